@@ -78,7 +78,7 @@ payload: $(STAMP) ## The smoke test's one file, from its parts
 
 generated: payload ## All that is written from something else: pages of docs, and the payload. A stale one fails a test
 	$(PYTHON) -P -m unhang.reference.pages docs
-	$(PYTHON) -P -m unhang.diagnose.learning tests/fixtures/diagnose_batches/* tests/fixtures/diagnose > .wording.new && mv .wording.new tools/unhang/diagnose/wording.json
+	$(PYTHON) -P -m unhang.diagnose.train_word_model > .word_model.new && mv .word_model.new tools/unhang/diagnose/word_model.json
 	$(PYTHON) -P -m unhang.reference.incidents > docs/.incidents.new && mv docs/.incidents.new docs/incidents.md
 
 clean: ## Remove what was built; runs/ stays

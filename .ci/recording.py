@@ -1,4 +1,4 @@
-"""Writes down which files of the project a run of tests reads: Python's audit events of every process that the project's virtual environment starts.
+"""Records which files of the project a run of tests reads: Python's audit events of every process that the project's virtual environment starts.
 
 .ci/tier copies this file into the environment's site-packages, beside a .pth file that imports it at each start, for as long as a tier runs. What is
 written are lines in files of RECORDS, one file for each process: "f PATH" for a file that was opened, "d PATH" for a folder whose names were listed.

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets parameters of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameters.py."""
+"""Ansible module: sets parameters of the kernel's command line. Implementation: module_utils/unhang_node/change/boot/parameters.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: The IOMMU translates nothing for the host's own devices
+- name: Set the IOMMU to pass-through for the host's own devices
   boot_parameter:
     name: iommu
     parameters: [iommu=pt]
@@ -92,20 +92,20 @@ OPTIONS = {
 
 
 def by_grub(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
-    """The answer where GRUB's menu is generated. parameters: None to take ours away."""
+    """The result on nodes where GRUB's menu is generated. parameters: None to remove unhang's."""
     plan = run.plan_without_grub(rootfs, name) if parameters is None else run.plan_grub(rootfs, name, parameters)
-    # A run that was cut off leaves our file there and the menu as it was.
+    # An interrupted run may have written the file but not the menu.
     stale = rootfs == "/" and parameters is not None and (run.missing_in_menu(rootfs, parameters) or 0) > 0
     if not module.check_mode and (plan.texts or stale):
         run.write_grub(rootfs, name, plan, parameters is None, module.params["state_id"])
         lacking = run.missing_in_menu(rootfs, parameters) if parameters is not None and rootfs == "/" else None
         if lacking:
-            raise ValueError("expected {} on every kernel line of GRUB's menu, found {} without after update-grub".format(" ".join(parameters), lacking))
+            raise ValueError(f"expected {' '.join(parameters)} on every kernel line of GRUB's menu, found {lacking} without after update-grub")
     return module_result(plan, [("GRUB's menu", "without " + " ".join(parameters), "with " + " ".join(parameters))] if stale else [])
 
 
 def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
-    """The answer where grubby changes the entries."""
+    """The result on nodes where grubby changes the entries."""
     missing = run.missing_in_grubby(parameters) if parameters is not None else []
     gone = run.given_to_grubby(rootfs, name) if parameters is None else []
     if not module.check_mode and missing:
@@ -117,7 +117,7 @@ def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[st
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["parameters"])])
     enter(module)
     rootfs, name = module.params["rootfs"], module.params["name"]

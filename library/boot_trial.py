@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that starts a kernel once on trial and makes it the default only on request; the work is done in module_utils/unhang_node/change."""
+"""Ansible module: boots a kernel once on trial, and makes it the default only on request. Implementation: module_utils/unhang_node/change/boot."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ extends_documentation_fragment: [unhang, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
-- name: The kernel that runs stays the default, whatever is installed
+- name: Keep the running kernel as the default, whatever is installed
   boot_trial:
     state: prepared
 
-- name: Start the new one once
+- name: Boot the new kernel once
   boot_trial:
     state: armed
     release: 6.1.0-56-amd64
     gpus: [GPU-2f1a6ee1-0000-0000-0000-000000000000]
     modules: [nvidia, nvidia_uvm]
 
-- name: It came up with all its GPUs
+- name: Confirm that it runs with all GPUs
   boot_trial:
     state: confirmed
     release: 6.1.0-56-amd64
@@ -120,11 +120,11 @@ changes:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import STATES
 from ansible.module_utils.unhang_node.change.boot import kernels
 from ansible.module_utils.unhang_node.change.boot import trial as trials
 from ansible.module_utils.unhang_node.change.boot.loader import NotPossible, read_loader
 from ansible.module_utils.unhang_node.change.boot.steps import KEEP_FILE, Step
-from ansible.module_utils.unhang_node.change.files import STATES
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 from ansible.module_utils.unhang_node.change.rollback.boot import save_boot
@@ -144,7 +144,7 @@ OPTIONS = {
 
 
 def steps_wanted(options: dict[str, Any]) -> list[Step]:
-    """The steps that bring about what is asked for. Raises OSError, ValueError."""
+    """The steps to the requested state. Raises OSError, ValueError."""
     rootfs, state = options["rootfs"], options["state"]
     if state == "prepared":
         return trials.prepare_steps(rootfs, options["trial_options"])
@@ -162,17 +162,17 @@ def steps_wanted(options: dict[str, Any]) -> list[Step]:
     return trials.cancel_steps(rootfs, options["why"]) if state == "cancelled" else []
 
 
-def take(options: dict[str, Any], steps: list[Step]) -> None:
-    """Does them, what undoes them saved before. Raises OSError, ValueError."""
+def run_steps(options: dict[str, Any], steps: list[Step]) -> None:
+    """Saves what is needed to undo the steps, then makes them. Raises OSError, ValueError."""
     if options["state_id"] and steps:
-        save_boot(options["rootfs"], "{}/{}".format(STATES, options["state_id"]))
+        save_boot(options["rootfs"], f"{STATES}/{options['state_id']}")
         keep_files(options["rootfs"], options["state_id"], [KEEP_FILE] if options["state"] == "confirmed" else [])
     for step in steps:
         step.act()
 
 
-def seen(rootfs: str) -> dict[str, Any]:
-    """What is returned whatever was asked for. Raises OSError."""
+def returned_values(rootfs: str) -> dict[str, Any]:
+    """The values that every call returns. Raises OSError."""
     try:
         loader, why_not = read_loader(rootfs).facts, None
     except (OSError, ValueError) as problem:
@@ -189,18 +189,18 @@ def seen(rootfs: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Plans, acts unless in check mode, reads back, answers."""
+    """Plans, acts unless in check mode, reads back, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])])
     enter(module)
     options = module.params
     try:
         steps = steps_wanted(options)
         if not module.check_mode:
-            take(options, steps)
+            run_steps(options, steps)
             remaining = [step.what for step in steps_wanted(options)]
             if remaining:
-                raise ValueError("expected nothing left to do, found after everything was done: {}".format(", ".join(remaining)))
-        answer = seen(options["rootfs"])
+                raise ValueError(f"expected nothing left to do, found after everything was done: {', '.join(remaining)}")
+        answer = returned_values(options["rootfs"])
     except NotPossible as problem:
         module.fail_json(msg=str(problem), refused=[str(problem)])
     except (OSError, ValueError) as problem:

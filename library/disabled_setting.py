@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that takes environment settings out of effect wherever the system sets them; how lies in module_utils/unhang_node/change."""
+"""Ansible module: disables environment settings in every system file that sets them. Implementation: module_utils/unhang_node/change/config."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: No file of the node chooses GPUs for every job
+- name: Disable lines that choose GPUs for every job
   disabled_setting:
     names: [CUDA_VISIBLE_DEVICES]
     owner: gpu_binding
 
-- name: Put the lines back
+- name: Restore the lines
   disabled_setting:
     owner: gpu_binding
     state: restored
@@ -75,10 +75,10 @@ after:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import Texts, shown, state_path
 from ansible.module_utils.unhang_node.change.config import disabled_setting as run
 from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
 from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
-from ansible.module_utils.unhang_node.change.files import Texts, shown, state_path
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
@@ -113,12 +113,12 @@ def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]
 
 
 def changed_lines(text: str, other: str) -> list[str]:
-    """Lines of one text that the other has otherwise; both have as many."""
+    """Lines that differ from the same line of the other text; both have the same number of lines."""
     return [mask_urls(shown(one)) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that lists what DKMS has built, and why not; the work is done by module_utils/unhang_node/change/boot/dkms_builds.py."""
+"""Ansible module: lists what DKMS has built, and why a build failed. Implementation: module_utils/unhang_node/change/boot/dkms_builds.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: See whether the driver was built for the kernel that boots next
+- name: Check whether the driver was built for the kernel that boots next
   dkms_builds:
     module: nvidia*
     version: 535.261.03
@@ -70,7 +70,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Reads and answers."""
+    """Reads, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     pattern, version, kernel = (module.params[name] for name in ("module", "version", "kernel"))
     try:

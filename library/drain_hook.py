@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that calls a site's own drain hook; how lies in module_utils/unhang_node/change/drain/hook.py."""
+"""Ansible module: calls a site's own drain hook. Implementation: module_utils/unhang_node/change/drain/hook.py."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Calls the program, answers."""
+    """Calls the program, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         answer, changed, note = call_hook(HookCall(**{**module.params, "poll_s": max(1, module.params["poll_s"])}, preview=module.check_mode))

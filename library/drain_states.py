@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that lists which nodes of a scheduler take jobs; how lies in module_utils/unhang_node/change/drain."""
+"""Ansible module: lists which nodes of a scheduler take jobs. Implementation: module_utils/unhang_node/change/drain."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Asks, answers."""
+    """Asks the scheduler, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     given = module.params
     try:

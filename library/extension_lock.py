@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that removes stale locks from caches of torch's extensions; how lies in module_utils/unhang_node/change/host/extension_locks.py."""
+"""Ansible module: removes stale locks from caches of torch's extensions. Implementation: module_utils/unhang_node/change/host/extension_locks.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ extends_documentation_fragment: [unhang, unhang.fencing]
 """
 
 EXAMPLES = r"""
-- name: Start-up waits for no build that is long dead
+- name: Remove locks of builds that were killed
   extension_lock:
     caches: [/root/.cache/torch_extensions]
 """
@@ -35,7 +35,7 @@ before:
   elements: str
   sample: [/root/.cache/torch_extensions/py310_cu121/fused/lock]
 after:
-  description: Those of them that remain, or would remain.
+  description: Locks that remain, or would remain.
   returned: success
   type: list
   elements: str
@@ -58,7 +58,7 @@ OPTIONS = {"fencing": {"type": "int", "default": 0}, "caches": {"type": "list", 
 
 
 def main() -> None:
-    """Looks, removes unless in check mode, answers."""
+    """Reads, removes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     try:

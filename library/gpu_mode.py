@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets compute and persistence mode of GPUs; the work is done by module_utils/unhang_node/change/gpu/modes.py."""
+"""Ansible module: sets compute and persistence mode of GPUs. Implementation: module_utils/unhang_node/change/gpu/modes.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing]
 """
 
 EXAMPLES = r"""
-- name: More than one process may use a GPU
+- name: Let several processes use a GPU
   gpu_mode:
     compute_mode: default
 """
@@ -73,7 +73,7 @@ def load_pynvml() -> Any:
 
 
 def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
-    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError, NVMLError."""
+    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError, NVMLError."""
     rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
     gpu_modes.refuse_in_use(rows)
     if not module.check_mode:
@@ -84,7 +84,7 @@ def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Reads, sets unless in check mode, answers."""
+    """Reads, sets unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     nvml, why = gpu_modes.open_nvml(load_pynvml)

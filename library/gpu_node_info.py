@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that reads one node: options in, one JSON document out. What is read and how lies in module_utils/unhang_node."""
+"""Ansible module: reads one node; options in, one JSON document out. Implementation: module_utils/unhang_node/collect.py."""
 
 from __future__ import annotations
 
@@ -166,20 +166,20 @@ OPTIONS = {
 
 
 def load_pynvml() -> ModuleType:
-    """nvidia-ml-py as Ansible packed it. Raises ImportError where the controller has none (the import is optional to the packer)."""
+    """nvidia-ml-py, which Ansible packs with the module. Raises ImportError if the controller has none (the packer treats the import as optional)."""
     from ansible.module_utils import pynvml
 
     return pynvml
 
 
 def main() -> None:
-    """Reads the node and answers."""
+    """Reads the node, and returns the document."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     options = {name: value for name, value in module.params.items() if value is not None and name != "answer_as"}
     options["collected_via"] = "ansible"
     try:
         document = collect(options, load_pynvml)
-    except ValueError as problem:  # an option that names what does not exist
+    except ValueError as problem:  # an option names something that does not exist
         module.fail_json(msg=str(problem))
     as_text = module.params["answer_as"] == "text"
     module.exit_json(changed=False, node_facts=json.dumps(document, separators=(",", ":")) if as_text else document)

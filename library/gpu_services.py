@@ -62,11 +62,11 @@ EXAMPLES = r"""
     state: stopped
     services: [nvidia-dcgm.service, nvidia-persistenced.service]
 
-- name: Start what was stopped
+- name: Start the services that were stopped
   gpu_services:
     state: started
 
-- name: Load the driver that is installed
+- name: Load the installed driver
   gpu_services:
     state: reloaded
     expected_version: 580.95.05
@@ -118,7 +118,7 @@ OPTIONS = {
 
 
 def stop(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
-    """Stops units that run now and were named."""
+    """Stops the running ones of the named units."""
     unknown = sorted(set(module.params["services"]) - set(SERVICES))
     if unknown:
         raise ValueError(f"expected services that are known to use GPUs, found {', '.join(unknown)}; known are {', '.join(SERVICES)}")
@@ -160,7 +160,7 @@ def reset(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
-    """Takes the steps unless in check mode. Raises ValueError while somebody uses a GPU."""
+    """Makes the steps unless in check mode. Raises ValueError if somebody uses a GPU."""
     found = foreign_users(users)
     if found:
         raise ValueError(f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot the node")
@@ -172,7 +172,7 @@ STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}
 
 
 def main() -> None:
-    """Reads who uses the GPUs, acts unless in check mode, answers."""
+    """Reads the users of the GPUs, acts unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "reloaded", ("expected_version",))])
     enter(module)
     answer: dict[str, Any] = {"changed": False, "units": [], "needs_manual_action": [], "commands": []}

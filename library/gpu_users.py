@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that lists who uses a node's GPUs; the reading is done by module_utils/unhang_node/change/gpu/users.py."""
+"""Ansible module: lists who uses a node's GPUs. Implementation: module_utils/unhang_node/change/gpu/users.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ short_description: List the processes, services and kernel modules that use a no
 version_added: "0.1.0"
 description:
   - Lists every process that has a V(/dev/nvidia*) open, also those that NVML does not list, the known services (exporters, DCGM, MPS, a display server,
-    persistenced,
-    IMEX,
-    fabric manager), and kernel modules that need the driver.
+    persistenced, IMEX, fabric manager), and kernel modules that need the driver.
   - Changes nothing. M(gpu_services) stops and starts the services.
 options:
   wait_s:
@@ -93,7 +91,7 @@ OPTIONS = {"wait_s": {"type": "int", "default": 0}, "poll_s": {"type": "int", "d
 
 
 def main() -> None:
-    """Reads and answers."""
+    """Reads, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         stopped, users = read_stopped(), wait_for_gpus(0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"]))

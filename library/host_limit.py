@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that brings memlock, nofile or stack to what jobs need; how lies in module_utils/unhang_node/change/host/limit*.py."""
+"""Ansible module: raises memlock, nofile or stack to what jobs need. Implementation: module_utils/unhang_node/change/host/apply_limit.py."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: RDMA may lock what it wants
+- name: Let RDMA lock any amount of memory
   host_limit:
     limit: memlock
     value: -1
@@ -84,7 +84,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
-from ansible.module_utils.unhang_node.change.host import limit as run
+from ansible.module_utils.unhang_node.change.host import apply_limit as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, forget_running, keep_running
 
@@ -100,7 +100,7 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError."""
     rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
     absent, state_id = module.params["state"] == "absent", module.params["state_id"]
     if absent:
@@ -124,11 +124,11 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
     enter(module)
     if module.params["value"] is not None and module.params["value"] < -1:
-        module.fail_json(msg="value: expected -1 for unlimited, or a number from 0 on; found {}".format(module.params["value"]))
+        module.fail_json(msg=f"value: expected -1 for unlimited, or a number from 0 on; found {module.params['value']}")
     try:
         answer = apply(module)
     except (OSError, ValueError) as problem:

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module for a kernel module's parameters and loading at boot; how lies in module_utils/unhang_node/change/host/kernel_module.py."""
+"""Ansible module: sets a kernel module's parameters and loads it at boot. Implementation: module_utils/unhang_node/change/host/kernel_module.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: RDMA reaches GPU memory directly
+- name: Load the module that gives RDMA direct access to GPU memory
   kernel_module:
     name: nvidia-peermem
     at_boot: true
@@ -100,7 +100,7 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule, parameters: dict[str, str]) -> dict[str, Any]:
-    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError."""
     rootfs, name, at_boot = module.params["rootfs"], module.params["name"], module.params["at_boot"]
     absent = module.params["state"] == "absent"
     to_load = at_boot and not absent and rootfs == "/" and not run.is_loaded(name)
@@ -113,15 +113,15 @@ def apply(module: AnsibleModule, parameters: dict[str, str]) -> dict[str, Any]:
     if to_load and not module.check_mode:
         keep_running(rootfs, module.params["state_id"], [Change(kind="kernel_module", name=name, value="not loaded", wanted="loaded")])
         try:
-            run.load(name)  # its parameters are written by now
-        except (OSError, ValueError):  # what cannot be loaded now would fail at every boot
+            run.load(name)  # the module's parameters are written by now
+        except (OSError, ValueError):  # a module that cannot be loaded now would fail at every boot
             write_plan(rootfs, run.owner_of(name), run.plan_without(rootfs, name), True, module.params["state_id"])
             raise
     return module_result(plan, [(name, "not loaded", "loaded")] if to_load else [])
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     parameters = {name: str(value) for name, value in module.params["parameters"].items()} if module.params["state"] == "present" else {}

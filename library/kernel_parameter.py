@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets a kernel parameter now and at every boot; how lies in module_utils/unhang_node/change/host/kernel_parameter.py."""
+"""Ansible module: sets a kernel parameter now and at every boot. Implementation: module_utils/unhang_node/change/host/kernel_parameter.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: The kernel moves no pages between NUMA nodes by itself
+- name: Switch automatic NUMA balancing off
   kernel_parameter:
     name: kernel.numa_balancing
     value: "0"
@@ -72,8 +72,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import state_path
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
-from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -90,12 +90,12 @@ OPTIONS = {
 
 
 def changes_of(effects: Iterable[tuple[str, str, str]]) -> list[Change]:
-    """What a saved state keeps of them."""
+    """The changes to record in a saved state."""
     return [Change(kind="sysctl", name=name, value=" ".join(before.split()), wanted=" ".join(after.split())) for name, before, after in effects]
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError."""
     rootfs, value, live, state_id = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/", module.params["state_id"]
     name = run.dotted(module.params["name"])
     if module.params["state"] == "absent":
@@ -123,7 +123,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
     enter(module)
     try:

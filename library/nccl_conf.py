@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that puts settings into one of the files that jobs get them from; texts are worked out in module_utils/unhang_node/change."""
+"""Ansible module: writes settings into one of the files from which jobs get them. Implementation: module_utils/unhang_node/change/config."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: NCCL takes the interface that is there
+- name: Name the network interface for NCCL
   nccl_conf:
     settings:
       NCCL_SOCKET_IFNAME: =bond0
       NCCL_IB_HCA: =mlx5_0:1,mlx5_1:1
 
-- name: Slurm's tasks keep a flight recorder
+- name: Switch the flight recorder on for Slurm's tasks
   nccl_conf:
     path: /etc/slurm/unhang-task-prolog
     format: task_prolog
     settings:
       TORCH_NCCL_TRACE_BUFFER_SIZE: 2000
 
-- name: Take away what was written
+- name: Remove unhang's settings
   nccl_conf:
     settings: {}
 """
@@ -115,9 +115,10 @@ path:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import place_of, read_text_or_none, shown, write_text
 from ansible.module_utils.unhang_node.change.config.masking import mask_urls, mask_value, masked_diff
 from ansible.module_utils.unhang_node.change.config.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
-from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
+from ansible.module_utils.unhang_node.change.config.shared_files import why_shared
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
@@ -139,12 +140,15 @@ OPTIONS = {
 
 
 def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
-    """What one file is to become. Raises ValueError, OSError."""
+    """The planned content of one file. Raises ValueError, OSError."""
     settings = {name: str(value) for name, value in wanted["settings"].items()}
+    why = why_shared(module.params["rootfs"], wanted["path"])
+    if why:
+        raise ValueError(why)
     place = place_of(module.params["rootfs"], wanted["path"])
     before = read_text_or_none(place)
     after = settled_text(before, wanted["format"], settings, module.params["note"])
-    hide = mask_urls if wanted["format"] == "nccl_conf" else mask_value  # of /etc/environment nobody knows what its values are
+    hide = mask_urls if wanted["format"] == "nccl_conf" else mask_value  # any value in /etc/environment may be a secret
     others = hand_written(after or "") if wanted["format"] in BLOCKS else []
     return {
         "path": wanted["path"],
@@ -169,7 +173,7 @@ def module_result(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Reads the files, writes those that differ once all are known to be writable, answers."""
+    """Plans all files, then writes those that differ, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     several, path = module.params["files"], None

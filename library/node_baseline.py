@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that keeps on a node what was found on it before it was changed; how lies in module_utils/unhang_node/change/journal/baseline.py."""
+"""Ansible module: stores on a node what was found on it before a change. Implementation: module_utils/unhang_node/change/journal/baseline.py."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The answer, with the file written or removed unless in check mode. Raises OSError, ValueError."""
+    """Writes or removes the file unless in check mode, and returns the result. Raises OSError, ValueError."""
     rootfs = module.params["rootfs"]
     if not module.check_mode:
         demand_lock(rootfs, module.params["fencing"])
@@ -88,7 +88,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Keeps or removes the baseline, answers."""
+    """Stores or removes the baseline, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "kept", ("baseline",))])
     try:
         module.exit_json(changed=False, **apply(module))

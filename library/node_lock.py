@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module by which a run has a node to itself; how lies in module_utils/unhang_node/change."""
+"""Ansible module: locks a node for one run. Implementation: module_utils/unhang_node/change/journal/node_lock.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ version_added: "0.1.0"
 description:
   - Takes or releases V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, with the
     name of the holder.
-  - Each time that the node is locked, its number RV(fencing) increases. Every module that changes the node passes this number, so that a run that has
-    lost the lock is stopped. A call with the current number in O(fencing) has the lock already, and RV(acquired) is then false; the id of a run is not
+  - Each time that the node is locked, its token RV(fencing) increases. Every module that changes the node passes this token, so that a run that has
+    lost the lock is stopped. A call with the current token in O(fencing) has the lock already, and RV(acquired) is then false; the id of a run is not
     enough. The call that acquired the lock must release it, so that roles can be run alone or together.
   - A lock is taken over, and this is reported, if it has expired, or if the node has booted since and its holder had not set O(across_reboot). Its age is
     measured by the node's time since its boot, not by its clock.
@@ -36,7 +36,7 @@ options:
     description: The process of the run, from the filter P(unhang_run_controller#filter), so that its controller can see whether it has ended.
     type: dict
   fencing:
-    description: The number of the run's lock; 0 if it has none yet.
+    description: The token of the run's lock; 0 if it has none yet.
     type: int
     default: 0
   wait_s:
@@ -48,9 +48,15 @@ options:
     type: int
     default: 14400
   across_reboot:
-    description: The run is about to reboot the node, and the lock stays valid after that.
+    description:
+      - The run is about to reboot the node, and the lock stays valid after that.
+      - Waits until no other process changes packages, and fails if one still does after O(packages_wait_s), for a reboot would end it half way.
     type: bool
     default: false
+  packages_wait_s:
+    description: Seconds to wait with O(across_reboot) until no other process has the package manager's locks.
+    type: int
+    default: 900
   takes_over:
     description: Id of a run that has certainly ended, whose lock may be taken over.
     type: str
@@ -72,7 +78,7 @@ EXAMPLES = r"""
     wait_s: 60
   register: lock
 
-- name: Let go
+- name: Unlock the node
   node_lock:
     state: free
     run: "{{ unhang_run }}"
@@ -86,7 +92,7 @@ acquired:
   type: bool
   sample: true
 fencing:
-  description: The number to pass to every module that changes the node; 0 after the lock was released, and in check mode.
+  description: The token to pass to every module that changes the node; 0 after the lock was released, and in check mode.
   returned: success
   type: int
   sample: 7
@@ -116,6 +122,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, read_lock, take_lock
+from ansible.module_utils.unhang_node.change.package.restore import wait_until_unchanging
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["held", "free"], "default": "held"},
@@ -126,23 +133,26 @@ OPTIONS = {
     "wait_s": {"type": "int", "default": 0},
     "expires_s": {"type": "int", "default": 14400},
     "across_reboot": {"type": "bool", "default": False},
+    "packages_wait_s": {"type": "int", "default": 900},
     "takes_over": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The answer. Raises NodeLocked, OSError, ValueError."""
+    """The result. Raises NodeLocked, OSError, ValueError."""
     rootfs, run = module.params["rootfs"], module.params["run"]
     if module.params["state"] == "free":
         freed = free_lock(rootfs, run, module.params["fencing"], module.check_mode)
         return {"acquired": False, "fencing": 0, "freed": freed, "holder": read_lock(rootfs)}
+    if module.params["across_reboot"] and not module.check_mode:
+        wait_until_unchanging(rootfs, module.params["packages_wait_s"])
     request = LockRequest(**{name: module.params[name] for name in LockRequest._fields})
     return take_lock(rootfs, request, module.params["wait_s"], module.check_mode)._asdict()
 
 
 def main() -> None:
-    """Takes or frees the lock, answers."""
+    """Locks or unlocks the node, and exits with the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         module.exit_json(changed=False, previews=module.check_mode, **apply(module))

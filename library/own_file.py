@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module for a configuration file that is unhang's alone; how lies in module_utils/unhang_node/change/config/own_files.py."""
+"""Ansible module: manages a configuration file of unhang's own. Implementation: module_utils/unhang_node/change/config/own_files.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: A logout takes no shared memory from a running job
+- name: Keep a user's shared memory after a logout
   own_file:
     path: /etc/systemd/logind.conf.d/zz-unhang.conf
     lines: ['[Login]', RemoveIPC=no]
@@ -71,7 +71,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     rootfs, path, present = module.params["rootfs"], module.params["path"], module.params["state"] == "present"

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that changes packages so that a rollback is possible; the work is done by module_utils/unhang_node/change."""
+"""Ansible module: changes packages so that a rollback is possible. Implementation: module_utils/unhang_node/change/package."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Changes, or only simulates, and answers."""
+    """Changes packages, or only simulates, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     answer = change_packages(module.params, module.check_mode)

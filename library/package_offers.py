@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that lists which versions of packages a node's repositories offer; the reading is done by module_utils/unhang_node/change."""
+"""Ansible module: lists which versions of packages a node's repositories offer. Implementation: module_utils/unhang_node/change/package."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Reads and answers."""
+    """Reads, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         asked = module.params

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that holds packages at their versions, and unholds exactly those again; the work is done by module_utils/unhang_node/change."""
+"""Ansible module: holds packages at their versions, and unholds only those that it held. Implementation: module_utils/unhang_node/change/package/pin.py."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ manager:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.atomic_files import shown
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.package.held_groups import GROUPS
 from ansible.module_utils.unhang_node.change.package.pin import Holds, apply_plan, check_held, plan_holds, rows_of, save_before
@@ -118,7 +118,7 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> Holds:
-    """What is held, with everything done unless in check mode. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the held packages. Raises OSError, ValueError."""
     rootfs, groups = module.params["rootfs"], module.params["groups"]
     if module.params["changes"] and not module.check_mode:
         raise ValueError("expected changes in check mode alone, found them in a call that acts; leave them out, for packages are read from the node")
@@ -133,7 +133,7 @@ def apply(module: AnsibleModule) -> Holds:
 
 
 def differences(plan: HoldPlan, rows: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What --diff shows: holds as a list of names, then each file."""
+    """The differences for --diff: holds as a list of names, then each file."""
     held = sorted(row["name"] for row in rows if row["held"])
     after = sorted((set(held) | set(plan.hold)) - set(plan.unhold))
     texts = {"before": "\n".join(sorted(set(held) | set(plan.unhold))) + "\n", "after": "\n".join(after) + "\n"}
@@ -145,7 +145,7 @@ def differences(plan: HoldPlan, rows: list[dict[str, Any]]) -> list[dict[str, st
 
 
 def main() -> None:
-    """Plans, acts unless in check mode, reads back, answers."""
+    """Plans, acts unless in check mode, reads back, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     try:

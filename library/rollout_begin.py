@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ author: [unhang maintainers (@unhang)]
 """
 
 EXAMPLES = r"""
-- name: Become the controller
+- name: Become the controller of the rollout
   rollout_begin:
     plan: runs/latest/plan.json
     hosts: "{{ ansible_play_hosts_all }}"

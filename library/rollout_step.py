@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ author: [unhang maintainers (@unhang)]
 """
 
 EXAMPLES = r"""
-- name: Ask whether the node needs it now
+- name: Ask whether the node needs the step now
   rollout_step:
     rollout: "{{ rollout_begun_by.rollout }}"
     part: ask

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ module: rollout_wave
 short_description: Applies the failure limit of a rollout
 description:
   - Used by playbooks/remediate.yml as the first task of each batch, once for all of its hosts. Counts the verdicts in the journal; a node without one
-    counts
-    as failed. Returns the hosts of the batch that may begin.
+    counts as failed. Returns the hosts of the batch that may begin.
 options:
   rollout:
     description: The rollout, as C(rollout_begin) returned it.

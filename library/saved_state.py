@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that writes down, before a change, what is needed to undo it; how lies in module_utils/unhang_node/change."""
+"""Ansible module: saves what is needed to undo a change before it is made. Implementation: module_utils/unhang_node/change/journal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ options:
     type: str
     default: ""
   fencing:
-    description: The number of the run's lock. Nothing is written if another run has the lock now. Not checked with 0.
+    description: The token of the run's lock. Nothing is written if another run has the lock now. Not checked with 0.
     type: int
     default: 0
   files:
@@ -67,7 +67,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Save what is there
+- name: Begin a saved state
   saved_state:
     state: begun
     role: gpu_driver
@@ -75,18 +75,18 @@ EXAMPLES = r"""
     files: [/etc/apt/preferences.d/unhang-driver]
   register: saved
 
-- name: Say what comes next
+- name: Record the next step
   saved_state:
     state: step
     id: "{{ saved.id }}"
     step: packages
 
-- name: Everything is done
+- name: Finish the saved state
   saved_state:
     state: finished
     id: "{{ saved.id }}"
 
-- name: What can be restored
+- name: List the states that can be restored
   saved_state:
     state: listed
   register: saved
@@ -131,7 +131,7 @@ lines:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.files import STATES
+from ansible.module_utils.unhang_node.change.atomic_files import STATES
 from ansible.module_utils.unhang_node.change.journal import saved_states as saved
 from ansible.module_utils.unhang_node.change.journal.node_lock import demand_lock, read_lock, remove_if_empty, renew_lock
 from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
@@ -151,21 +151,21 @@ OPTIONS = {
 
 
 def begin(module: AnsibleModule) -> tuple[str, dict[str, Any] | None, list[str]]:
-    """(id, where an earlier run had stopped, ids of old states that were removed). Raises OSError, ValueError."""
+    """(id, the step at which an earlier run stopped, ids of old states that were removed). Raises OSError, ValueError."""
     rootfs, role, run = module.params["rootfs"], module.params["role"], module.params["run"]
     if module.check_mode:
         states = saved.read_states(rootfs)
         saved.refuse_broken(states)
         return "", saved.unfinished_of(states, role), []
     lock, mine = read_lock(rootfs), (run, module.params["fencing"])
-    # Without the lock another run may be on its way back through the very states that are old.
+    # Without the lock another run may be rolling back through these old states.
     pruned = prune_states(rootfs, module.params["keep"]) if module.params["keep"] > 0 and lock and (lock["run"], lock["fencing"]) == mine else []
     state, stopped = saved.begin_state(rootfs, role, run, module.params["files"])
     return state["id"], stopped, pruned
 
 
-def write_down(module: AnsibleModule) -> str:
-    """The id that stands after a call about a state that was begun. Raises OSError, ValueError."""
+def record(module: AnsibleModule) -> str:
+    """Records a step or the end of a state that was begun; returns the state's id, "" if it was removed. Raises OSError, ValueError."""
     rootfs, state_id, what = module.params["rootfs"], module.params["id"], module.params["state"]
     if module.check_mode or not state_id:
         return ""
@@ -173,14 +173,14 @@ def write_down(module: AnsibleModule) -> str:
         saved.add_step(rootfs, state_id, module.params["step"])
         saved.keep_files(rootfs, state_id, module.params["files"])
         return state_id
-    stands = saved.fail_state(rootfs, state_id, module.params["message"]) if what == "failed" else saved.finish_state(rootfs, state_id)
-    if not stands:
+    kept = saved.fail_state(rootfs, state_id, module.params["message"]) if what == "failed" else saved.finish_state(rootfs, state_id)
+    if not kept:
         remove_if_empty(rootfs)
-    return state_id if stands else ""
+    return state_id if kept else ""
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The answer. Raises OSError, ValueError."""
+    """The result. Raises OSError, ValueError."""
     rootfs, what = module.params["rootfs"], module.params["state"]
     if what == "listed":
         states = saved.read_states(rootfs)
@@ -188,12 +188,12 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     if not module.check_mode and (what == "begun" or module.params["id"]):
         demand_lock(rootfs, module.params["fencing"])
         renew_lock(rootfs, module.params["run"], module.params["fencing"])
-    state_id, stopped, pruned = begin(module) if what == "begun" else (write_down(module), None, [])
+    state_id, stopped, pruned = begin(module) if what == "begun" else (record(module), None, [])
     return {"id": state_id, "folder": f"{STATES}/{state_id}" if state_id else "", "stopped": stopped, "pruned": pruned}
 
 
 def main() -> None:
-    """Writes down what is asked unless in check mode, answers."""
+    """Makes the requested call unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))])
     try:
         module.exit_json(changed=False, **apply(module))

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that makes /dev/shm large enough; how lies in module_utils/unhang_node/change/host/shm_size.py."""
+"""Ansible module: enlarges /dev/shm. Implementation: module_utils/unhang_node/change/host/shm_size.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang
 """
 
 EXAMPLES = r"""
-- name: Segments of NCCL and of data loaders fit
+- name: Make room for the segments of NCCL and data loaders
   shm_size:
     size_bytes: 68719476736
 """
@@ -66,8 +66,8 @@ needs_manual_action:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import state_path
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
-from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import shm_size as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -83,7 +83,7 @@ OPTIONS = {
 
 
 def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]:
-    """The answer for state present."""
+    """The result for state present."""
     live = rootfs == "/"
     why = run.why_not() if live else None
     if why:
@@ -102,7 +102,7 @@ def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]
 
 
 def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
-    """The answer for state absent."""
+    """The result for state absent."""
     plan = run.plan_without(rootfs)
     before = run.size_before() if rootfs == "/" else None
     effects = [(run.SHM, run.size_now(), before)] if before is not None else []
@@ -116,7 +116,7 @@ def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Plans, writes unless in check mode, answers."""
+    """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["size_bytes"])])
     enter(module)
     rootfs, size = module.params["rootfs"], module.params["size_bytes"]

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that drains a node of Slurm and gives it back; how lies in module_utils/unhang_node/change/drain."""
+"""Ansible module: drains and releases a node of Slurm. Implementation: module_utils/unhang_node/change/drain."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ OPTIONS = {
 
 
 def main() -> None:
-    """Asks, acts unless in check mode, answers."""
+    """Asks, acts unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     given = module.params
     waits = Waits(jobs_s=given["timeout_s"], scheduler_s=given["scheduler_timeout_s"], poll_s=max(1, given["poll_s"]))

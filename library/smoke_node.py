@@ -47,7 +47,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problem:
-  description: Why this node gave no answer, in one line; null if it did.
+  description: Why this node did not answer, in one line; null if it did.
   type: str
   returned: always
 place:

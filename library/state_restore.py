@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that brings a node back to a saved state; how lies in module_utils/unhang_node/change."""
+"""Ansible module: rolls a node back to a saved state. Implementation: module_utils/unhang_node/change/rollback."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXAMPLES = r"""
   state_restore:
     id: latest
 
-- name: Back to what was there before the driver was changed
+- name: Roll back to the state before the driver was changed
   state_restore:
     id: 20261120T070000Z-gpu_driver
 """
@@ -102,7 +102,7 @@ waits_for:
   type: str
   sample: null
 reboot_needed:
-  description: True if a driver, a kernel or a boot entry was restored, so that the running version may differ from the installed one.
+  description: True if a driver, a kernel, a boot entry or a parameter that a boot has read was restored, so that what runs may differ from what is installed.
   returned: success
   type: bool
   sample: false
@@ -121,9 +121,10 @@ after:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.atomic_files import Saved
 from ansible.module_utils.unhang_node.change.config.masking import masked_diff
-from ansible.module_utils.unhang_node.change.files import Saved
 from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.node_lock import read_boot_id
 from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
 from ansible.module_utils.unhang_node.change.package.values import Locked
 from ansible.module_utils.unhang_node.change.rollback.restore import (
@@ -149,14 +150,14 @@ NO_PLAN = RollbackPlan()
 
 
 def load_pynvml() -> Any:
-    """Asked only where modes of GPUs were changed."""
+    """Imported only if modes of GPUs were changed."""
     from ansible.module_utils import pynvml
 
     return pynvml
 
 
 def apply(module: AnsibleModule) -> tuple[RollbackPlan, RollbackResult]:
-    """(RollbackPlan, RollbackResult), with everything done unless in check mode. Raises OSError, ValueError, Locked."""
+    """(RollbackPlan, RollbackResult); changes nothing in check mode. Raises OSError, ValueError, Locked."""
     rootfs, state_id, lock_timeout_s = (module.params[name] for name in ("rootfs", "id", "lock_timeout_s"))
     if state_id == "latest":
         state_id = newest_state(read_states(rootfs))
@@ -171,7 +172,7 @@ def apply(module: AnsibleModule) -> tuple[RollbackPlan, RollbackResult]:
 
 
 def report_lines(plan: RollbackPlan, result: RollbackResult) -> list[str]:
-    """What came back, or would, line by line."""
+    """The restored values, or those that would be restored, a line each."""
     lines = [f"state {state_line(state)}" for state in plan.states]
     lines += [f"no longer on hold: {name}" for name in plan.unhold]
     lines += [f"running, {shown_name(row.kind, row.name)}: {row.before} to {row.after}" for row in plan.running]
@@ -179,18 +180,20 @@ def report_lines(plan: RollbackPlan, result: RollbackResult) -> list[str]:
     if result.waits_for:
         lines.append(f"the rest waits until kernel {result.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
     lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in result.packages]
-    lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, (_now, saved) in sorted(plan.files.items())]
+    lines += [f"file {path}: made anew for the kernels that are there" for path in result.menus]
+    kept = [(path, saved) for path, (_now, saved) in sorted(plan.files.items()) if path not in result.menus]
+    lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, saved in kept]
     lines += [f"{row.name} reads its files again" for row in plan.reread]
     return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in [*plan.manual, *result.manual]]
 
 
 def row_of(saved: Saved | None) -> dict[str, Any] | None:
-    """A file as it is shown in an answer."""
+    """A file in the form of the result."""
     return saved and {"mode": f"{saved['mode']:04o}", "size_bytes": len(saved["text"].encode("utf-8", "surrogateescape"))}
 
 
 def differences(plan: RollbackPlan) -> list[dict[str, Any]]:
-    """What --diff shows."""
+    """The differences for --diff."""
     files = [masked_diff(now["text"] if now else None, saved["text"] if saved else None, path) for path, (now, saved) in sorted(plan.files.items())]
     for row in plan.running:
         what = shown_name(row.kind, row.name)
@@ -220,7 +223,7 @@ def main() -> None:
         needs_manual_action=[*plan.manual, *result.manual],
         lines=report_lines(plan, result),
         waits_for=result.waits_for,
-        reboot_needed=needs_reboot(result),
+        reboot_needed=needs_reboot(plan, result, read_boot_id(module.params["rootfs"])),
         before={path: row_of(now) for path, (now, _saved) in plan.files.items()},
         after={path: row_of(saved) for path, (_now, saved) in plan.files.items()},
         diff=differences(plan),

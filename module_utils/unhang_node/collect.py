@@ -1,9 +1,9 @@
 """One call, one document: what a node is, as tools/unhang/schemas/node-facts-1.yaml describes it. The Ansible module, `unhang collect` and the one-file
 collector call only this.
 
-NVML is started first and imported in its child, for it takes longest; the other sources are imported once, here, while it runs: each child of its own
-would compile what they share again. One that cannot be imported fails in its own child. The imports are static, for Ansible packs the files that it finds
-by reading them.
+NVML takes longest, so it is started first and imported in its own child. The other sources are imported here, once, while NVML starts: otherwise each child
+would compile the modules that they share. A source that cannot be imported fails in its own child. The imports are static, because Ansible finds the files
+that it packs by reading the import statements.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CHOICES = {"p2p_matrix": ("read", "full"), "collected_via": ("ansible", "file", 
 
 
 def _nvml(ctx: Context) -> Iterator[SourcePiece]:
-    from .nvml.live import begin_warming  # alone, for the driver starts up while the rest is imported
+    from .nvml.live import begin_warming  # NVML alone: the driver starts up while the rest is imported
 
     warmth = begin_warming(ctx)
     from .sources import nvml
@@ -105,7 +105,7 @@ def _import_ahead(names: Iterable[str]) -> None:
             pass
 
 
-# name, read, sections whose status it decides, fields that it adds to other sources' sections
+# name of the source, its reader, sections whose status it decides, fields that it adds to other sources' sections
 SOURCES: tuple[Source, ...] = (
     ("nvml", _nvml, ("gpus", "interconnect"), {"driver": ("cuda_version", "nvml_version", "gsp_firmware")}),
     ("libraries", _libraries, ("nccl", "torch"), {}),
@@ -207,7 +207,7 @@ def _section(name: str, chosen: list[Source], answers: list[SourceResult]) -> di
 
 
 def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[SourceResult]) -> None:
-    """A child that cannot even exit is reported in the sections that it read."""
+    """Reports a child that survived SIGKILL in the sections that it read."""
     for index, answer in enumerate(answers):
         for name in chosen[index][2]:
             probe = sections.get(name, {}).get("probe", {})

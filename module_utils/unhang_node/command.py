@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# name, kind, help; as library/gpu_node_info.py has them. Kinds: text, list (comma or repeated), flag, seconds, or a tuple of choices.
+# name, kind, help, as in library/gpu_node_info.py. Kinds: text, list (comma-separated or repeated), flag, seconds, or a tuple of choices.
 OPTIONS = (
     ("gather_subset", "list", "sections to read, as with Ansible's setup: all, min, names, !names"),
     ("rootfs", "list", "folders to read as the node's /; the first one that has a path wins"),
@@ -61,7 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    """{option: value} of what the command line gave."""
+    """{option: value} of the options that the command line sets."""
     chosen = {}
     for name, kind, _ in OPTIONS:
         value = getattr(parsed, name)
@@ -71,7 +71,7 @@ def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def open_standard_descriptors() -> None:
-    """/dev/null in the place of what the caller has closed of descriptors 0 to 2: the next pipe or file would get its number, and its readers our messages."""
+    """Opens /dev/null for each of descriptors 0 to 2 that the caller has closed: otherwise the next pipe or file would get its number, and our messages."""
     number = 0
     while number < 3:
         number = os.open(os.devnull, os.O_RDWR)
@@ -95,7 +95,7 @@ def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | Non
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush at exit says nothing more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter prints no second error when it flushes stdout at exit
         sys.stderr.write(f"unhang collect: could not write the document: {problem.strerror}\n")
         return 2
     return 0

@@ -1,4 +1,4 @@
-"""Arguments of a source: the node's files, the options, and a mark for the call that it is about to make.
+"""Arguments of a source: the node's files, the options, and a mark that names the call that it is about to make.
 
 The mark lies in memory shared with the parent: when a source falls silent, the parent reads there which call did not return, and how long that
 call was allowed to take. A mark costs about a microsecond, so every call that may block sets one.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     ReadSource = Callable[["Context"], Iterator[SourcePiece]]
 
 MARK_BYTES = 512
-_HEAD = struct.Struct("=ddH")  # when it was set (monotonic clock, s), how long the call may take (s; 0: as usual), length of the text
+_HEAD = struct.Struct("=ddH")  # when the mark was set (monotonic clock, s), how long the call may take (s; 0: as long as any call), length of the text
 
 DEFAULTS = {
     "gather_subset": ["all"],
@@ -35,9 +35,9 @@ DEFAULTS = {
     "hash_libraries": False,
     "p2p_matrix": "read",  # or full: write, NVLink and atomics for every pair
     "kernel_log": None,  # a file in place of the kernel's own log
-    "nvml_recording": None,  # a call-by-call answer file in place of the driver
+    "nvml_recording": None,  # a recording of NVML's answers, call by call, in place of the driver
     "silence_s": 4.0,  # longest time that a single call may take
-    "deadline_s": 15.0,  # longest time that one source may take while it still gets on
+    "deadline_s": 15.0,  # longest time that one source may take in total
     "first_handle_s": None,  # longest time of NVML's init and first handles; None: silence_s, or 20 s where persistence is off
 }
 

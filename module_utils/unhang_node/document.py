@@ -1,4 +1,4 @@
-"""What every document keeps to, whatever was read: plain JSON values, no control characters, no NaN, at most 1 MiB."""
+"""The rules of every document: plain JSON values, no control characters, no NaN, at most 1 MiB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def clean_value(value: Any, path: str = "", refused: list[str] | None = None, depth: int = 0) -> Any:
-    """The value as plain JSON. Numbers that JSON has not (NaN, infinities, above 64 bits) become None; their paths are appended to `refused`."""
+    """The value as plain JSON. Numbers that JSON does not have (NaN, infinities, more than 64 bits) become None; their paths are appended to `refused`."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dic
 
 
 def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
-    """What no shorter list brings below the limit loses its largest section, which says so; a probe that is large itself loses its unread rows first."""
+    """If no shorter list suffices, omits the largest section, which then reports this; a probe that is large itself loses its unread rows first."""
     sections = document["sections"]
     while len(encode(document)) > limit_bytes and sections:
         name = max(sections, key=lambda name: len(encode(sections[name])))
@@ -80,7 +80,7 @@ def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES)
 
 
 def _largest_list(value: Any, path: str) -> tuple[int, str, list[Any]] | None:
-    """(bytes, path, list) of the list that weighs most, an inner one rather than the list of objects around it when it weighs most of that; or None."""
+    """(bytes, path, list) of the largest list, or None. A list inside a list of objects is chosen if it makes up most of the outer one."""
     best = None
     if isinstance(value, dict):
         children = [(item, f"{path}.{key}" if path else key) for key, item in value.items()]

@@ -1,4 +1,4 @@
-"""Follows symbolic links inside a tree that is not this machine's own: a recorded node, a mounted container, a planted root."""
+"""Follows symbolic links inside a tree that is not this machine's own root: a recorded node, a mounted container, a test's root."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_LINKS = 40  # as the kernel has it (MAXSYMLINKS)
+MAX_LINKS = 40  # the kernel's own limit (MAXSYMLINKS)
 
 
 def follow_links(path: str, read_target: Callable[[str], str | None]) -> str:
     """`path` with every symbolic link followed, one part at a time; an absolute target begins at the tree's own /, and ".." never leads above it.
 
-    read_target: what the link at a path points to, None where no link stands; asked of each part in turn, parents first. What it raises passes through.
+    read_target: the target of the link at a path, None if there is no link; called for each part in turn, parents first. Its exceptions pass through.
     Raises OSError (ELOOP).
     """
     done, links = "", 0

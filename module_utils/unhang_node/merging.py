@@ -1,4 +1,4 @@
-"""Pieces of several sources become one section: fields merged, status by the section's own source, equal reasons of all devices folded."""
+"""Merges pieces of several sources into one section: fields, the status of the section's own source, and equal reasons of all devices folded."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from .section import UnreadRow
 
 MOST_UNREAD = 512
-# Lists whose rows are of one thing when these fields agree.
+# Rows of these lists describe the same thing if these fields are equal.
 PLACE = ("path", "where", "container")
 SAME_WHEN: dict[tuple[str, ...], tuple[str, ...]] = {("gpus", "devices"): ("index",), ("nccl", "libraries"): PLACE, ("torch", "environments"): PLACE}
-# Fields in which a later source knows better: NVML itself met the mismatch.
+# In these fields a later source overrides an earlier one: NVML itself has met the mismatch.
 LATER_WINS = {("driver", "mismatch"), ("driver", "mismatch_text")}
 INDEX = re.compile(r"\[(\d+)\]")
 

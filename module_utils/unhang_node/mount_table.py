@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def read_mounts(root: Root) -> list[Mount]:
-    """[Mount] of the node. A procfs that was handed in shows the node's view under process 1, not under this one. Raises OSError."""
+    """[Mount] of the node. A mounted procfs shows the node's mounts under process 1, not under this process. Raises OSError."""
     if "/proc" in root.mounts:
         try:
             return parse_mountinfo(root.text("/proc/1/mountinfo"))
         except OSError:
-            pass  # process 1 is another user's: the own view is the next best
+            pass  # process 1 belongs to another user: this process's own mounts are the next best
     return parse_mountinfo(root.text("/proc/self/mountinfo"))

@@ -1,10 +1,10 @@
-"""typing.NamedTuple for what the collector imports: the module typing alone costs each start of it 5 ms of CPU. mypy sees the real one."""
+"""A light typing.NamedTuple for the collector's modules: importing typing costs each start 5 ms of CPU. mypy sees the real one."""
 
 from __future__ import annotations
 
 import collections
 
-TYPE_CHECKING = False  # what mypy takes for true, without the import
+TYPE_CHECKING = False  # mypy takes this name for true; importing typing is not needed for it
 
 if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple

@@ -1,8 +1,8 @@
-"""Runs each source in a child of its own, all at once, and never waits for one without a deadline.
+"""Runs each source in a child process, all at once, with a deadline for each.
 
-A child gets its own session, and /dev/null for descriptors 0 to 2 before it touches anything: a child stuck in a driver call that held the caller's
-stdout would hang the caller's caller. Answers come through a pipe, one JSON line per section piece, so what was read before a stall stands.
-Silence is measured from the child's last mark (see context.Mark): a call that does not return is named.
+A child gets its own session, and /dev/null for descriptors 0 to 2 before it does anything else: a child that is stuck in a driver call with the caller's
+stdout open would hang the program that reads that stdout. Answers come through a pipe, one JSON line per piece of a section, so facts that were read before a
+stall are kept. Silence is measured from the child's last mark (see context.Mark), which names the call that does not return.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ KILL_GRACE_S = 0.5
 
 
 class Piece:
-    """A part of one section, as it came: fields to merge, rows of unread fields, or why the section could not be read at all.
+    """A part of one section, as received: fields to merge, rows of unread fields, or why the whole section could not be read.
 
-    more: the source has more to say of this section; should it not come to that, the section is not complete.
+    more: the source will send more of this section; if it does not, the section is incomplete.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Piece:
 
 
 class SourceResult:
-    """What one source answered: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
+    """What one source answered: pieces in the order in which they arrived, then how it ended (status and one line, as in the document's probe)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class SourceResult:
         self.status: str | None = None
         self.error: str | None = None
         self.duration_ms: float | None = None
-        self.survivor: str | None = None  # a line when the child outlived SIGKILL
+        self.survivor: str | None = None  # one line if the child survived SIGKILL
 
 
 class _Child:
@@ -86,10 +86,10 @@ def run_sources(
 ) -> list[SourceResult]:
     """[SourceResult] in the order of `sources`, a list of (name, read).
 
-    read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow.
-    meanwhile: called once the first source has been started, before the others; then: called with the answers while the children are still closing
-    their files. A child that outlives SIGKILL is named in its SourceResult's survivor, at the latest on return.
-    No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
+    read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow. meanwhile: called once the
+    first source has been started, before the others; then: called with the answers while the children are still closing their files. A child that survives
+    SIGKILL is named in its SourceResult's survivor, at the latest on return. No source can delay the return by more than its deadline (plus the time that its
+    marks were allowed) and two short grace periods. An exception in a source is never raised here.
     """
     children = []
     try:
@@ -141,7 +141,7 @@ def _finish(child: _Child, status: str, error: str | None) -> None:
 
 
 def _listen(children: list[_Child]) -> None:
-    """Until every child has ended, gone silent or run out of time."""
+    """Receives answers until every child has ended, gone silent or run out of time."""
     open_pipes = {child.pipe: child for child in children}
     poll = select.poll()
     for number in open_pipes:
@@ -159,7 +159,7 @@ def _listen(children: list[_Child]) -> None:
 
 
 def _limit(child: _Child) -> tuple[float, str]:
-    """(monotonic seconds at which the child is out of time, what is then reported)."""
+    """(monotonic seconds at which the child is out of time, the line that is then reported)."""
     silence_s, deadline_s = child.limits
     call, set_at, allow_s = child.mark.get()
     child.extra_s = max(child.extra_s, allow_s)
@@ -182,7 +182,7 @@ def _check_time(child: _Child) -> None:
 
 
 def _receive(child: _Child) -> None:
-    """Takes what the pipe holds; ends the child's answer at its end mark, at the end of the pipe, or when it answers too much."""
+    """Reads what is in the pipe; ends the child's answer at its end mark, at the end of the pipe, or when the answer is too large."""
     while child.answer.status is None:
         try:
             data = os.read(child.pipe, 1 << 17)
@@ -233,7 +233,7 @@ def _signal_name(number: int) -> str:
 
 
 def _reap(children: list[_Child]) -> None:
-    """Reaps children that have answered; one that cannot even exit is a fact."""
+    """Reaps children that have answered; one that survives SIGKILL is reported as a fact."""
     limit = time.monotonic() + EXIT_GRACE_S
     for child in children:
         _wait(child, max(0.0, limit - time.monotonic()))
@@ -261,7 +261,7 @@ def _wait(child: _Child, grace_s: float) -> None:
         except OSError as problem:
             if problem.errno != errno.ECHILD:
                 raise
-            pid, status = child.pid, 0  # somebody else has reaped it
+            pid, status = child.pid, 0  # another waiter has reaped it
         if pid:
             child.exit_status = status
         elif time.monotonic() >= limit:

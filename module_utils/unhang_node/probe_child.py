@@ -1,4 +1,4 @@
-"""The child's side of a probe: cut loose from the caller, then one source's pieces as JSON lines into the pipe."""
+"""The child's side of a probe: detaches from the caller, then writes one source's pieces as JSON lines into the pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float)
     code = 1
     try:
         os.setsid()
-        while writer < 3:  # the caller had closed one of these; /dev/null comes to lie there
+        while writer < 3:  # the caller had closed one of these descriptors; /dev/null gets its number
             writer = os.dup(writer)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -31,7 +31,7 @@ def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float)
         _close_others(writer)
         for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
-        # Should the parent die, nobody kills this child: the alarm does.
+        # If the parent dies, only this alarm ends the child.
         signal.alarm(int(deadline_s + (context.options.get("first_handle_s") or 20)) + 60)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         gc.disable()
@@ -65,7 +65,7 @@ def _answer(read: ReadSource, context: Context, writer: int) -> None:
             now = time.monotonic()
             _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
             before = now
-    except Exception as problem:  # whatever it is, it is this source's answer
+    except Exception as problem:  # every exception is this source's result
         _send(writer, [None, status_of_error(problem), one_line(problem)])
     else:
         _send(writer, [None, "ok", None])

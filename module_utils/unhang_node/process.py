@@ -1,7 +1,7 @@
-"""Runs one program of the node: argv, an explicit environment, a deadline, and the end of its whole process group. No other module on the node starts programs.
+"""Runs a program on the node: argv, an explicit environment, a deadline, and a kill of its process group. No other module on the node starts programs.
 
-The program gets a session of its own, so that its deadline ends its children with it; what left that session (a service that was started) goes on.
-An answer never takes more memory than its limit. A service that keeps the program's output open is not waited for once the program itself has ended.
+The program gets a session of its own, so that its deadline also ends its children; a process that left that session (a started service) continues.
+An output never takes more memory than its limit. When the program has ended, a service that keeps its output open is not waited for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ERROR_CHARACTERS = 400
 
 
 class ProcessResult(NamedTuple):
-    """Result of a program. code: its exit code, negative for a signal that ended it; None when it was killed at its deadline or is not there.
-    stdout, stderr: text, what is no UTF-8 replaced; with `merged` all of it is in stdout. is_cut: more than the limit was printed, and its end was kept.
+    """Result of a program. code: its exit code, negative for a signal that ended it; None if it was killed at its deadline or does not exist. stdout, stderr:
+    text, with invalid UTF-8 replaced; with `merged` all output is in stdout. is_cut: more than the limit was printed, and only the end was kept.
     """
 
     argv: tuple[str, ...]
@@ -51,7 +51,7 @@ class ProcessResult(NamedTuple):
 
 
 class ProgramFailed(ValueError):
-    """A program ended with another code than 0; the text is one line: which, its code and the end of what it printed."""
+    """A program ended with another code than 0; the text is one line: the program, its code and the end of its output."""
 
     def __init__(self, result: ProcessResult):
         super().__init__(f"{' '.join(result.argv)}: ended with {result.code}: {result.last_words or 'it printed nothing'}")
@@ -68,9 +68,9 @@ def run_process(
     folder: str | None = None,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> ProcessResult:
-    """Runs a program and returns its result, also of a failure. Raises OSError only if no program can be started at all.
+    """Runs a program and returns its result, also if it failed. Raises OSError only if the program cannot be started.
 
-    rootfs: the tree that it runs in (chroot), "/" for this machine. variables: what ENVIRONMENT gets in addition. folder: its working folder.
+    rootfs: the tree that it runs in (chroot), "/" for this machine. variables: additions to ENVIRONMENT. folder: its working folder.
     limit_bytes: of each of stdout and stderr.
     """
     command = list(argv) if rootfs == "/" else ["chroot", rootfs, *argv]
@@ -115,9 +115,9 @@ def _capture(child: subprocess.Popen[bytes], captured: _Captured, deadline_s: fl
 
 
 def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Callable[[], bool]:
-    """Starts a program in its own session, which nothing here ends; each call of the result returns whether it has ended. Its output goes nowhere.
+    """Starts a program in its own session and never kills it; each call of the result returns whether it has ended. Its output is discarded.
 
-    For a package manager without systemd: it has to survive the deadline, and whoever started it. Raises OSError.
+    For a package manager on a node without systemd: it has to survive the deadline and the process that started it. Raises OSError.
     """
     nowhere = subprocess.DEVNULL
     child = subprocess.Popen(list(argv), stdin=nowhere, stdout=nowhere, stderr=nowhere, env={**ENVIRONMENT, **(variables or {})}, start_new_session=True)
@@ -125,7 +125,7 @@ def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None)
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Ends a program and all that it started in its session. One that sits in the kernel is not waited for."""
+    """Kills a program and all processes in its session. A process that is stuck in the kernel is not waited for."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -133,9 +133,9 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def output_of(argv: Sequence[str], deadline_s: float = DEADLINE_S, rootfs: str = "/", **options: object) -> str:
-    """Standard output of a program, with `merged` also standard error; options as run_process has them.
+    """Standard output of a program, with `merged` also standard error; the options are those of run_process.
 
-    Raises ProgramFailed, FileNotFoundError (it is not there), TimeoutError, OSError; ValueError when it printed more than its limit.
+    Raises ProgramFailed, FileNotFoundError (no such program), TimeoutError, OSError; ValueError if it printed more than its limit.
     """
     return demand_success(run_process(argv, deadline_s, rootfs, **options), deadline_s)  # type: ignore[arg-type]
 
@@ -180,7 +180,7 @@ class _Captured:
                 return False
             if self.unread:
                 self._step(min(left_s, LOOK_EVERY_S))
-            else:  # it has closed its outputs and goes on
+            else:  # it has closed its outputs and continues
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.child.wait(left_s)
         drain_until = time.monotonic() + DRAIN_S
@@ -189,18 +189,18 @@ class _Captured:
         return True
 
     def close(self) -> None:
-        """Closes this side of the pipes: a service that keeps its own end open is left to itself."""
+        """Closes this side of the pipes; a service may keep its own end open."""
         for stream in (self.child.stdin, self.child.stdout, self.child.stderr):
             if stream:
-                with contextlib.suppress(OSError):  # input that nobody reads any more
+                with contextlib.suppress(OSError):  # the program no longer reads its input
                     stream.close()
 
     def texts(self) -> list[str]:
-        """Standard output and standard error, each the end of it when it was longer than the limit."""
+        """Standard output and standard error; of one that was longer than the limit, its end."""
         return [bytes(self.kept.get(number, b"")[-self.limit_bytes :]).decode("utf-8", "replace") for number in self.numbers]
 
     def _step(self, wait_s: float) -> bool:
-        """Moves what can be moved. False when there was nothing."""
+        """Writes input and reads output that is ready. False when nothing was ready."""
         events = self.poll.poll(wait_s * 1000)
         for number, _event in events:
             if number in self.kept:

@@ -4,8 +4,8 @@ Every section reads through one Root, so that this machine, a mounted container 
 A recorded tree may be several layers (the first that has a path wins). Symbolic links of a recorded tree are followed inside it:
 an absolute link of the recorded node must never lead to a file of the machine that replays it.
 
-Values that are in no file are recorded in files of our own: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, is what statvfs
-answered.
+Values that are in no file are recorded in files of unhang: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, has the answers of
+statvfs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def unwatched(_text: str) -> None:
 class Root:
     """The file trees of one node.
 
-    layers: folders that hold the node's "/", most specific first; ["/"] is this machine.
+    layers: folders that stand for the node's "/", most specific first; ["/"] is this machine.
     procfs, sysfs: folders that stand for /proc and /sys; None means <layer>/proc and <layer>/sys.
     watch: called with one line before each call that may block ("open /etc/os-release"); a source sets it to its context's mark.
     """
@@ -49,7 +49,7 @@ class Root:
 
     @property
     def is_live(self) -> bool:
-        """True when the facts are those of the machine that runs this code."""
+        """True when the files are those of the machine that runs this code."""
         return self.layers == ["/"]
 
     def candidates(self, path: str) -> list[str]:
@@ -68,15 +68,15 @@ class Root:
             try:
                 return place, os.lstat(place)
             except OSError as problem:
-                # A denied layer is the answer; only a missing file lets the next layer speak.
-                problem.filename = path  # the node's own name for it, not where a recorded tree lies on this machine
+                # The next layer is read only if the file is missing in this one: a denied file is an error.
+                problem.filename = path  # the path on the node, not that of a recorded tree on this machine
                 if not isinstance(problem, (FileNotFoundError, NotADirectoryError)):
                     raise
                 error = problem
         raise error
 
     def resolve(self, path: str) -> str:
-        """The node's own name of `path` with every symbolic link followed inside the root. Raises OSError."""
+        """`path` on the node with every symbolic link followed inside the root. Raises OSError."""
         path = os.path.normpath("/" + path.lstrip("/"))
         self.watch("resolve " + path)
         if self.is_live and not self.mounts:
@@ -84,12 +84,12 @@ class Root:
         return follow_links(path, self._target)
 
     def _target(self, path: str) -> str | None:
-        """What the symbolic link at a path points to, None where no link stands. Raises OSError."""
+        """The target of the symbolic link at a path, None if there is no link. Raises OSError."""
         place, status = self._lstat(path)
         return os.readlink(place) if stat_bits.S_ISLNK(status.st_mode) else None
 
     def place(self, path: str) -> str:
-        """Where `path` lies on this machine's disk, links followed inside the root. Raises OSError."""
+        """Path on this machine of the node's `path`, links followed inside the root. Raises OSError."""
         self.watch("open " + path)
         if self.is_live and not self.mounts:
             os.stat(path)
@@ -97,7 +97,8 @@ class Root:
         return self._lstat(self.resolve(path))[0]
 
     def _open(self, path: str) -> int:
-        """A descriptor of a regular file, never waited for: a FIFO or a device in a tree that somebody recorded or planted is refused. Raises OSError."""
+        """A descriptor of a regular file, opened without blocking: a FIFO or a device is refused, because a recorded or planted tree may contain one. Raises
+        OSError."""
         self.watch("open " + path)
         place, status = (path, os.stat(path)) if self.is_live and not self.mounts else self._lstat(self.resolve(path))
         if stat_bits.S_ISDIR(status.st_mode):
@@ -176,7 +177,7 @@ class Root:
         return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
 
     def space(self, path: str) -> tuple[int, int]:
-        """(size_bytes, free_bytes) of the file system that `path` lies on; of a recorded tree, as recorded. Raises OSError and ValueError."""
+        """(size_bytes, free_bytes) of the file system that holds `path`; for a recorded tree, the recorded numbers. Raises OSError and ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
             return parse_space(self.text(SPACE_FILE), path)
         self.watch("statvfs " + path)
@@ -184,7 +185,8 @@ class Root:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def inodes(self, path: str) -> tuple[int, int]:
-        """(inodes, free inodes) of the file system that `path` lies on, (0, 0) where it has no fixed number; as `space`. Raises OSError and ValueError."""
+        """(inodes, free inodes) of the file system that holds `path`, (0, 0) where it has no fixed number; recorded as for `space`. Raises OSError and
+        ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
             return parse_space(self.text(SPACE_FILE), path, ("inodes", "free_inodes"))
         self.watch("statvfs " + path)
@@ -192,7 +194,7 @@ class Root:
         return found.f_files, found.f_favail
 
     def has_kernel_procfs(self) -> bool:
-        """True when /proc is the kernel's own (a mounted host), not files: the first entry of every procfs is number 1, on a device of its own."""
+        """True when /proc is a procfs (of a mounted host) and not recorded files: the root of every procfs has inode 1, on a device of its own."""
         try:
             top, inside = self.stat("/"), self.stat("/proc")
         except OSError:

@@ -34,7 +34,7 @@ class Unread:
             self.rows.append(row)
 
     def of_error(self, field: str, error: BaseException) -> None:
-        """Notes an OSError or ValueError under the status that it means."""
+        """Notes an OSError or ValueError with the status that status_of_error gives it."""
         self.add(field, status_of_error(error), one_line(error))
 
     def attempt(self, field: str, read: Callable[..., T], *arguments: Any) -> T | None:
@@ -49,13 +49,13 @@ class Unread:
 def read_section(name: str, read: Callable[..., Any], root: Root, *arguments: Any) -> SectionPiece:
     """(name, fragment, unread rows) of read(root, unread, *arguments), as a source yields it.
 
-    A section that raises costs itself, not its neighbours: in its place stands the exception, which becomes probe.status and probe.error
-    (Absent, OSError and ValueError mean what status_of_error says; anything else is an error that names its type).
+    A section that raises does not affect the others: the exception takes the fragment's place and becomes probe.status and probe.error
+    (Absent, OSError and ValueError by status_of_error; any other exception is an error that names its type).
     """
     unread = Unread()
     try:
         return name, read(root, unread, *arguments), unread.rows
-    except Exception as problem:  # whatever it is, it is this section's answer
+    except Exception as problem:  # every exception is this section's result
         return name, problem, unread.rows
 
 

@@ -1,4 +1,4 @@
-"""The collector's version, which each document carries."""
+"""The collector's version, which is in each document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ends playbooks/preprovision.yml for one node with its outcome: ok, failed, or unreachable, which is how Ansible says that a node could not be looked at."""
+"""Ends playbooks/preprovision.yml for one node with its outcome: ok, failed, or unreachable if the node could not be examined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """So that ansible-playbook ends with 0 when all passed, 2 when a node failed, 4 when none failed and not all were proved."""
+    """Makes ansible-playbook end with 0 if all nodes passed, 2 if a node failed, 4 if none failed and not all were proved."""
 
     def run(self, tmp=None, task_vars=None):
         """{msg}, with failed or unreachable."""
@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
         message = f"{own['outcome']}: {'; '.join(own['reasons'])}" if own["reasons"] else own["outcome"]
         if own["outcome"] == "pass":
             return {"changed": False, "msg": message}
-        # Ansible's code for unreachable would hide that of another node's failure.
+        # Ansible's exit code for unreachable nodes would hide the code for a failed node.
         anybody_failed = any(row["outcome"] == "fail" for row in decisions.values())
         ending = {"failed": True} if own["outcome"] == "fail" or anybody_failed else {"unreachable": True}
         return {"changed": False, "msg": message, **ending}

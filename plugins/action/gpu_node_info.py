@@ -1,8 +1,8 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of gpu_node_info: runs the module, reads its answer strictly, and writes it to the run folder when a run is under way.
+"""The controller's side of gpu_node_info: runs the module, reads its answer strictly, and writes it to the run folder if there is one.
 
-Nothing of an answer reaches Ansible's variables, and everything that is printed has been cleaned: what a node says is data.
+No part of an answer reaches Ansible's variables, and all printed text is cleaned: text from a node is only data.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ansible.plugins.action import ActionBase
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
-except ImportError:  # not where 2.19 to 2.22 have it: the callback then records what this plugin does not see
+except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: the callback then records the timeouts that this plugin does not see
 
     class AnsibleTimeoutError(BaseException):
         """Never raised."""
@@ -34,11 +34,11 @@ from unhang.ansible import inventory, old_python, run_files
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, read_facts
 from unhang.ansible.memory_watch import MemoryWatch
 from unhang.ansible.plays import audits
-from unhang.ansible.text import clean
+from unhang.ansible.printable_text import clean
 from unhang.errors import UserError
 
 PROJECT = _PROJECT
-# How to recognise the command that runs the module among those that only prepare it.
+# Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"
 NOTHING_SAID = '{"changed": false}'
@@ -46,7 +46,7 @@ OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
 
 
 def origin_of(value):
-    """The inventory file that a value came from, when this ansible-core tells."""
+    """The inventory file of a value, if this ansible-core records it."""
     try:
         from ansible._internal._datatag._tags import Origin
     except ImportError:
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp=None, task_vars=None):
-        """The document under node_facts; during a run a summary {status, msg}, the document being in the run folder."""
+        """{node_facts: document}; during a run a summary {status, msg}, because the document is in the run folder."""
         super().run(tmp, task_vars)
         if C.INJECT_FACTS_AS_VARS:
             raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
 
     def _read(self, options, task_vars):
-        """A NodeAnswer. Raises AnsibleError, and AnsibleConnectionFailure among them with its message as the connection gave it."""
+        """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the connection."""
         self.heard = None
         given_up = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
         if self.heard is None:
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
 
     def _bound_what_is_read(self):
-        """Cuts what a command printed before Ansible makes a text and a list of lines of it, which takes twenty times as much memory."""
+        """Limits a command's output before Ansible converts it to a text and a list of lines, which takes twenty times as much memory."""
         execute = self._connection.exec_command
 
         def bounded(*arguments, **more):
@@ -109,7 +109,7 @@ class ActionModule(ActionBase):
         self._connection.exec_command = bounded
 
     def _move_deadline(self, task_vars):
-        """Lets the host's unhang_node_timeout_s take the place of the task's own `timeout`, whose alarm is running already."""
+        """Replaces the task's `timeout`, whose alarm is already running, by the host's unhang_node_timeout_s."""
         self.deadline_s = self._task.timeout
         wanted = task_vars.get("unhang_node_timeout_s")
         if wanted is None or not self.deadline_s:
@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
         signal.alarm(self.deadline_s)
 
     def _low_level_execute_command(self, cmd, *arguments, **more):
-        """Keeps what the module said from Ansible, whose own reading has no limits and tags each value; Ansible gets an empty result instead."""
+        """Gives Ansible an empty result in place of the module's output, because Ansible reads it without a limit and tags each value."""
         executed = super()._low_level_execute_command(cmd, *arguments, **more)
         if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
             self.heard = dict(executed)
@@ -130,7 +130,7 @@ class ActionModule(ActionBase):
         return executed
 
     def _explain(self, answer, answered, options):
-        """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""
+        """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. A failed node costs one more command."""
         interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
@@ -145,8 +145,8 @@ class ActionModule(ActionBase):
         return self._read_with_collector(interpreter, version, options)
 
     def _read_with_collector(self, interpreter, version, options):
-        found = "Python {}.{} at {}".format(*version, interpreter)
-        wanted = "expected Python {}.{} or newer for this controller's ansible-core, found {}".format(*OLDEST_PYTHON, found)
+        found, oldest = (".".join(map(str, one[:2])) for one in (version, OLDEST_PYTHON))
+        wanted = f"expected Python {oldest} or newer for this controller's ansible-core, found Python {found} at {interpreter}"
         if version < old_python.OLDEST_FOR_STARTER:
             return NodeAnswer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
         try:
@@ -165,7 +165,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "status": answer.status, "msg": answer.message or "read", "node_facts": answer.facts}
 
     def _record(self, run, task_vars, policy, answer):
-        """Writes the node's file, in this worker, and returns the summary that goes back to the controller."""
+        """Writes the node's file, in this worker, and returns the summary for the main process."""
         host = str(task_vars["inventory_hostname"])
         groups = [str(group) for group in task_vars.get("group_names", [])]
         document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
@@ -178,8 +178,9 @@ class ActionModule(ActionBase):
 
 
 def _with_reason(answer, answered):
-    """A module that ended without a word names its reason in the last line of standard error, or in its exit code."""
+    """Adds the reason to the answer of a module that printed nothing: the last line of standard error, or the exit code."""
     if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer
     last = [line for line in answered.get("stderr", "").splitlines() if line.strip()][-1:]
-    return NodeAnswer("failed", message=clean(f"the module ended without an answer: {last[0] if last else 'exit code {}'.format(answered['rc'])}"))
+    reason = last[0] if last else f"exit code {answered['rc']}"
+    return NodeAnswer("failed", message=clean(f"the module ended without an answer: {reason}"))

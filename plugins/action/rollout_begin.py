@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a plan for a rollout: reads it, refuses what it cannot be, and makes this ansible-playbook the one controller that may write the journal."""
+"""Opens a plan for a rollout: reads and checks it, and makes this ansible-playbook the only controller that may write the journal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from ansible import context
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
@@ -21,13 +22,15 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """{rollout: {folder, run, epoch, read}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
+        from unhang.ansible.reach_options import reach_options
         from unhang.errors import UserError
         from unhang.rollout.conductor import begin
 
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
         _, given = self.validate_argument_spec(argument_spec=options)
-        evidence, hosts = {"by": given["by"], "controller": given["controller"]}, [str(host) for host in given["hosts"]]
+        evidence = {"by": given["by"], "controller": given["controller"], "options": reach_options(context.CLIARGS)}
+        hosts = [str(host) for host in given["hosts"]]
         max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
             begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed)
@@ -37,7 +40,7 @@ class ActionModule(ActionBase):
 
 
 def _is_over(holder):
-    """As the filter of the nodes' locks says."""
+    """True if the holder's process has ended, judged as for the nodes' locks."""
     from ansible.plugins.loader import filter_loader
 
     return filter_loader.get("unhang_run_is_over").j2_function(holder)

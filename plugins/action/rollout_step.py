@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""One step of a rollout on one node: asks the state machine whether the node needs it now, and gives it what came of it. Both are in the journal first."""
+"""One step of a rollout on one node: asks the state machine whether the node needs it now, and reports the result. Both are written to the journal first."""
 
 from __future__ import annotations
 

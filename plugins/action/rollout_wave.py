@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The brake of a rollout, the first task of each batch: counts the verdicts in the journal, and says which nodes of the batch may begin."""
+"""The failure limit of a rollout, the first task of each wave: counts the verdicts in the journal, and returns which nodes of the wave may begin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 class ActionModule(ActionBase):
-    """For the whole batch: run_once."""
+    """For the whole wave: run_once."""
 
     def run(self, tmp=None, task_vars=None):
         """begin: {wave, begin, postponed, stopped}; floor: {msg}."""

@@ -1,8 +1,8 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of one node of a smoke test. Whatever goes wrong with the node is written to the test's folder, for the result to name; no task fails.
+"""The controller's side of one node of a smoke test. Faults of the node are written to the test's folder and named in the result; no task fails.
 
-What a node says goes to files as it came, and no further; only what this plugin says itself reaches Ansible's variables.
+Text from a node is written to files unchanged; only this plugin's own texts reach Ansible's variables.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from ansible.plugins.action import ActionBase
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
-except ImportError:  # not where 2.19 to 2.22 have it
+except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere
 
     class AnsibleTimeoutError(BaseException):
         """Never raised."""
 
 
 from unhang.ansible import smoke_programs as programs
+from unhang.ansible.printable_text import clean
 from unhang.ansible.run_files import write_atomically
-from unhang.ansible.text import clean
 
 FILES = _PROJECT / "roles" / "smoke_test" / "files"
 PAYLOAD = "unhang_smoke.py"
-ENDS = {PAYLOAD: ["node_end"], "unhang_burn_in.py": ["burn_end", "refused"]}  # by payload, the kinds of event with which it reports its end
+ENDS = {PAYLOAD: ["node_end"], "unhang_burn_in.py": ["burn_end", "refused"]}  # {payload: kinds of event by which it reports its end}
 MOST_BYTES = 64 << 20
-LOOK_S = 8  # how long one look may wait on the node for the end
+LOOK_S = 8  # seconds that one poll may wait on the node for the end
 ANSWER_S = 30
 AGAIN_S = 2
 
 
 class Trouble(Exception):
-    """Why this node gave no answer, in a line."""
+    """This node did not answer; the text is the reason in one line."""
 
 
 @contextlib.contextmanager
 def within(limit_s):
-    """A connection over which nothing comes any more may keep ssh for a quarter of an hour: here it is given up. Raises Trouble."""
+    """Limits the time of a block: over a dead connection ssh may wait for a quarter of an hour. Raises Trouble."""
 
     def late(*_):
         raise Trouble(f"gave no answer within {limit_s} s")
@@ -87,12 +87,12 @@ class ActionModule(ActionBase):
         return self._guarded(lambda: self._end(given["started"] or {}), self.place / "events")
 
     def _guarded(self, step, folder):
-        """The step's answer; trouble with the node is written beside where its answer would lie."""
+        """The step's answer; if it raises Trouble, the reason is written to the folder where the answer would be."""
         why = None
         try:
             return {"changed": False, "problem": None, **(step() or {})}
         except AnsibleConnectionFailure as problem:
-            why = f"the connection was lost, or never came about: {clean(problem.message, 300)}"
+            why = f"the connection was lost or could not be made: {clean(problem.message, 300)}"
         except AnsibleTimeoutError:
             why = "gave no answer within the task's timeout"
         except AnsibleError as problem:
@@ -118,7 +118,7 @@ class ActionModule(ActionBase):
         return self._low_level_execute_command(line, in_data=content)
 
     def _run_program(self, program, **given):
-        """The answer of one of our programs. Raises Trouble."""
+        """The answer of one of unhang's programs on the node. Raises Trouble."""
         output = self._ask(programs.program_line(self._python), programs.program_text(program, given))
         answer = programs.answered(output.get("stdout", ""))
         if not answer:
@@ -126,14 +126,14 @@ class ActionModule(ActionBase):
         return answer
 
     def _survey(self):
-        """Addresses, routes and GPUs. The program comes by standard input: nothing is written on the node."""
+        """Reads addresses, routes and GPUs. The program is sent over standard input: nothing is written on the node."""
         output = self._ask(f"{programs.program_line(self._python)} survey", (FILES / PAYLOAD).read_bytes())
         if '"e": "survey"' not in output.get("stdout", ""):
             raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
         write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
 
     def _start(self):
-        """The agent, apart from this connection. Nothing where this round does not need the node."""
+        """Starts the agent, independent of this connection. Does nothing if this round does not need the node."""
         path = self._file(self.place / "plans", ".json")
         if not path.is_file():
             return {}
@@ -145,16 +145,16 @@ class ActionModule(ActionBase):
             raise Trouble("answered with no folder of its own")
         started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"]), "payload": name}
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
-        # What the agent and the ranks lay down for a while lies in the same folder, and goes with it even when the agent is killed.
+        # Temporary files of the agent and the ranks are in the same folder, and are removed with it even if the agent is killed.
         argv = ["env", f"TMPDIR={place}", *program, f"{place}/{name}", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
         job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": argv}, task_vars=self.vars, wrap_async=self._task.async_val)
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)
-            raise Trouble(f"could not start the payload: {job.get('msg') or 'no job came about'}")
+            raise Trouble(f"could not start the payload: {job.get('msg') or 'no job was started'}")
         return {**started, "job": str(job["results_file"])}
 
     def _end(self, started):
-        """Waits for the end, brings what was reported, and leaves nothing behind."""
+        """Waits for the end, fetches the reports, and removes the folder."""
         if not started.get("place"):
             return {}
         try:
@@ -171,7 +171,7 @@ class ActionModule(ActionBase):
         return {}
 
     def _wait(self, started):
-        """The last answer of ANSWER. A connection that is lost is tried again, for as long as reconnect_s. Raises AnsibleConnectionFailure, Trouble."""
+        """The last answer of ANSWER. A lost connection is retried for reconnect_s seconds. Raises AnsibleConnectionFailure, Trouble."""
         until = time.monotonic() + started["deadline_s"]
         lost_since = None
         asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES, "ends": ENDS[started["payload"]]}
@@ -193,7 +193,7 @@ class ActionModule(ActionBase):
                 return answer
 
     def _remove(self, started):
-        """What stays on the node is a note of the result."""
+        """Removes the folder; only Ansible's note of the job's result stays on the node."""
         problem = None
         try:
             with within(ANSWER_S):
@@ -213,7 +213,7 @@ def _last_line(output):
 
 
 def _without_end(answer, started):
-    """Why the agent's own end is not among what it reported."""
+    """The reason why the agent's reports do not contain its end."""
     if answer.get("boot_id") != started["boot_id"]:
         return "the node was rebooted in the middle of the test"
     if not answer.get("place"):
@@ -223,5 +223,5 @@ def _without_end(answer, started):
     job = answer["job"] if isinstance(answer.get("job"), dict) else {}
     if answer.get("over"):
         last = _last_line({"stderr": str(job.get("stderr") or job.get("msg") or "")})
-        return f"the agent ended without telling its end (code {job.get('rc')}): {last}"
+        return f"the agent ended without a report of its end (code {job.get('rc')}): {last}"
     return "the agent did not end by its deadline"

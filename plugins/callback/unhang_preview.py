@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes down what each role of a preview would change or refuses, one JSON line a result, for `unhang remediate` to make a table of."""
+"""Records what each role of a preview would change or refuses, one JSON line for each result, for the table of `unhang remediate`."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class CallbackModule(CallbackBase):
         self.auditing = False
 
     def v2_playbook_on_play_start(self, play):
-        """What an audit finds is in its run folder."""
+        """Skips plays that audit: their findings are in the run folder."""
         self.auditing = audits(play)
 
     def v2_runner_on_ok(self, result):
-        """What would change, and what the role reports."""
+        """Records what would change, and the role's report."""
         self._add("ok", result)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """What a role refuses."""
+        """Records what a role refuses."""
         if not ignore_errors:
             self._add("failed", result)
 
     def v2_runner_on_unreachable(self, result):
-        """A node that does not answer any more."""
+        """Records a node that no longer answers."""
         self._add("failed", result)
 
     def _add(self, status, result):
         if self.file is None or self.auditing:
             return
         task = result.task
-        chain = task.get_dep_chain() or [task._role]  # a role that a role plays is a part of it
+        chain = task.get_dep_chain() or [task._role]  # a role that another role includes is a part of that role
         role = chain[0].get_name() if chain[0] is not None else ""
         self.file.add(result.host.get_name(), role, task.get_name(), str(task.action), status, result.result)

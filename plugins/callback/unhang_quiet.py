@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's usual screen output, but for audits: their result is the table of findings, and a line per node would bury it."""
+"""Ansible's usual screen output without the lines per node of an audit, whose result is the table of findings."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 from unhang.ansible.plays import audits
-from unhang.ansible.text import clean, printable_parts, without_controls
+from unhang.ansible.printable_text import clean, printable_parts, without_controls
 
 
 class PrintableDisplay:
-    """Ansible's display, before which nothing comes that a terminal would act upon: warnings, errors and differences hold what a node says."""
+    """Ansible's display without control characters that a terminal would interpret: warnings, errors and differences contain text from nodes."""
 
     def __init__(self, display):
         self.display_of_ansible = display
@@ -41,7 +41,7 @@ class PrintableDisplay:
         return getattr(self.display_of_ansible, name)
 
     def display(self, msg, *arguments, **more):
-        """A text with Ansible's own colours."""
+        """Prints a cleaned text with Ansible's own colours."""
         self.display_of_ansible.display(without_controls(str(msg)), *arguments, **more)
 
     def _warning(self, warning, *arguments, **more):
@@ -55,7 +55,7 @@ class PrintableDisplay:
 
 
 class CallbackModule(DefaultOutput):
-    """The default output with a mute for auditing plays."""
+    """The default output, which is silent for auditing plays."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -74,7 +74,7 @@ class CallbackModule(DefaultOutput):
             super().v2_playbook_on_play_start(play)
 
     def v2_playbook_on_no_hosts_matched(self):
-        """The run callback says it better."""
+        """Silent: the callback unhang_run prints a better message."""
         if not self.mute:
             super().v2_playbook_on_no_hosts_matched()
 
@@ -99,7 +99,7 @@ class CallbackModule(DefaultOutput):
             super().v2_runner_on_unreachable(result)
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """A finding of the audit, but for the play's own assertion, which is said once."""
+        """Silent, because it is a finding of the audit; the play's own assertion is printed once."""
         if not self.mute:
             super().v2_runner_on_failed(result, ignore_errors)
         elif not audits(result.task):
@@ -109,7 +109,7 @@ class CallbackModule(DefaultOutput):
                 self._display.display(f"unhang: {message}", stderr=True)
 
     def _get_diff(self, difflist):
-        """Without what would set a colour: a display cannot tell Ansible's colours from a file's."""
+        """The difference without colour codes of the file: the display cannot distinguish them from Ansible's."""
         return super()._get_diff(printable_parts(difflist))
 
     def v2_playbook_on_stats(self, stats):

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes into the journal of a rollout what no task can: that a node does not answer any more, and that the playbook has come to its end."""
+"""Writes two events that no task can write into the journal of a rollout: a node no longer answers, and the playbook has ended."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CallbackModule(CallbackBase):
         self.rollout = None
 
     def v2_runner_on_ok(self, result):
-        """Remembers which rollout this is, and says what came of each step."""
+        """Remembers the rollout, and prints the result of each step."""
         action, answer = getattr(result.task, "action", None), result.result
         if action == "rollout_begin":
             self.rollout = dict(answer["rollout"])
@@ -47,15 +47,15 @@ class CallbackModule(CallbackBase):
             print(f"rollout: {answer['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
     def v2_runner_on_unreachable(self, result):
-        """The node's step has ended, without an answer."""
+        """Records that the node's step has ended without an answer."""
         self._write(lambda conductor: conductor.silent(result.host.get_name(), f"unreachable: {str(result.result.get('msg', ''))[:500]}"))
 
     def v2_playbook_on_stats(self, stats):
-        """All batches are through, or the play has stopped."""
+        """Records the end of the playbook: all batches are done, or the play has stopped."""
         self._write(lambda conductor: conductor.end())
 
     def _follow(self):
-        """Reads what was written to the journal since: the workers that Ansible forks from here know it then, however long the journal is."""
+        """Reads the new lines of the journal, so that the workers that Ansible forks from this process need not read a long journal again."""
         self._write(lambda conductor: conductor.standing())
 
     def _write(self, entry):

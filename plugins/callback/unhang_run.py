@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the run folder of an audit, keeps count while it runs, and has it judged at the end, so that plain ansible-playbook does the whole job."""
+"""Creates the run folder of an audit, counts answers while it runs, and judges it at the end, also under plain ansible-playbook."""
 
 from __future__ import annotations
 
@@ -69,16 +69,17 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 from unhang import __version__, project, run_folder
 from unhang.ansible import group_policies, run_files
 from unhang.ansible.group_policies import VARIABLE
 from unhang.ansible.inventory import plain
 from unhang.ansible.plays import audits
+from unhang.ansible.printable_text import clean
 from unhang.ansible.progress import Progress
-from unhang.ansible.text import clean
-from unhang.history.place import LATER
+from unhang.ansible.reach_options import reach_options
+from unhang.history.location import LATER
 
 PROJECT = _PROJECT
 
@@ -98,14 +99,14 @@ class CallbackModule(CallbackBase):
         self.lost = {}
         self.asked = set()
         self.skipped = set()
-        self.workers = {}  # host: process, of those that read a node or whose place no other has taken yet
+        self.workers = {}  # {host: process} of workers that read a node, or that ended and have not been replaced yet
         self.policy_sources = set()
         self.progress = None
         self.closed = False
         self.is_without_hosts = False
 
     def v2_playbook_on_play_start(self, play):
-        """The first auditing play makes the run; the batches of a `serial` are the same run."""
+        """The first auditing play creates the run; the batches of a `serial` play belong to the same run."""
         if not audits(play):
             return
         inventory = play.get_variable_manager()._inventory
@@ -126,13 +127,13 @@ class CallbackModule(CallbackBase):
         self.progress.expect(len(self.groups))
 
     def v2_playbook_on_no_hosts_matched(self):
-        """Nothing to look at is an error, and Ansible itself calls it a success. Said once, however many plays find no host."""
+        """A run without hosts is an error, which Ansible itself counts as a success. It is printed once, also if several plays have no host."""
         if self.run is None and not self.is_without_hosts:
             self.is_without_hosts = True
             self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
 
     def v2_runner_on_start(self, host, task):
-        """A worker is about to read a node."""
+        """Remembers the worker that is about to read a node."""
         if self.run is None or not audits(task):
             return
         name = host.get_name()
@@ -143,24 +144,24 @@ class CallbackModule(CallbackBase):
                 worker.close = functools.partial(self._worker_ended, name, worker)
 
     def v2_runner_on_skipped(self, result):
-        """A node that the playbook did not want to read, as in the preview of a rollback."""
+        """Counts a node that the playbook does not read, as in the preview of a rollback."""
         if self.run is not None and audits(result.task):
             self.skipped.add(result.host.get_name())
 
     def v2_runner_on_ok(self, result):
-        """A node that was read."""
+        """Counts a node that was read."""
         self._note(result, "ok")
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        """A node that could not be read, or the play's own assertion."""
+        """Counts a node that could not be read, or reports the play's own assertion."""
         self._note(result, "timeout" if "timedout" in result.result else "failed")
 
     def v2_runner_on_unreachable(self, result):
-        """A node that could not be reached."""
+        """Counts a node that could not be reached."""
         self._note(result, "unreachable")
 
     def v2_playbook_on_stats(self, stats):
-        """Closes the run and has it judged."""
+        """Closes the run and judges it."""
         if self.run is None or self.closed:
             return
         if self.groups and self.skipped.issuperset(self.groups):
@@ -174,7 +175,7 @@ class CallbackModule(CallbackBase):
             self._keep()
 
     def _drop(self):
-        """No node was to be read, so there was no audit. A folder that holds more than this play put there stays."""
+        """Removes the folder of a play that read no node, because that was no audit. A folder with other files stays."""
         self.closed = True
         self.progress.end()
         with contextlib.suppress(OSError):
@@ -183,7 +184,7 @@ class CallbackModule(CallbackBase):
             self.run.rmdir()
 
     def _close(self):
-        """Each host has its file, and runs/latest leads here."""
+        """Writes the file of each host without one, and points runs/latest to this run."""
         self.closed = True
         self.progress.end()
         killed = self._killed()
@@ -199,14 +200,14 @@ class CallbackModule(CallbackBase):
                 run_files.point_latest(self.run)
 
     def _worker_ended(self, name, worker):
-        """Its place is taken by another. Of one that was killed Ansible would wait for the result for good, so the play ends here."""
+        """Another worker replaces this one. If it was killed, Ansible would wait for its result for ever, so the play ends here."""
         if worker.exitcode:
             raise SystemExit(f"unhang: a process of Ansible was killed while it read {clean(name, 80)}")
         del worker.close, self.workers[name]
         worker.close()
 
     def _killed(self):
-        """{host: signal} of workers that were ended by a signal that Ansible does not send to its own."""
+        """{host: signal} of workers that were killed by a signal that Ansible itself does not send."""
         codes = {name: worker.exitcode or 0 for name, worker in self.workers.items()}
         return {name: signal.Signals(-code).name for name, code in codes.items() if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM)}
 
@@ -218,13 +219,13 @@ class CallbackModule(CallbackBase):
         return run_files.NOT_ANSWERED if host in self.asked else run_files.NOT_ASKED
 
     def _close_early(self, process):
-        """At exit of a play that Ansible itself gave up: a worker was killed, or somebody pressed Ctrl-C."""
+        """Closes the run when Ansible has aborted the play: a worker was killed, or somebody pressed Ctrl-C."""
         if self.closed or self.progress is None or os.getpid() != process:
             return
         with contextlib.suppress(SystemExit):
             self._close()
         done = sum(self.progress.counts.values())
-        then = f"judge what it has seen with: {project.program_as_typed()} judge {self.run}"
+        then = f"judge the nodes that were read with: {project.program_as_typed()} judge {self.run}"
         self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; {then}")
 
     def _open(self):
@@ -247,6 +248,7 @@ class CallbackModule(CallbackBase):
             "finished": None,
             "inventory": [str(source) for source in context.CLIARGS.get("inventory") or ()],
             "limit": context.CLIARGS.get("subset"),
+            "options": reach_options(context.CLIARGS),
             "hosts": [],
             "controller": {"unhang": __version__, "ansible_core": ansible_core_version, "python": sys.version.split()[0]},
             "policy_sources": [],
@@ -257,7 +259,7 @@ class CallbackModule(CallbackBase):
             self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
 
     def _check_policies(self, play, hosts):
-        """Which group's policy counts must not be left to the alphabet; that a policy replaces another is said."""
+        """Refuses hosts whose policy would depend on the alphabetical order of groups; warns if a policy replaces another."""
         by_host = group_policies_of(play, hosts)
         if refused := group_policies.refusals(by_host):
             self._stop("; ".join(refused))
@@ -265,7 +267,7 @@ class CallbackModule(CallbackBase):
             self._say(line)
 
     def _warn_of_brackets(self):
-        """Plain ansible-playbook cannot be kept from reading a node set in its own way, but it can be said."""
+        """Warns that plain ansible-playbook reads a node set in --limit in its own way, which cannot be prevented."""
         limit = str(context.CLIARGS.get("subset") or "")
         if "[" in limit and "~" not in limit:
             self._say(f"Ansible takes the brackets of --limit {clean(limit, 80)} for an index into a group, and may have picked other hosts; use unhang audit")
@@ -279,7 +281,7 @@ class CallbackModule(CallbackBase):
     def _note(self, result, status):
         """Counts one node; a node whose worker could not write a record itself gets one here."""
         if self.run is None or not audits(result.task):
-            # What fails after a node has answered, in a playbook that goes on after the audit, takes nothing from its answer.
+            # A task that fails after the node has answered, in a playbook that continues after the audit, does not change that answer.
             if self.run is not None and status != "ok" and not run_files.has_node(self.run, result.host.get_name()):
                 self._record(result.host.get_name(), "failed", clean(result.result.get("msg", "a task before the audit failed")))
             return
@@ -289,7 +291,7 @@ class CallbackModule(CallbackBase):
         if answer.get("lost"):
             self.lost[host] = str(answer["lost"])
         elif status != "ok" and not run_files.has_node(self.run, host) and not answer.get("spilled"):
-            self._record(host, status, clean(answer.get("msg", "the task failed and did not say why")))
+            self._record(host, status, clean(answer.get("msg", "the task failed without a reason")))
         self.progress.count("ok" if status == "ok" else str(answer.get("status", status)), time.monotonic())
 
     def _record(self, host, status, message):
@@ -315,16 +317,17 @@ class CallbackModule(CallbackBase):
         here = Path.cwd()
         named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
         command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]
-        # Named, because Ansible keeps its own descriptors from being inherited: the judge would start without any.
+        # Set explicitly, because Ansible's own descriptors are not inherited: the judge would start without any.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):
             self._say(f"the run is in {self.run} and was not judged; judge it with: {project.program_as_typed()} judge {self.run}")
 
     def _keep(self):
-        """Stores the run in the history. Its readers of documents are imported here: Ansible's workers, which are over by now, never carried them."""
+        """Stores the run in the history. The readers of documents are imported here, so that Ansible's workers, which have ended by now, did not contain
+        them."""
         try:
             from unhang.history.recording import keep_run
-        except ImportError as problem:  # Ansible from elsewhere, without the packages of unhang
+        except ImportError as problem:  # Ansible runs in an environment without unhang's packages
             self._say(f"this run is not kept in the history: {problem}")
             return
         if line := keep_run(self.run, self.get_option("history")):
@@ -340,7 +343,7 @@ class CallbackModule(CallbackBase):
         print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
 
     def _stop(self, line):
-        """Ends the play before it has begun: an exception in a callback would be a warning to Ansible."""
+        """Ends the play before it has begun: to Ansible an exception in a callback would only be a warning."""
         self._say(line)
         raise SystemExit(2)
 

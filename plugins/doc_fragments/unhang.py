@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation of every module that changes a node says: check mode, diff mode, and the options that all of them have."""
+"""The common documentation of every module that changes a node: check mode, diff mode, and the shared options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role drain. The work is done by unhang.rollout, which knows nothing of Ansible."""
+"""Filters of the role drain. Implementation: unhang.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
     """What to do with a node of Kubernetes, as unhang.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
 
-    boot_id: of the machine that is to be drained, "" where it was not read.
+    boot_id: of the machine to drain, "" if it was not read.
     """
     from unhang.rollout.kubernetes_drain import plan_drain, plan_release
 
@@ -55,7 +55,7 @@ def kubernetes_states(nodes):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

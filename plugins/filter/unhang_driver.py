@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. The work is done by unhang.plan, which knows nothing of Ansible."""
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.plan, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unhang.plan.driver_inputs import DriverInputs
 
 Facts = Mapping[str, Any]
-"""What Ansible hands over: a document of facts, a policy, options."""
+"""Arguments from Ansible: a document of facts, a policy, options."""
 
 
 def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
@@ -38,7 +38,7 @@ def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None
 
 
 def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
-    """Packages (names and globs) whose offers a plan needs."""
+    """Packages (names and globs) whose offered versions a plan needs."""
     from unhang.plan.driver_sets import names_to_ask
 
     return names_to_ask(_inputs(facts, policy, host, None, options))
@@ -66,7 +66,7 @@ def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options:
 
 
 def held_groups(policy: Facts | None) -> list[str]:
-    """Groups of packages (driver, kernel, nccl, ofed) that a policy wants held. A driver that it names exactly is held unless it says otherwise."""
+    """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact version is held unless the policy disables that."""
     policy = json.loads(json.dumps(policy or {}, default=str))
     held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}
     driver = policy.get("driver") or {}
@@ -74,7 +74,7 @@ def held_groups(policy: Facts | None) -> list[str]:
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""

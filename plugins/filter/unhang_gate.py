@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/preprovision.yml. The work is done by unhang.gate, which knows nothing of Ansible."""
+"""Filters of playbooks/preprovision.yml. Implementation: unhang.gate, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def gate_group(hosts, hostvars, reference="", burn_in=""):
-    """Who is tested together, the reference first.
+    """The hosts that are tested together, the reference first.
 
     hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
     """
@@ -42,7 +42,7 @@ def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()
 
 
 def gate_lines(decisions):
-    """One line a host for people."""
+    """One line for each host, for people."""
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
@@ -59,7 +59,7 @@ def gate_document(decisions, run, hostvars, together, reference="", severities=(
 def _counted(severities):
     from unhang.errors import UserError
     from unhang.judge.rules import SEVERITIES
-    from unhang.rollout.given_lists import split_list
+    from unhang.rollout.list_arguments import split_list
 
     try:
         return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
@@ -70,7 +70,7 @@ def _counted(severities):
 def gate_burn_in(time):
     """Seconds of a burn-in's time, 0 for none."""
     from unhang.errors import UserError
-    from unhang.smoke.burn_in_run import parse_duration
+    from unhang.smoke.burn_in_local import parse_duration
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0
@@ -92,7 +92,7 @@ def _results(hosts, hostvars, name):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

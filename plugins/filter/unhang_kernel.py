@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role kernel: which kernel a node should have and what that takes. The work is done by unhang.plan, which knows nothing of Ansible."""
+"""Filters of the role kernel: the kernel that a node should have, and the steps to it. Implementation: unhang.plan, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.errors import AnsibleFilterError
 _ROOT = Path(__file__).resolve().parents[2]
 for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 
 def _plain(value):
@@ -45,7 +45,7 @@ def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
 
 
 def kernel_faults(facts, before):
-    """Why a kernel on trial may not stay, [] when nothing speaks against it. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
+    """Reasons against keeping a kernel that is on trial, [] if there are none. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
     from unhang.plan.kernel_plan import KernelInputs, faults_after
 
     return faults_after(KernelInputs(_plain(facts)["sections"], {}), _plain(before))
@@ -59,7 +59,7 @@ def kernel_gpus(facts):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

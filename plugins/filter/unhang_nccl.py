@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role nccl_profile: what a node's NCCL and its settings should be. The work is done by unhang.plan, which knows nothing of Ansible."""
+"""Filters of the role nccl_profile: the NCCL version and settings that a node should have. Implementation: unhang.plan, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debug=False):
     """A plan of unhang.plan.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
     from unhang.judge.policy import one_line, policy_faults
-    from unhang.plan.nccl_known import read_known
     from unhang.plan.nccl_profile import Node, plan_settings
+    from unhang.plan.nccl_setting_check import read_known
     from unhang.plan.nccl_values import DesiredState
 
     facts, policy, profiles, desired = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, desired or {}))
@@ -44,7 +44,7 @@ def nccl_library(facts, policy, offers=None):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/remediate.yml over a plan. The work is done by unhang.plan and unhang.rollout, which know nothing of Ansible."""
+"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.plan and unhang.rollout, which import no Ansible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOBODY = "all:!all"
 
 
 def plan_faults(path, groups, max_failed=0):
-    """Why the plan is not to be previewed or applied with this inventory; [] for a good one, and where there is none. groups: of the whole inventory."""
+    """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and without a plan. groups: of the whole inventory."""
     from unhang.errors import UserError
     from unhang.rollout.conductor import open_plan
     from unhang.rollout.targets import limits_of
@@ -29,13 +29,13 @@ def plan_faults(path, groups, max_failed=0):
 
 
 def plan_hosts(path, wanted=True):
-    """The hosts of the plan's waves, in their order; a pattern that means nobody when they are not wanted, or there are none."""
+    """The hosts of the plan's waves, in their order; or a pattern that matches no host, if they are not wanted or there are none."""
     hosts = [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
     return hosts or NOBODY
 
 
 def plan_serial(path):
-    """How many hosts each wave has."""
+    """Number of hosts of each wave."""
     sizes = [len(wave.hosts) for wave in _plan(str(path)).waves] if path else []
     return sizes or "100%"
 
@@ -53,7 +53,7 @@ def plan_policy(path, host):
 
 
 def plan_person(path, host):
-    """Rules of what the plan leaves to a person on a host: what they found was there before, and no role of the plan changes it."""
+    """Rules whose findings on a host the plan leaves to a person: the findings existed before, and no role of the plan changes them."""
     entry = _plan(str(path)).for_host(str(host))
     return sorted({one.rule for one in entry.person}) if entry else []
 
@@ -80,14 +80,14 @@ def before_evidence(result, host, asked):
 
 
 def rollout_groups(hosts, hostvars, step):
-    """Those of the batch that do this step now, by kind."""
+    """Hosts of the batch that do this step now, by kind."""
     from unhang.rollout.evidence import groups_of_kinds
 
     return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
 
 
 def rollout_rest(group, result):
-    """Who is tried once more after a group has failed."""
+    """Hosts to try once more after a group has failed."""
     from unhang.rollout.evidence import rest_of
 
     return rest_of([str(host) for host in group], result)
@@ -111,7 +111,7 @@ def _plan(path):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that check what an operator has given to a playbook that changes nodes. The work is done by unhang.rollout, which knows nothing of Ansible."""
+"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ansible.errors import AnsibleFilterError
 
 _TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
 if _TOOLS not in sys.path:
-    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment without unhang
 
 
 def checked_list(value, name, allowed=None, may_be_empty=False):
-    """A list of texts of a list, or of a text with commas. Unknown members are refused, and so is an empty list unless it may be one."""
+    """A list of texts, made from a list or a text with commas. Unknown members are refused, and also an empty list unless it is allowed."""
     plain = str(value) if isinstance(value, str) else [str(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
     return _refusing("split_list", plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
 
 
 def checked_commands(value, name):
-    """Commands, each a list of arguments: of a list, or of a text with commas between commands."""
+    """Commands, each a list of arguments, made from a list or a text with commas between commands."""
     return _refusing("split_commands", json.loads(json.dumps(value, default=str)), str(name))
 
 
@@ -33,16 +33,16 @@ def checked_rows(value, name):
 
 def _refusing(check, *given):
     from unhang.errors import UserError
-    from unhang.rollout import given_lists
+    from unhang.rollout import list_arguments
 
     try:
-        return getattr(given_lists, check)(*given)
+        return getattr(list_arguments, check)(*given)
     except UserError as problem:
         raise AnsibleFilterError(str(problem)) from None
 
 
 def limit_faults(limit, groups, hosts):
-    """Why a --limit is not taken, [] for a good one. groups: the magic variable; hosts: those of the play."""
+    """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those of the play."""
     from unhang.rollout.limit_readings import ambiguous_ranges
 
     named = {str(group): [str(host) for host in members] for group, members in groups.items()}
@@ -50,7 +50,7 @@ def limit_faults(limit, groups, hosts):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

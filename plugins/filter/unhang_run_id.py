@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names for runs that change nodes, which process runs them, and whether the process that a node's lock names has ended on this controller."""
+"""Filters for run ids, the process of a run on this controller, whether the process in a node's lock has ended, and paths in the folder of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 from unhang import run_folder
 
@@ -31,17 +31,17 @@ def main_process() -> int:
 
 
 def here() -> str:
-    """This machine's name, of letters that a run's id may have."""
+    """This machine's name, reduced to characters that a run's id may contain."""
     return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
 
 
 def new_run_id(_ignored: object = "") -> str:
-    """Such as 20261120T070000Z-ctl1-4711: when, where, and which process."""
+    """A new id, such as 20261120T070000Z-ctl1-4711: time, machine and process."""
     return run_folder.new_run_id(f"{here()}-{main_process()}")
 
 
 def who_runs(_ignored: object = "") -> str:
-    """Such as ops@ctl1."""
+    """User and machine, such as ops@ctl1."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -50,13 +50,13 @@ def who_runs(_ignored: object = "") -> str:
 
 
 def controller(_ignored: object = "") -> dict[str, Any]:
-    """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is nobody's: containers and fresh images share them."""
+    """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is not enough, because containers and fresh images share names."""
     pid = main_process()
     return {**_machine(), "pid": pid, "born": _born(pid)}
 
 
 def run_is_over(holder: Mapping[str, Any] | None) -> bool:
-    """True when a lock's process was one of this machine, boot and PID namespace and has ended; False when it lives or it cannot be known."""
+    """True if a lock's process belonged to this machine, boot and PID namespace and has ended; False if it lives or that is unknown."""
     known = (holder or {}).get("controller")
     here_now = _machine()
     if not isinstance(known, Mapping) or not (here_now["boot"] and here_now["pid_namespace"]):
@@ -66,6 +66,11 @@ def run_is_over(holder: Mapping[str, Any] | None) -> bool:
     if not isinstance(known.get("pid"), int) or not isinstance(known.get("born"), int) or not Path("/proc/self/stat").exists():
         return False
     return _born(known["pid"]) != known["born"]
+
+
+def runs_path(name: str) -> str:
+    """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this checkout."""
+    return str(run_folder.runs_folder(_PROJECT).absolute() / name)
 
 
 def _machine() -> dict[str, str | None]:
@@ -84,7 +89,7 @@ def _line(path: str) -> str | None:
 
 
 def _born(pid: int) -> int | None:
-    """When a process was started, in the kernel's ticks since the boot; None when there is none, or it has ended and waits for its parent: proc(5)."""
+    """Start time of a process in the kernel's ticks since the boot; None if there is no such process, or it is a zombie: proc(5)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
     except OSError:
@@ -93,8 +98,11 @@ def _born(pid: int) -> int | None:
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""
-        return {"unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": run_is_over}
+        return {
+            "unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": run_is_over,
+            "unhang_runs_path": runs_path,
+        }  # fmt: skip

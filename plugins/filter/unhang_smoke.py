@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role smoke_test. The work is done by unhang.smoke, which knows nothing of Ansible."""
+"""Filters of the role smoke_test. Implementation: unhang.smoke, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def smoke_hosts(hosts, groups, hostvars):
-    """hosts.json of a test's folder: who is meant, which switch each hangs on by the inventory, what was typed."""
+    """hosts.json of a test's folder: the hosts, the switch of each according to the inventory, and the options that were typed."""
     from unhang.errors import UserError
     from unhang.smoke.switches import VARIABLE, switch_of
 
@@ -34,7 +34,7 @@ def smoke_hosts(hosts, groups, hostvars):
 
 
 class FilterModule:
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     def filters(self):
         """Filters by name."""

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses a --limit that is written as Slurm writes hosts. Ansible reads gpu[001-003] otherwise, or says that there is no such host."""
+"""Refuses a --limit in Slurm's notation, because Ansible reads gpu[001-003] differently, or finds no such host."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 class InventoryModule(BaseInventoryPlugin):
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     NAME = "unhang_limit"
 
     def verify_file(self, path):
-        """False: no source is ours. Ends the program where the limit is a node set, for Ansible takes any other fault of a plugin for `not mine`."""
+        """Always False, because this plugin reads no inventory. Ends the program if the limit is a node set: any other error would only mean to Ansible that
+        the file is not for this plugin."""
         if refusal := _refusal(str(context.CLIARGS.get("subset") or "")):
             sys.stderr.write(refusal + "\n")
             raise SystemExit(2)
@@ -40,6 +41,6 @@ class InventoryModule(BaseInventoryPlugin):
 def _refusal(limit):
     try:
         from unhang.ansible.limit_refusal import limit_refusal
-    except ImportError:  # an environment without what unhang needs; playbooks that act refuse such a limit themselves
+    except ImportError:  # an environment without unhang's dependencies; playbooks that act refuse such a limit themselves
         return ""
     return limit_refusal(limit)

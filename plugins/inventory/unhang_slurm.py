@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The inventory plugin that asks Slurm for its nodes. The work is done by unhang.ansible.slurm_inventory, which knows nothing of Ansible."""
+"""The inventory plugin that reads the nodes from Slurm. Implementation: unhang.ansible.slurm_inventory, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
-    """What Ansible looks for."""
+    """The class that Ansible loads."""
 
     NAME = "unhang_slurm"
 
     def verify_file(self, path):
-        """True for files whose name says that they are for this plugin."""
+        """True for files with this plugin's name in their file name."""
         return super().verify_file(path) and path.endswith((".unhang_slurm.yml", ".unhang_slurm.yaml"))
 
     def parse(self, inventory, loader, path, cache=True):
-        """Asks Slurm, and adds what it says."""
+        """Asks Slurm, and adds its nodes to the inventory."""
         from unhang.ansible.slurm_inventory import inventory_of, read_slurm
         from unhang.errors import UserError
 

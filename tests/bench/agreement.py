@@ -1,8 +1,8 @@
-"""Says where the facts and the vendor's own tool disagree about the same GPUs.
+"""Prints where the facts and the vendor's own tool disagree about the same GPUs.
 
     python3 tests/bench/agreement.py node.json nvidia-smi-q.xml
 
-Only values that stay the same between two looks are compared. Standard library only: it also runs on a bare GPU machine.
+Compares only values that stay the same between two readings. Standard library only: it also runs on a GPU machine without this project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIB_SLACK = 1.0  # nvidia-smi rounds to whole MiB
 
 
 def text(value):
-    """A cell as a fact: None where the tool prints that there is none."""
+    """A cell as a fact: None where the tool prints that there is no value."""
     return None if value in (None, "", "N/A", "None") else value
 
 
@@ -33,7 +33,7 @@ def yes(value):
     return YES.get(value)
 
 
-# field of the schema's gpu, place in the XML, how its text reads as a value
+# field of the schema's gpu, place in the XML, function that reads the text as a value
 COMPARED = (
     ("uuid", "uuid", text),
     ("minor", "minor_number", number),
@@ -80,19 +80,19 @@ def value_at(gpu, path):
 
 
 def alike(ours, theirs):
-    """True when both say the same; numbers may differ by what nvidia-smi rounds away."""
+    """True when both are equal; numbers may differ by the rounding of nvidia-smi."""
     if isinstance(ours, (int, float)) and not isinstance(ours, bool) and isinstance(theirs, float):
         return abs(ours - theirs) <= MIB_SLACK
     return ours == theirs
 
 
 def address(bus_id):
-    """00000000:3B:00.0 -> 0000:3b:00.0, as sysfs and the facts write it."""
+    """00000000:3B:00.0 -> 0000:3b:00.0, the form of sysfs and of the facts."""
     return bus_id[-12:].lower()
 
 
 def disagreements(document, xml_text):
-    """([lines, one for each value on which they differ], number of values compared). Raises ValueError when a GPU is on one side only."""
+    """([lines, one for each value that differs], number of values compared). Raises ValueError when a GPU is on one side only."""
     root = ElementTree.fromstring(xml_text)
     theirs = {address(gpu.get("id")): gpu for gpu in root.findall("gpu")}
     ours = {gpu["pci_address"]: gpu for gpu in document["sections"]["gpus"]["devices"]}
@@ -102,7 +102,7 @@ def disagreements(document, xml_text):
     for place, gpu in sorted(ours.items()):
         for field, xml_path, reading in COMPARED:
             cell = theirs[place].findtext(xml_path)
-            if cell is None:  # another release of nvidia-smi names it otherwise
+            if cell is None:  # another release of nvidia-smi uses another name
                 continue
             compared += 1
             if not alike(value_at(gpu, field), reading(cell)):

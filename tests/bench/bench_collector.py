@@ -187,7 +187,7 @@ def time_without_nvml(pyz, rounds):
 
 
 def time_quick(pyz, quick, rounds):
-    """Prints what the quick check costs beside the collector that it holds, on whatever this machine is."""
+    """Prints the CPU time of the quick check on this machine, beside that of the collector, which the quick check contains."""
     commands = {"unhang-collect.pyz": [sys.executable, pyz], "unhang-quick.pyz": [sys.executable, quick]}
     times = {name: [] for name in commands}
     for _ in range(rounds + 1):

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.diagnose.facts import gather_facts  # noqa: E402
+from unhang.diagnose.log_facts import gather_facts  # noqa: E402
 from unhang.diagnose.ranking import rank_causes  # noqa: E402
 from unhang.diagnose.reading import Input, read_blocks  # noqa: E402
 from unhang.diagnose.scanning import Sieve, scan_blocks  # noqa: E402

@@ -1,5 +1,6 @@
-"""Plans the repair of 10,000 nodes that all need one, and prints a row of docs/benchmarks.md, with parsing the same
-documents and judging the same run beside it as yardsticks.
+"""Plans the repair of 10,000 nodes that all need one, and prints a row of docs/benchmarks.md.
+
+Parsing the same documents and judging the same run are measured in the same run, for comparison.
 
     python tests/bench/bench_plan.py [--nodes N]
 

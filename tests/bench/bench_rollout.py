@@ -1,8 +1,8 @@
-"""What asking for a step of a rollout and writing down its answer costs the controller, beside the tasks themselves. Prints rows of docs/benchmarks.md.
+"""What it costs the controller to choose a rollout's step and to record its answer, beside the tasks themselves. Prints rows of docs/benchmarks.md.
 
     python tests/bench/bench_rollout.py [--nodes N ...]
 
-The last wave of a fleet is played, of at most 50 nodes, with the plan of the whole fleet and the journal of all others before it. As under Ansible, each
+Plays the last wave of a fleet, of at most 50 nodes, with the plan of the whole fleet and the journal of all others before it. As under Ansible, each
 ask and each answer is a process of its own, forked from one that follows the journal. The yardsticks, in the same run: for one step in 37 the same with
 plan and journal opened anew by each such process, and appending the same lines, each synced.
 """

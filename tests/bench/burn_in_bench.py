@@ -208,7 +208,7 @@ def step_plain(report: Report, name: str, gpus: int) -> None:
 
 
 def shown_load(row: dict[str, Any]) -> str:
-    """TFLOP/s, and what the sensors said."""
+    """TFLOP/s, and the values of the sensors."""
     more = [f"{row[name]:.0f} {unit}" for name, unit in (("power_w", "W"), ("sm_mhz", "MHz"), ("temperature_c", "°C")) if row.get(name) is not None]
     return ", ".join([f"{row['tflop_s']:.1f} TFLOP/s" if row["tflop_s"] > 1 else f"{row['tflop_s']:.2g} TFLOP/s", *more])
 

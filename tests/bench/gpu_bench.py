@@ -107,7 +107,7 @@ def go(bench: Bench, name: str, step: Step) -> None:
     try:
         step.run(bench)
     except Exception as problem:
-        # A machine that is lent for minutes is no place to lose the other steps' measurements.
+        # The machine is lent for minutes: one failed step must not lose the measurements of the others.
         traceback.print_exc(file=sys.stdout)
         bench.expect(name, False, f"a step that ends, found {type(problem).__name__}: {problem}")
     bench.measured.setdefault("step seconds", {})[name] = round(time.monotonic() - began, 1)

@@ -1,4 +1,4 @@
-"""What the collector costs a running job: steps per second of a DDP job on all GPUs without it, with it once a second and once a minute, in one run."""
+"""The collector's cost for a running job: steps per second of a DDP job on all GPUs without it, with it every second and every minute, in one run."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ dist.destroy_process_group()
 
 
 def step_job(bench: Bench) -> None:
-    """Windows of the same length in turn, then a minute with one collection in it, and a last one without."""
+    """Windows of the same length in turn, then a minute with one collection in it, and finally one without."""
     with running_job(bench) as folder:
-        time.sleep(5.0)  # clocks and caches settle
+        time.sleep(5.0)  # until clocks and caches are stable
         rates: dict[str, list[float]] = {"none": [], "each second": [], "each minute": []}
         took: list[float] = []
         for _ in range(TURNS):
@@ -97,7 +97,7 @@ def running_job(bench: Bench) -> Iterator[Path]:
 
 
 def end(ranks: list[subprocess.Popen[bytes]]) -> None:
-    """Lets them come to their end, or ends them."""
+    """Waits for the processes to end, or kills them."""
     until = time.monotonic() + 20
     for rank in ranks:
         try:
@@ -108,7 +108,7 @@ def end(ranks: list[subprocess.Popen[bytes]]) -> None:
 
 
 def window(bench: Bench, folder: Path, seconds: float, every_s: float | None, took: list[float]) -> float:
-    """Steps per second in a window in which the collector runs so often; adds what each of its runs took."""
+    """Steps per second in a window in which the collector runs at this interval; records the time of each of its runs."""
     began = time.monotonic()
     following = began + min(every_s or 0.0, 2.0)
     while time.monotonic() < began + seconds:
@@ -118,7 +118,7 @@ def window(bench: Bench, folder: Path, seconds: float, every_s: float | None, to
             took.append(time.monotonic() - asked)
             following += every_s
         time.sleep(0.005)
-    time.sleep(1.0)  # the job writes its times down every few steps
+    time.sleep(1.0)  # the job writes its times every few steps
     times = array.array("d")
     content = (folder / "times").read_bytes()
     times.frombytes(content[: len(content) // 8 * 8])

@@ -1,4 +1,4 @@
-"""NVIDIA's nccl-tests (https://github.com/NVIDIA/nccl-tests): found where the caller says, or built from a checkout against torch's own NCCL."""
+"""NVIDIA's nccl-tests (https://github.com/NVIDIA/nccl-tests): in the folder that the caller names, or built from a checkout against torch's own NCCL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_nccl_tests(named: str | None) -> Path | None:
 
 
 def build_nccl_tests(source: Path, python: str) -> Path | None:
-    """The folder of the programs, built for this GPU against the NCCL that this torch brings; None where that does not work, and the reason is printed."""
+    """The folder of the programs, built for this GPU against torch's NCCL; None where the build fails, and the reason is printed."""
     folder = Path(tempfile.mkdtemp(prefix="nccl-tests-"))
     asked = subprocess.run([python, "-c", ABOUT_TORCH], capture_output=True, text=True, check=False).stdout.split()
     if len(asked) != 2 or not (source / "src").is_dir():
@@ -68,7 +68,7 @@ def build_nccl_tests(source: Path, python: str) -> Path | None:
 
 
 def nccl_tests_busbw(place: Path | None, name: str, gpus: int, library: str | None, settings: Mapping[str, str]) -> float | None:
-    """busbw (GB/s, out-of-place) of one run at 1 GiB under torch's own libnccl; None when there is no such program or it does not come to one."""
+    """busbw (GB/s, out-of-place) of one run at 1 GiB under torch's own libnccl; None when the program does not exist or prints no busbw."""
     if place is None or not (place / PROGRAMS[name]).is_file():
         return None
     argv = [str(place / PROGRAMS[name]), "-b", "1G", "-e", "1G", "-g", str(gpus), "-w", "5", "-n", "40", "-c", "0"]

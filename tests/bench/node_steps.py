@@ -1,4 +1,4 @@
-"""Steps of gpu_bench.py about the node itself: facts, what collecting them costs beside nvidia-smi, agreement with it, and the whole audit."""
+"""Steps of gpu_bench.py about the node itself: facts, the collector's cost beside nvidia-smi, agreement with nvidia-smi, and the whole audit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def printed(argv: list[str], **options: object) -> tuple[int, str, str]:
 
 
 def step_facts(bench: Bench) -> None:
-    """What the collector says of this node; it is built first where it is missing."""
+    """The collector's facts of this node; it is built first if it is missing."""
     if not Path(bench.pyz).is_file():
         Path(bench.pyz).parent.mkdir(parents=True, exist_ok=True)
         code, _, errors = printed([sys.executable, str(ROOT / "tools" / "collector" / "build.py"), bench.pyz])
@@ -46,7 +46,7 @@ def step_collector(bench: Bench) -> None:
 
 
 def step_processes(bench: Bench) -> None:
-    """Bench (a): whether several processes have NVML's answers sooner than one."""
+    """Bench (a): whether several processes get NVML's answers sooner than one."""
     code, output, errors = printed([sys.executable, "-I", "-S", str(HERE / "nvml_processes.py")])
     bench.tables.append(output)
     sys.stdout.write(output)
@@ -54,7 +54,7 @@ def step_processes(bench: Bench) -> None:
 
 
 def step_agreement(bench: Bench) -> None:
-    """The facts against what nvidia-smi says of the same GPUs."""
+    """The facts compared with the output of nvidia-smi for the same GPUs."""
     _, xml, _ = printed(["nvidia-smi", "-q", "-x"])
     (bench.folder / "nvidia-smi-q.xml").write_text(xml, encoding="utf-8")
     (bench.folder / "facts.json").write_text(json.dumps(bench.measured.get("facts", {})), encoding="utf-8")
@@ -65,7 +65,7 @@ def step_agreement(bench: Bench) -> None:
 
 
 def step_busy(bench: Bench) -> None:
-    """Facts while a job runs: who holds the GPUs, which libnccl is mapped."""
+    """Facts while a job runs: processes that hold the GPUs, and the mapped libnccl."""
     with running_job(bench):
         code, output, errors = printed([sys.executable, "-I", "-S", bench.pyz])
     bench.measured["facts of a busy node"] = json.loads(output or "{}")

@@ -1,4 +1,4 @@
-"""What the steps of gpu_bench.py share: one smoke run on this machine, rows of the table, and what is left running."""
+"""Shared parts of the steps of gpu_bench.py: one smoke run on this machine, rows of the table, and processes that are left running."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.smoke import plan as planning  # noqa: E402
+from unhang.smoke import node_plans as planning  # noqa: E402
 from unhang.smoke.expectations import read_expectations  # noqa: E402
 from unhang.smoke.local import free_port, payload_path, run_local  # noqa: E402
 from unhang.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
 from unhang.smoke.result import judge  # noqa: E402
 
-QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: a shared host may not survive it
+QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: it may bring down a shared host
 
 
 @dataclass
 class Bench:
-    """rows: lines of the table; tables: whole ones; measured: the same as data; results: of smoke runs by name; failed: what was not as it should be.
+    """rows: lines of the table; tables: whole ones; measured: the same as data; results: of smoke runs by name; failed: results that were not as expected.
 
     until: when the budget is spent; shared: there is one GPU, and each of the nproc ranks is a host of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL
-    refuses two ranks of one host on one. folder: for files that nobody keeps. building: where nccl-tests will be.
+    refuses two ranks of one host on one GPU. folder: for temporary files. building: the build of nccl-tests.
     """
 
     out: Path
@@ -51,14 +51,14 @@ class Bench:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-bench-")))
 
     def say(self, what: str, value: str) -> None:
-        """One row of the table, shown at once and written at once: a run that is cut off keeps what it had."""
+        """Adds one row of the table, prints and writes it at once: an interrupted run keeps its rows."""
         self.rows.append((what, value))
         sys.stdout.write(f"{what}: {value}\n")
         sys.stdout.flush()
         self.write()
 
     def write(self) -> None:
-        """The tables and the data, each file whole."""
+        """Writes the tables and the data, each file as a whole."""
         table = "| what | measured |\n| --- | --- |\n" + "".join(f"| {what} | {value} |\n" for what, value in self.rows)
         document = {"rows": [list(row) for row in self.rows], "measured": self.measured, "failed": self.failed, "results": self.results}
         for name, text in (("gpu.md", "\n".join([table, *self.tables])), ("gpu.json", json.dumps(document, separators=(",", ":"), default=str))):
@@ -67,9 +67,9 @@ class Bench:
             partial.replace(self.out / name)
 
     def smoke(self, name: str, **options: Any) -> tuple[dict[str, Any], float]:
-        """(result, seconds) of one smoke run here, which is kept.
+        """(result, seconds) of one smoke run on this machine; the result is recorded.
 
-        options: of the request, and nproc: other than all GPUs; as_hosts: this machine as so many; more: further keys of the plan.
+        options: of the request, and nproc: if not all GPUs; as_hosts: this machine as this many hosts; more: further keys of the plan.
         """
         nproc, more, hosts = options.pop("nproc", self.nproc), options.pop("more", {}), options.pop("as_hosts", self.nproc if self.shared else None)
         options["environment"] = {**QUIET, **options.get("environment", {})}
@@ -88,7 +88,7 @@ class Bench:
         return result, seconds
 
     def expect(self, name: str, holds: bool, what: str) -> None:
-        """Notes what is not as it should be."""
+        """Records a result that is not as expected."""
         if not holds:
             self.failed.append(f"{name}: expected {what}")
             sys.stdout.write(f"  NOT AS IT SHOULD BE, {name}: expected {what}\n")

@@ -1,4 +1,4 @@
-"""Steps of gpu_bench.py that break something on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
+"""Steps of gpu_bench.py that cause faults on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unhang.smoke.local import payload_path
 
 
 def step_absent(bench: Bench) -> None:
-    """A rank that never enters a collective: who is named, when, with which evidence."""
+    """A rank that never enters a collective: which rank is named, when, with which evidence."""
     result, seconds = bench.smoke("absent", phases=("broadcast", "all_reduce"), drills=({"rank": 1, "fault": "absent", "phase": "all_reduce"},))
     ranks = {suspect["rank"] for suspect in result["suspects"]}
     rows, nodes = result["evidence"], result["nodes"]
@@ -42,7 +42,7 @@ def step_absent(bench: Bench) -> None:
 
 
 def step_stopped(bench: Bench) -> None:
-    """A rank stopped by SIGSTOP after minutes of traffic in little: it is named, and no counter is."""
+    """A rank stopped by SIGSTOP in the last phase, after the traffic of all others: the rank is named, and no counter is."""
     before = link_errors()
     result, seconds = bench.smoke("stopped", drills=({"rank": 1, "fault": "stop", "phase": "bandwidth"},))
     after = link_errors()
@@ -55,7 +55,7 @@ def step_stopped(bench: Bench) -> None:
 
 
 def accused(bench: Bench, name: str, result: dict[str, Any]) -> None:
-    """On a healthy machine no counter may be told as likely."""
+    """On a healthy machine no counter may be reported as a likely cause."""
     shown = [suspect["why"] for suspect in result["suspects"] if "rose by" in suspect["why"]]
     bench.expect(name, not shown, f"no counter accused, found {shown}")
     errors = {key: count for node in result["nodes"] for key, count in (node.get("nvlink") or {}).items() if "KiB" not in key}
@@ -63,7 +63,7 @@ def accused(bench: Bench, name: str, result: dict[str, Any]) -> None:
 
 
 def link_errors() -> str:
-    """What the vendor's tool says of NVLink's errors; "" where there is none."""
+    """The vendor tool's output about NVLink errors; "" without the tool."""
     try:
         return subprocess.run(["nvidia-smi", "nvlink", "-e"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -71,7 +71,7 @@ def link_errors() -> str:
 
 
 def step_wrong_device(bench: Bench) -> None:
-    """A rank on another's GPU."""
+    """A rank that uses another rank's GPU."""
     result, seconds = bench.smoke("wrong-device", phases=("all_reduce",), drills=({"rank": 1, "fault": "wrong_device"},))
     named = [suspect for suspect in result["suspects"] if suspect["rank"] == 1 and suspect["phase"] == "binding"]
     bench.expect("wrong device", bool(named), "rank 1 named in binding")
@@ -79,7 +79,7 @@ def step_wrong_device(bench: Bench) -> None:
 
 
 def step_two_nccl(bench: Bench) -> None:
-    """Two different libnccl: another release where one is at hand, else a copy with another build id."""
+    """Two different libnccl: another release where one is available, else a copy with another build id."""
     other = bench.other_nccl or find_other_nccl(bench)
     if not other:
         bench.say("two different libnccl", "no libnccl could be found to make a second one")
@@ -112,7 +112,7 @@ def find_other_nccl(bench: Bench) -> str | None:
 
 
 def step_interface(bench: Bench) -> None:
-    """NCCL_SOCKET_IFNAME names nothing."""
+    """NCCL_SOCKET_IFNAME names no existing interface."""
     result, seconds = bench.smoke("interface", phases=("all_reduce",), environment={"NCCL_SOCKET_IFNAME": "nosuch0"})
     named = [suspect for suspect in result["suspects"] if "NCCL_SOCKET_IFNAME" in suspect["why"]]
     bench.expect("interface", bool(named), "NCCL_SOCKET_IFNAME named")
@@ -120,23 +120,23 @@ def step_interface(bench: Bench) -> None:
 
 
 def step_killed(bench: Bench) -> None:
-    """The launcher is killed: nothing stays on the GPUs."""
+    """The launcher is killed: no process remains on the GPUs."""
     program = (
         f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
-        "from pathlib import Path\nfrom unhang.smoke import plan as p\nfrom unhang.smoke.local import *\n"
+        "from pathlib import Path\nfrom unhang.smoke import node_plans as p\nfrom unhang.smoke.local import *\n"
         f"r = p.Request(backend='nccl', python={bench.python!r}, environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase': 'all_reduce'}},))\n"
         f"[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1', free_port())\n"
         "run_local(n, Path(sys.argv[1]), on_event=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program, str(payload_path(ROOT))], stdout=subprocess.PIPE, text=True)
-    for line in launcher.stdout:
-        if line.strip() == "phase_begin all_reduce":
-            break
+    assert launcher.stdout is not None
+    in_collective = any(line.strip() == "phase_begin all_reduce" for line in launcher.stdout)
     launcher.kill()
     launcher.wait()
     began = time.monotonic()
     while remains() and time.monotonic() - began < 20:
         time.sleep(0.1)
     left = remains()
+    bench.expect("killed launcher", in_collective, "the launcher to reach all_reduce before it is killed, found that it ended")
     bench.expect("killed launcher", not left, f"no process left, found {left}")
     bench.say("launcher killed with SIGKILL in a collective", f"{len(left)} processes left after {time.monotonic() - began:.1f} s")

@@ -1,4 +1,4 @@
-"""Steps of gpu_bench.py that measure: how long the smoke test takes and where it goes, its bandwidth beside nccl-tests', copies, builds, NVML."""
+"""Steps of gpu_bench.py that measure: the smoke test's duration by phase, its bandwidth beside nccl-tests', copies, builds, NVML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNS = 3
 
 
 def step_smoke(bench: Bench) -> None:
-    """The default smoke, three times: how long, and where the time goes. The first loads torch from a cold disk."""
+    """The default smoke test, three times: its duration, by phase. The first run loads torch from a cold disk."""
     for number in range(1, RUNS + 1):
         result, seconds = bench.smoke(f"default-{number}")
         bench.expect("default", result["verdict"] == "pass", "pass")
@@ -33,7 +33,7 @@ def step_smoke(bench: Bench) -> None:
 
 
 def step_matrix(bench: Bench) -> None:
-    """With the copies between all pairs."""
+    """The smoke test with copies between all pairs."""
     phases = tuple(name for name in planning.PHASES if name != "build")
     result, seconds = bench.smoke("matrix", phases=phases)
     bench.expect("matrix", result["verdict"] == "pass" and bool(result["p2p"]), "pass and a row per pair")
@@ -45,7 +45,7 @@ def step_matrix(bench: Bench) -> None:
 
 
 def step_build(bench: Bench) -> None:
-    """Extensions, in C++ and where there is nvcc in CUDA."""
+    """Builds of extensions, in C++, and in CUDA where nvcc exists."""
     result, seconds = bench.smoke("build", phases=("build",))
     bench.expect("build", result["verdict"] == "pass", "pass")
     for row in result["builds"]:
@@ -57,7 +57,7 @@ def step_build(bench: Bench) -> None:
 
 
 def step_nvml(bench: Bench) -> None:
-    """What asking NVML for pairs and counters costs, in a process of its own."""
+    """The cost of reading pairs and counters from NVML, in a process of its own."""
     took, found = [], {}
     for _ in range(3):
         began = time.monotonic()
@@ -66,7 +66,7 @@ def step_nvml(bench: Bench) -> None:
         found = json.loads(output or "{}")
     counters = found.get("counters") or {}
     kinds = sorted({name.split(" ", 4)[-1] for name in counters})
-    bench.expect("nvml", bench.shared or (bool(found.get("pairs")) and bool(counters)), "pairs and counters")  # a GPU by itself may have no NVLink
+    bench.expect("nvml", bench.shared or (bool(found.get("pairs")) and bool(counters)), "pairs and counters")  # a single GPU may have no NVLink
     pairs = f"{len(found.get('pairs') or [])} pairs over NVLink, {len(counters)} counters ({', '.join(kinds)})"
     bench.say("NVML asked by a child", f"{middle(took):.2f} s; {pairs}; {found.get('problem') or 'no problem'}")
 
@@ -82,7 +82,7 @@ def step_pair(bench: Bench) -> None:
 
 
 def beside(bench: Bench, gpus: int) -> None:
-    """Rows for all operations: ours twice, theirs once as it is, and once without what only GPUs of one process can do."""
+    """Rows for all operations: unhang's twice, nccl-tests' once as it is, and once without the features that only GPUs of one process can use."""
     ours: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     theirs: dict[str, list[float | None]] = {name: [] for name in PROGRAMS}
     library = None

@@ -1,7 +1,7 @@
-"""Steps of gpu_bench.py about the way between GPUs: hosts on one machine, each transport with its label, and NCCL's ways broken on purpose, with experiments.
+"""Steps of gpu_bench.py about transports between GPUs: hosts on one machine, each transport with its label, and transports broken on purpose, with experiments.
 
-The ways are broken by a library that is loaded in front of the C library (broken_ways.c): it refuses to pass file descriptors between processes, which NCCL's
-peer-to-peer needs, or to make files in /dev/shm, which its shared memory needs. Nothing on the cards is touched.
+The transports are broken by a library that is loaded before the C library (broken_ways.c): it refuses to pass file descriptors between processes, which NCCL's
+peer-to-peer needs, or to create files in /dev/shm, which its shared memory needs. Nothing on the cards is changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from smoke_bench import Bench, labels, planning
 from unhang.smoke.experiments import ONE_RANK, REPEAT, Experiment, narrowed, plan_experiments, run_experiments
 
 HERE = Path(__file__).parent
-OLD_SHM = {"NCCL_CUMEM_HOST_ENABLE": "0"}  # shared memory by files in /dev/shm, as releases before 2.24 and containers have it
+OLD_SHM = {"NCCL_CUMEM_HOST_ENABLE": "0"}  # shared memory through files in /dev/shm: releases before 2.24 use them, and containers do
 WAYS = (
     ("peer-to-peer off", {"NCCL_P2P_DISABLE": "1"}, "shm"),
     ("peer-to-peer off, shared memory by files", {"NCCL_P2P_DISABLE": "1", **OLD_SHM}, "shm"),
@@ -28,7 +28,7 @@ WAYS = (
 
 
 def hosts_of(bench: Bench) -> dict[str, dict[str, str]]:
-    """Settings by rank that make two hosts of one machine, for NCCL."""
+    """Settings by rank that make this machine two hosts for NCCL."""
     if bench.shared:
         return {}  # each rank is a host already
     half = max(1, bench.nproc // 2)
@@ -36,7 +36,7 @@ def hosts_of(bench: Bench) -> dict[str, dict[str, str]]:
 
 
 def step_as_hosts(bench: Bench) -> None:
-    """This machine as two hosts (`unhang smoke --local --as-hosts 2`): NCCL takes the network between them."""
+    """This machine as two hosts (`unhang smoke --local --as-hosts 2`): NCCL uses the network between them."""
     result, seconds = bench.smoke("as-hosts", as_hosts=2, bandwidth_bytes=(1 << 20, 64 << 20), max_bytes=64 << 20)
     kinds = {row["kind"] for row in result["transports"]}
     bench.expect("as hosts", result["verdict"] == "pass" and "net" in kinds, f"pass over the network, found {result['verdict']} over {kinds}")
@@ -46,7 +46,7 @@ def step_as_hosts(bench: Bench) -> None:
 
 
 def step_ways(bench: Bench) -> None:
-    """Each way that NCCL has, with the label that the result gives it."""
+    """Each transport of NCCL, with its label in the result."""
     for name, settings, kind in WAYS:
         result, seconds = bench.smoke("ways-" + name.replace(" ", "-").replace(",", ""), phases=("all_reduce", "all_to_all"), environment=settings)
         kinds = {row["kind"] for row in result["transports"]}
@@ -55,12 +55,12 @@ def step_ways(bench: Bench) -> None:
 
 
 def tell_labels(result: dict[str, Any]) -> str:
-    """Labels with a few of their pairs."""
+    """Labels with some of their pairs."""
     return "; ".join(f"{label}: {', '.join(pairs[:4])}{' ...' if len(pairs) > 4 else ''}" for label, pairs in labels(result).items())
 
 
 def step_logs(bench: Bench) -> None:
-    """NCCL's own logs, as they are, to become fixtures: graph search, transports, devices. The result has no labels then, for nobody reads them there."""
+    """NCCL's own logs, unchanged, as future fixtures: graph search, transports, devices. The result then has no labels, because the logs are not read there."""
     settings = {"NCCL_DEBUG_FILE": str(bench.out / "nccl-log-%p.txt"), "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH"}
     bench.smoke("logs", phases=("all_reduce", "all_to_all"), environment=settings, rank_environment=hosts_of(bench))
     written = sorted(bench.out.glob("nccl-log-*.txt"))
@@ -68,7 +68,7 @@ def step_logs(bench: Bench) -> None:
 
 
 def broken_ways() -> str | None:
-    """The library, built with the C compiler that is here; None where there is none."""
+    """The library, built with this machine's C compiler; None without one."""
     target = Path(tempfile.mkdtemp(prefix="broken-ways-"), "broken_ways.so")
     argv = ["cc", "-shared", "-fPIC", "-O1", "-o", str(target), str(HERE / "broken_ways.c"), "-ldl"]
     try:
@@ -78,23 +78,23 @@ def broken_ways() -> str | None:
 
 
 def step_experiments(bench: Bench) -> None:
-    """A way broken for real: the failing phase again under other settings, and what cures it."""
+    """A transport that is really broken: runs the failing phase again under other settings, and finds the setting that cures it."""
     library = broken_ways()
     if library is None:
         bench.say("experiments", "no C compiler here to break a way with")
         return
     broken_p2p = {"LD_PRELOAD": library, "UNHANG_BREAK": "p2p", **OLD_SHM}
-    # NVLS is off already, there is no InfiniBand, and one algorithm more of those that fail would cost half a minute.
+    # NVLS is off already, there is no InfiniBand, and one more algorithm among those that fail would cost half a minute.
     telling = [one for one in plan_experiments("nccl") if one.name not in ("InfiniBand off", "NVLS off", "algorithm Ring")]
     try_experiments(bench, "peer-to-peer broken", broken_p2p, telling, "peer-to-peer off")
     broken_shm = {"LD_PRELOAD": library, "UNHANG_BREAK": "shm", "NCCL_P2P_DISABLE": "1", **OLD_SHM}
     shm = [one for one in plan_experiments("nccl") if one in (REPEAT, ONE_RANK) or one.name == "shared memory off"]
-    # NCCL_SHM_DISABLE=1 is no way round a full /dev/shm: the network transport that is left keeps its proxy's operations in a file there too.
+    # NCCL_SHM_DISABLE=1 does not help with a full /dev/shm: the remaining network transport keeps its proxy's operations in a file there too.
     try_experiments(bench, "shared memory broken", broken_shm, shm, "one rank alone")
 
 
 def step_dead_interface(bench: Bench) -> None:
-    """Two hosts over an interface whose address is nobody's: NCCL_SOCKET_IFNAME names it, another interface cures."""
+    """NCCL_SOCKET_IFNAME names an interface that does not exist: the result names the setting; with an existing interface the test runs."""
     others = [name for name in ("eth0", "ens3", "ens5", "eno1") if Path("/sys/class/net", name).is_dir()]
     hosts = hosts_of(bench)
     result, seconds = bench.smoke("no-interface", phases=("all_reduce",), rank_environment=hosts, environment={"NCCL_SOCKET_IFNAME": "nosuch0"})
@@ -117,7 +117,7 @@ def step_network(bench: Bench) -> None:
 
 
 def try_experiments(bench: Bench, name: str, broken: dict[str, str], planned: list[Experiment], cure: str) -> None:
-    """The fault, then each change on top of it. The cure must be among what cured."""
+    """The fault, then each change in addition to it. The expected cure must be among those that worked."""
     file = name.replace(" ", "-")
     result, seconds = bench.smoke(file, phases=("all_reduce",), environment=broken, total_timeout_s=30.0)
     bench.expect(name, result["verdict"] == "fail", f"fail, found {result['verdict']}")

@@ -1,4 +1,4 @@
-"""Runs one of the project's Ansible modules in this process, as Ansible runs it on a node, but without a connection: options in, answer out."""
+"""Runs one of the project's Ansible modules in this process, as Ansible runs it on a node, but without a connection: takes options, returns the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 
 def run_module(name, /, check=False, **options):
-    """The module's answer. check: in check mode. A failure is an answer too, with failed set."""
+    """The module's result. check: in check mode. A failure is a result too, with failed set."""
     folder = str(PROJECT / "module_utils")
     if folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(folder)
@@ -35,7 +35,7 @@ def run_module(name, /, check=False, **options):
 
 
 def tree(folder):
-    """{path: bytes, or where a link leads} of everything below a folder: two of them compare a node before and after."""
+    """{path: bytes, or a link's target} of everything below a folder, to compare a node before and after."""
     found = {}
     for path in sorted(Path(folder).rglob("*")):
         name = "/" + str(path.relative_to(folder))
@@ -44,7 +44,7 @@ def tree(folder):
 
 
 def _without_counter(found):
-    """The lock's counter goes up whenever a node is taken, and stays: it is no change, and neither are folders that hold nothing else."""
+    """The lock's counter rises whenever a node is locked, and remains: it is no change, and neither are folders that contain nothing else."""
     found.pop("/var/lib/unhang/fencing.json", None)
     for folder in ("/var/lib/unhang", "/var/lib", "/var"):
         if folder in found and not any(path.startswith(folder + "/") for path in found):

@@ -1,4 +1,4 @@
-"""What the audit says of one node whose facts are at hand: rules of the catalogue, judged under a policy."""
+"""The audit's findings on one node whose facts are given: rules of the catalogue, judged under a policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rules_of(sections, policy=None, verdict="fail"):
 
 
 def sections_of(rootfs, **more):
-    """The facts of a planted tree, with those sections of `more` that no file can tell laid over them."""
+    """The facts of a planted tree, with those sections of `more` that files cannot show."""
     document = collect({"rootfs": [str(rootfs)], "collected_via": "local"}, lambda: None)
     sections = document["sections"]
     for name, fields in more.items():

@@ -25,7 +25,7 @@ else
 fi
 set timeout=5
 """
-# As grub-mkconfig's scripts see it: the files of /etc/default/grub.d after each other, the last word on each name.
+# As grub-mkconfig's scripts read it: the files of /etc/default/grub.d one after another; the last value of each name wins.
 TOOL = """#!{python}
 import re, sys
 from pathlib import Path
@@ -50,7 +50,7 @@ else:
 
 
 def grub_cfg(releases, default="0", options="quiet"):
-    """grub.cfg as grub-mkconfig makes it of these kernels, newest first."""
+    """grub.cfg as grub-mkconfig writes it for these kernels, newest first."""
     chosen = "${saved_entry}" if default == "saved" else default
     lines = [HEADER.replace("DEFAULT", chosen)]
     lines.append(_entry("Debian GNU/Linux", f"gnulinux-simple-{ROOT_UUID}", releases[0], options))
@@ -84,13 +84,13 @@ def efi_text(text):
 
 
 def kernel_files(release, modules=()):
-    """What one installed kernel has on the disk. modules: paths below its folder, as modules.dep has them."""
+    """The files of one installed kernel. modules: paths below its folder, in the form of modules.dep."""
     listed = "".join(f"{path}:\n" for path in ("kernel/net/sunrpc/sunrpc.ko", "kernel/drivers/net/mlx5_core.ko", *modules))
     return {f"/boot/vmlinuz-{release}": "image", f"/boot/initrd.img-{release}": "initrd", f"/lib/modules/{release}/modules.dep": listed}
 
 
 def running_files(release=OLD, boot="boot-1", source="/dev/sda1", fs_type="ext4", device="8:1"):
-    """What /proc says: which kernel runs, in which boot, and where the files lie."""
+    """The files of /proc: which kernel runs, in which boot, and which file systems are mounted."""
     return {
         "/proc/sys/kernel/osrelease": release + "\n",
         "/proc/sys/kernel/random/boot_id": boot + "\n",
@@ -121,7 +121,7 @@ def plant_systemd_boot_node(folder, kernels=(OLD, NEW)):
 
 
 def plant_bls_node(folder, kernels=(OLD, NEW)):
-    """A node with GRUB that reads loader entries, as Fedora and its kin have it."""
+    """A node with GRUB that reads loader entries, like Fedora and related systems."""
     cfg = HEADER.replace("DEFAULT", "${saved_entry}") + "insmod blscfg\nblscfg\n"
     files = {**running_files(), "/boot/grub2/grub.cfg": cfg, "/boot/grub2/grubenv": grubenv(saved_entry=f"abc-{max(kernels)}")}
     for release in kernels:

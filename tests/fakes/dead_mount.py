@@ -1,8 +1,8 @@
-"""A file system whose server takes requests and never answers: who looks into it waits in the kernel (state D) and survives SIGKILL until this process ends.
+"""A file system whose server takes requests and never answers: its readers wait in the kernel (state D), and SIGKILL works only after this process ends.
 
-    python3 dead_mount.py FOLDER       says "mounted" on standard output, and unmounts when its standard input ends; needs root
+    python3 dead_mount.py FOLDER       prints "mounted" on standard output, and unmounts when its standard input ends; needs root
 
-A FUSE request that nobody has read yet ends with SIGKILL; one that was read is waited for to its end, as one to a hung server or driver is.
+A FUSE request that the server has not read yet ends with SIGKILL; after that its process waits for the answer, as with a hung server or driver.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MNT_DETACH = 2
 
 
 def answer_init(device, unique, body):
-    """The kernel's first request is the only one that is answered."""
+    """Answers only the kernel's first request."""
     major, minor = struct.unpack_from("<II", body)
     reply = struct.pack("<IIIIHHIIHHI7I", major, min(minor, 31), 65536, 0, 16, 12, 65536, 1, 16, 0, 0, *[0] * 7)
     os.write(device, struct.pack("<IiQ", 16 + len(reply), 0, unique) + reply)
 
 
 def serve(folder):
-    """Until standard input ends."""
+    """Waits until standard input ends."""
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={device},rootmode=40755,user_id=0,group_id=0,allow_other"
@@ -44,7 +44,7 @@ def serve(folder):
                     answer_init(device, unique, request[HEADER.size :])
                     os.write(1, b"mounted\n")
     finally:
-        os.close(device)  # ends the connection: all that wait for an answer get an error
+        os.close(device)  # ends the connection: all processes that wait for an answer get an error
         libc.umount2(folder.encode(), MNT_DETACH)
 
 

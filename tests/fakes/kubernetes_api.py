@@ -1,6 +1,6 @@
-"""A stateful stand-in for Kubernetes' API server, as far as kubernetes.core asks it: discovery, nodes, pods, evictions with disruption budgets, conflicts.
+"""A stateful stand-in for Kubernetes' API server, with what kubernetes.core uses: discovery, nodes, pods, evictions with disruption budgets, conflicts.
 
-It is no real apiserver: what it answers is what the API's reference says, and what kubernetes.core 6.2.0 was seen to ask for.
+It is no real API server: its answers follow the API's reference, for the requests that kubernetes.core 6.2.0 was seen to send.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Cluster:
 
 
 def status(code, reason, message):
-    """An error as the API writes it."""
+    """An error in the API's form."""
     return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code}
 
 
@@ -127,7 +127,7 @@ def handler_of(cluster):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_):
-            """Nothing on the test's output."""
+            """Prints nothing on the test's output."""
 
         def answer(self, code, body):
             text = json.dumps(body).encode()
@@ -176,7 +176,7 @@ def respond(cluster, method, path, query, body):
 
 @contextlib.contextmanager
 def serving(cluster, folder):
-    """The path of a kubeconfig that leads to the cluster."""
+    """The path of a kubeconfig for the cluster."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(cluster))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

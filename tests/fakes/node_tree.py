@@ -1,4 +1,4 @@
-"""A node made of files: trees, ELF libraries and linker caches packed by hand, and the check that what was read fits the schema."""
+"""A node made of files: trees, ELF libraries and linker caches written by tests, and the check that the fragments fit the schema."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plant(folder, files):
 
 
 def context(root, sections, now_s=1_000_000.0, **options):
-    """What a source is given, for a test: marks go nowhere."""
+    """The context that a source gets in a test: its marks are ignored."""
     return Context(root, {**DEFAULTS, **options}, sections, load_pynvml=None, now_s=now_s)
 
 
@@ -52,7 +52,7 @@ def assert_fits_schema(section, fields, unread=()):
 
 
 def merged(pieces, section):
-    """(fields, unread rows) of one section out of a source's pieces, each of which is checked; lists are joined. An exception is raised."""
+    """(fields, unread rows) of one section from a source's pieces, each of which is checked; lists are joined. An exception is raised."""
     fields, unread = {}, []
     for name, fragment, rows, *_more in pieces:
         if name != section:
@@ -86,7 +86,7 @@ def build_id_note(build_id):
 
 
 def nccl_library(version="2.21.5", cuda="12.4", build_id=b"\xab\xcd" * 10):
-    """A file that looks like libnccl.so.2 to who reads its sections."""
+    """A file that looks like libnccl.so.2 to a reader of its sections."""
     banner = "NCCL version {}{}".format(version, "+cuda" + cuda if cuda else "")
     text = b"NCCL version mismatch\0" + bytes(64) + banner.encode() + b"\0 %s\0"
     return elf_file({".note.gnu.build-id": build_id_note(build_id), ".text": bytes(128), ".rodata": text})
@@ -120,7 +120,7 @@ def dpkg_status(packages, filler=0):
 
 
 def make_fifo(folder, path):
-    """A FIFO that nobody writes to: who opens it without O_NONBLOCK waits for ever."""
+    """A FIFO without a writer: opening it without O_NONBLOCK blocks for ever."""
     place = Path(str(folder) + path)
     place.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(place)

@@ -1,4 +1,4 @@
-"""Runs the collector in a process of its own, against a recording or against the fake libnvidia-ml.so.1 with a profile made of that recording."""
+"""Runs the collector in a child process, with a recording or with the fake libnvidia-ml.so.1 and a profile made from that recording."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_ENOUGH_S = 240
 
 
 def collect_in_process(*arguments, env=None, command=COMMAND):
-    """The document that the collector writes. Times are generous: the machine that runs tests may be busy."""
+    """The document that the collector writes. Limits are long, because the machine that runs tests may be busy."""
     path = os.pathsep.join([str(PROJECT / "module_utils"), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])
     done = subprocess.run(
         [*command, *arguments], env={**os.environ, "PYTHONPATH": path, **(env or {})}, capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False
@@ -45,5 +45,5 @@ def facts_schema():
 
 
 def schema_faults(document):
-    """[path: message] of what the schema has against a document."""
+    """[path: message] of the schema's errors about a document."""
     return ["{}: {}".format("/".join(map(str, fault.instance_path)), fault.message) for fault in facts_schema().iter_errors(document)]

@@ -1,4 +1,4 @@
-"""Applies one role with the real ansible-playbook and reads what its recap says."""
+"""Applies one role with the real ansible-playbook and reads its recap."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def read_play(done):
 
 
 def environment(folder):
-    """Ansible's, and nothing of the caller's own."""
+    """Ansible's environment, without the caller's own settings."""
     kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ", "CI", "PATH")}
     more = {"HOME": str(folder), "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
     return {**kept, "LC_ALL": "C.UTF-8", "ANSIBLE_LOCALHOST_WARNING": "False", **more, "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}"}
 
 
 def play_here(folder, role, variables, *arguments):
-    """The role on this machine, without a connection: for planted roots alone, whose folder the variables name."""
+    """Runs the role on this machine, without a connection: only for planted roots, whose folder the variables name."""
     inventory = Path(folder) / "hosts.json"
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
     inventory.write_text(json.dumps({"all": {"hosts": {"planted": host}}}))

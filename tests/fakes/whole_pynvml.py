@@ -1,4 +1,4 @@
-"""The collector as a command with nvidia-ml-py whole, as it is installed; to compare with the part of it that unhang-collect.pyz carries."""
+"""The collector as a command with the complete, installed nvidia-ml-py, for comparison with the part of it in unhang-collect.pyz."""
 
 import sys
 from pathlib import Path

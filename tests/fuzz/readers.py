@@ -1,4 +1,4 @@
-"""What reads text that somebody else wrote, each with whole inputs to damage and the errors that it may raise. Everything else that it raises is a fault."""
+"""Readers of text from outside, each with complete inputs to damage and the errors that it may raise. Every other error is a fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.catalogue import BUILT_IN
-from unhang.diagnose.facts import describe, gather_facts
+from unhang.diagnose.log_facts import describe, gather_facts
 from unhang.diagnose.ranking import rank_causes
 from unhang.diagnose.reading import Input, kind_of, read_blocks
 from unhang.diagnose.scanning import Sieve, scan_blocks
@@ -51,7 +51,7 @@ POLICY = {
 
 @dataclass(frozen=True)
 class Reader:
-    """samples: whole inputs; read: what is tried; allowed: errors that it says it raises; structured: whether samples are JSON trees."""
+    """samples: complete inputs; read: the function under test; allowed: errors that it documents; structured: whether samples are JSON trees."""
 
     samples: Callable[[], list[bytes]]
     read: Callable[[bytes], object]
@@ -60,7 +60,7 @@ class Reader:
 
 
 def damaged(noise: random.Random, data: bytes) -> bytes:
-    """Bytes cut, turned, doubled, with odd ones put in."""
+    """Bytes that are cut, changed, doubled, or have odd ones inserted."""
     damage = bytearray(data)
     for _ in range(noise.randint(0, 6)):
         at = noise.randrange(len(damage) + 1)
@@ -106,11 +106,11 @@ def _change(noise: random.Random, holder: Any, key: Any) -> None:
         for _ in range(noise.choice((3, 120))):
             holder[key] = {"x": holder[key]}
     else:
-        holder[key] = deepcopy(noise.choice(ODD_VALUES))  # a later change of it is of this case alone
+        holder[key] = deepcopy(noise.choice(ODD_VALUES))  # so that a later change affects only this case
 
 
 def case(name: str, number: int) -> bytes:
-    """The same input for a reader and a number, always."""
+    """The input for a reader and a number; always the same."""
     reader, noise = READERS[name], random.Random(f"{name}/{number}")
     sample = noise.choice(reader.samples())
     if reader.structured and noise.random() < 0.7:
@@ -119,7 +119,7 @@ def case(name: str, number: int) -> bytes:
 
 
 def fault_of(name: str, data: bytes) -> Exception | None:
-    """What the reader raises and has not said that it would; None when all is well."""
+    """The reader's error, if it is not documented; None when there is none."""
     try:
         READERS[name].read(data)
     except READERS[name].allowed:

@@ -1,8 +1,8 @@
-"""`make fuzz`: a million structure-aware cases over all readers, in turns, going on where it was stopped. What a reader cannot bear stays in tests/fuzz/corpus.
+"""`make fuzz`: a million structure-aware cases over all readers in turn; continues where it was stopped. Failing inputs are written to tests/fuzz/corpus.
 
     python tests/fuzz/run.py [--cases N] [--reader NAME] [--again]
 
-Exit code 1 when something was found: the file is then a case of the tests for good (tests/sweeps/test_fuzz_readers.py).
+Exit code 1 when a fault was found: its file is then a permanent case of the tests (tests/sweeps/test_fuzz_readers.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ TESTS = Path(__file__).resolve().parents[1]
 PROJECT = TESTS.parent
 CORPUS = TESTS / "fuzz" / "corpus"
 PROGRESS = PROJECT / ".cache" / "fuzz.json"
-MOST_BYTES = 4 << 30  # of address space: a reader that would take the machine's memory meets a MemoryError
-TURN = 500  # cases of one reader before the next has its turn, and before progress is written
+MOST_BYTES = 4 << 30  # of address space: a reader that would use all of the machine's memory gets a MemoryError
+TURN = 500  # cases of one reader before the next reader's turn, and before progress is written
 sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS)]
 
 from fuzz.readers import READERS, case, fault_of  # noqa: E402 -- found by the path above
 
 
 def main() -> int:
-    """0 nothing found, 1 something."""
+    """0 when no fault was found, 1 otherwise."""
     parser = argparse.ArgumentParser(description="Gives every reader damaged input.")
     parser.add_argument("--cases", type=int, default=1_000_000, help="in all, those of earlier calls counted (default: %(default)s)")
     parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be given again")

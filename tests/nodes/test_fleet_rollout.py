@@ -1,4 +1,4 @@
-"""The whole on six booted nodes in a real Slurm: the five situations audited, planned, rolled out in three waves by `unhang remediate`, and audited again."""
+"""The whole procedure on six booted nodes in a real Slurm: audits the five situations, plans, rolls out in three waves by `unhang remediate`, audits again."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import datetime
 import json
 import types
 
+import faulty_nodes
 import pytest
-import sick_nodes
 import slurm_nodes
 import torch_in_nodes
-from sick_nodes import BAD_DRIVER, NAMES, OLD_KERNEL, ONE_GPU
+from faulty_nodes import BAD_DRIVER, NAMES, OLD_KERNEL, ONE_GPU
 from slurm_site import DEADLINE_S, SMOKE, Site, boot_ids, entries, failed_rules, node_of, states, unnamed
 
 pytestmark = slurm_nodes.marks(3000)
 GROUPS = {"production": ["gpu001", "gpu002", "gpu003", "gpu006"], "development": ["gpu004"], "workstations": ["gpu005"], "rack2": ["gpu003", "gpu006"]}
 LIMITS = ("--max-unavailable", "3", "--floor", "3", "--group-limit", "rack2=1")
-# Two ranks, so that something is sent, and a size whose bandwidth is a number on any machine.
+# Two ranks, so that data is sent, and a size whose bandwidth is a number on any machine.
 MEASURED_BYTES = 4 << 20
 MEASURES = [*SMOKE, "--nproc", "2", "--max-size", str(MEASURED_BYTES), "--phases", "broadcast,all_reduce,bandwidth", "--sizes", str(MEASURED_BYTES)]
 NONE = []
-# Runs until the file is there, and writes down what it saw as it ended.
+# Runs until the file exists, and records what it found when it ended.
 JOB = "#!/bin/sh\nuntil [ -e /run/job-may-end ]; do sleep 0.2; done\ncp /etc/environment /srv/job-saw\ndate +%s > /srv/job-ended\n"
 LEFT = "rm -rf /var/lib/unhang /run/job-may-end /srv/job-saw /srv/job-ended"
 
@@ -34,16 +34,16 @@ def cluster(fake_library, tmp_path_factory):
 
 @pytest.fixture(scope="class")
 def story(cluster, tmp_path_factory):
-    """The whole, once: what each stage left, for the tests to look at."""
+    """Runs all stages once; gives the result of each stage for the tests."""
     with cluster.lent(tmp_path_factory.mktemp("story")) as fleet:
-        own = {name: {"unhang_policy": policy} for name, policy in sick_nodes.POLICIES.items()}
-        own[OLD_KERNEL] = {"smoke_test_arguments": MEASURES}  # the only one of its kind: no other node has to agree with it on what is tested
+        own = {name: {"unhang_policy": policy} for name, policy in faulty_nodes.POLICIES.items()}
+        own[OLD_KERNEL] = {"smoke_test_arguments": MEASURES}  # the only node of its kind: no other node has to have the same test options
         yield tell(cluster, fleet, Site(cluster, fleet.work, GROUPS, host_variables=own))
 
 
 def tell(cluster, fleet, site):
     """Audit, plan, rollout with a job on one node, audit, plan."""
-    sick_nodes.make_sick(fleet, site.work)
+    faulty_nodes.make_sick(fleet, site.work)
     for name in NAMES:
         fleet.undo.callback(fleet.shell, name, LEFT)
     run, before = site.audit(), boot_ids(fleet, NAMES)
@@ -75,9 +75,9 @@ class TestTheFiveSituations:
         waves = [(wave["name"], wave["hosts"]) for wave in story.planned["waves"]]
         assert waves == [("canary 1", ["gpu001", "gpu004", "gpu005"]), ("wave 1", ["gpu002", "gpu003"]), ("wave 2", ["gpu006"])]
         planned = {row["host"]: {rule for remedy in row["remedies"] for rule in remedy["because"]} for row in story.planned["hosts"]}
-        assert {name: sorted(rules - planned[name]) for name, rules in sick_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+        assert {name: sorted(rules - planned[name]) for name, rules in faulty_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
 
-    def test_every_node_is_proved_and_given_back_and_the_journal_has_each_step_once(self, story):
+    def test_every_node_is_proved_and_released_and_the_journal_has_each_step_once(self, story):
         assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.output[-5000:]
         assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
         for step in ("drain", "smoke_before", "apply", "audit", "smoke_alone", "smoke_together", "release"):
@@ -105,7 +105,7 @@ class TestTheFiveSituations:
         assert (story.waited["job"], story.waited["begun"]) == ("RUNNING", [])
         assert story.waited["state"][0].endswith("+DRAIN")
         assert story.waited["state"][1].startswith(f"unhang {story.planned['run']['id']}: ")
-        assert story.waited["file"] == story.fleet.shell(ONE_GPU, "cat /srv/job-saw") == sick_nodes.PINNED
+        assert story.waited["file"] == story.fleet.shell(ONE_GPU, "cat /srv/job-saw") == faulty_nodes.PINNED
         job = story.cluster.must("scontrol", "show", "job", story.job)
         assert ("JobState=COMPLETED" in job, "ExitCode=0:0" in job) == (True, True), job
         [applied] = entries(story.run, ONE_GPU, "apply", "begun")
@@ -125,13 +125,13 @@ class TestTheFiveSituations:
         assert story.left["waves"] == []
         assert [row["host"] for row in story.left["hosts"] if row["remedies"]] == []
         found = failed_rules(story.again, NAMES)
-        assert {name: sorted(found[name] & rules) for name, rules in sick_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+        assert {name: sorted(found[name] & rules) for name, rules in faulty_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
         assert "driver-545-23-08-p2p-deadlock" not in found[BAD_DRIVER]
 
     def test_every_other_finding_names_who_has_to_look(self, story):
         found = failed_rules(story.again, NAMES)
         assert {name: unnamed(story.left, name, rules) for name, rules in found.items() if rules} == {name: NONE for name, rules in found.items() if rules}
-        assert {name: sorted(rules - found[name]) for name, rules in sick_nodes.FOR_A_PERSON.items()} == dict.fromkeys(sick_nodes.FOR_A_PERSON, NONE)
+        assert {name: sorted(rules - found[name]) for name, rules in faulty_nodes.FOR_A_PERSON.items()} == dict.fromkeys(faulty_nodes.FOR_A_PERSON, NONE)
 
     def test_no_lock_and_no_drain_is_left(self, story):
         assert [name for name in NAMES if "lock.json" in story.fleet.shell(name, "ls /var/lib/unhang")] == []

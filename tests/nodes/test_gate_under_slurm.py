@@ -1,4 +1,4 @@
-"""The quick check as a real slurmd calls it, placed by the role node_gate: Prolog, Epilog and HealthCheckProgram, of nodes that fail, hang and break."""
+"""The quick check as a real slurmd calls it, installed by the role node_gate: Prolog, Epilog and HealthCheckProgram, on nodes that fail, hang and break."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import slurm_here
 from fakes.role_play import play_here
 
 pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
-# Stands for the nodes' Python: they share this machine, so what each of them is like lies in a file of its name.
+# Stands for the nodes' Python: the nodes share this machine, so the state of each node is in a file with its name.
 PYTHON = """#!/bin/sh
 case $(cat {folder}/$SLURMD_NODENAME) in
 good) exec {python} "$@" --facts {folder}/good.json ;;
@@ -32,7 +32,7 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def placed(slurm, tmp_path_factory):
-    """Folder with the scripts as the role places them, and beside them what each node is like."""
+    """Folder with the scripts as the role installs them, and beside them the state of each node."""
     work = tmp_path_factory.mktemp("gate")
     subprocess.run([sys.executable, str(audits.PROJECT / "tools/collector/quick.py"), str(work / "quick.pyz")], check=True, stdout=subprocess.DEVNULL)
     folder, root = work / "opt", work / "root"
@@ -53,7 +53,7 @@ def placed(slurm, tmp_path_factory):
 
 @pytest.fixture
 def cluster(slurm, placed):
-    """cluster(line of slurm.conf, node=state, ...): the daemons know both. All is as before when the test ends."""
+    """cluster(line of slurm.conf, node=state, ...): the daemons read both. Everything is as before when the test ends."""
     before = (slurm.folder / "slurm.conf").read_text()
 
     def configure(line, **states):

@@ -1,4 +1,4 @@
-"""Something on a node never returns: it costs its own section, names the call, and its neighbours' results stand."""
+"""A call on a node never returns: only its own section fails and names the call; the results of other sections stay valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SCRIPT = (pathlib.Path(__file__).parents[1] / "support" / "hung_files.py").read_
 
 
 def mount_hung_files(fleet, name):
-    """A file system below /mnt/gone that answers nobody."""
+    """A file system below /mnt/gone that never answers."""
     fleet.plant(name, "/srv/hung_files.py", SCRIPT)
     fleet.shell(name, "test -e /dev/fuse || mknod -m 666 /dev/fuse c 10 229")
     started = f"systemd-run --quiet --service-type=notify --unit=gone python3 /srv/hung_files.py {GONE}"
@@ -20,7 +20,7 @@ def mount_hung_files(fleet, name):
 
 @pytest.fixture(scope="module")
 def hung(shared_fleet):
-    """One audit of a driver that stalls in the middle, one that never starts, files that block, and a dead mount that nobody asks about."""
+    """One audit of a driver that stalls during a call, one that never starts, files that block, and a dead mount that no section reads."""
     shared_fleet.answer("gpu001", stall=["nvmlDeviceGetMemoryInfo(3)"])
     shared_fleet.answer("gpu002", stall=["nvmlInitWithFlags"])
     mount_hung_files(shared_fleet, "gpu003")

@@ -1,4 +1,4 @@
-"""Nodes that are off, refuse, hang, have no Python or too old a one: each is a finding, and the others are audited all the same."""
+"""Nodes that are off, refuse, hang, have no Python or one that is too old: each becomes a finding, and the other nodes are audited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sys.version = "3.7.3 (default)"
 sys.hexversion = 0x030703F0
 """
 SITECUSTOMIZE = "/etc/python3.11/sitecustomize.py"  # read at every start of Debian's Python, but not with -I -S
-# Accepts connections in the place of sshd and says nothing, as an sshd does whose machine is out of memory.
+# Accepts connections instead of sshd and sends nothing, like an sshd on a machine without free memory.
 MUTE = "systemd-run --quiet --unit=mute python3 -c 'import socket, time; s = socket.create_server((\"\", 22), backlog=64); time.sleep(100000)'"
 
 
@@ -77,7 +77,7 @@ def test_a_node_with_too_old_a_python_is_read_by_the_one_file_collector(fleet):
 ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 HIJACK = {"changed": False, "ansible_facts": {"inventory_hostname": "gpu004", "group_names": ["production"]}, "node_facts": "{}"}
 RUBBISH = {
-    # Seven times what an answer may be; Ansible copies all that it has read for each piece, so more takes a busy machine minutes.
+    # Seven times the limit of an answer; Ansible copies everything that it has read for each further piece, so more takes a busy machine minutes.
     "thirty megabytes": "head -c 30000000 /dev/zero | tr '\\0' x",
     "truncated": 'printf \'{"changed": false, "node_facts": "{\'',
     "facts for the controller": "printf '%s' '" + json.dumps(HIJACK) + "'",
@@ -87,9 +87,9 @@ RUBBISH = {
 
 @pytest.fixture(scope="module")
 def rubbish(shared_fleet):
-    """One audit of four nodes whose Python prints something else than asked."""
+    """One audit of four nodes whose Python prints something other than the module's answer."""
     for name, command in zip(NAMES, RUBBISH.values(), strict=True):
-        # Asked for its version it is a current one; given a module it prints the rubbish.
+        # When asked for its version it reports a supported one; when given a module it prints the rubbish.
         script = f'#!/bin/sh\n[ "$1" = -c ] && exec /usr/bin/python3.11 "$@"\ncat >/dev/null\n{command}\n'
         shared_fleet.plant(name, "/usr/local/bin/python-of-this-node", script, mode=0o755)
     return shared_fleet.audit(variables={"ansible_python_interpreter": "/usr/local/bin/python-of-this-node"})

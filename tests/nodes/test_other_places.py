@@ -1,4 +1,4 @@
-"""Options of the module given as inventory variables: a mounted image, a recorded tree and a kernel log in the place of the node's own."""
+"""Options of the module given as inventory variables: a mounted image, a recorded tree and a kernel log instead of the node's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FELL_OFF = "[ 1234.567890] NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name
 
 
 def copy_tree(fleet, name, source, target):
-    """A folder of ours on the node."""
+    """A folder of the tests on the node."""
     fleet.undo.callback(fleet.nodes[name].shell, f"rm -rf {target}")
     packed = subprocess.run(["tar", "--create", "--directory", str(source), "."], check=True, capture_output=True).stdout
     fleet.plant(name, "/srv/packed.tar", packed)
@@ -22,7 +22,7 @@ def copy_tree(fleet, name, source, target):
 
 @pytest.fixture(scope="module")
 def audit(shared_fleet):
-    """One audit with another place on each node."""
+    """One audit in which each node has another place."""
     shared_fleet.plant("gpu001", "/srv/image/etc/os-release", OS_RELEASE)
     copy_tree(shared_fleet, "gpu002", ROOTS / "a6000x3-kernel-5.4", "/srv/recorded")
     shared_fleet.plant("gpu003", "/srv/kernel.log", FELL_OFF)

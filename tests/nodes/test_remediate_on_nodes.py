@@ -1,4 +1,4 @@
-"""playbooks/remediate.yml on four booted nodes: previews, brings to the policy, proves by the audit, and stops at the first node that is not proved healthy."""
+"""playbooks/remediate.yml on four booted nodes: previews, applies the policy, proves it by the audit, stops at the first node that is not proved healthy."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 
 import audits
 import driver_node
+from documented_command import as_typed
 from four_nodes import NAMES
 from hardware import consumer_gpus
 from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
@@ -13,7 +14,6 @@ from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package
 from role_plays import state_of
 from toolchain_packages import offer_toolchain
-from typed_commands import as_typed
 
 FIRST, SECOND, THIRD, FOURTH = NAMES
 BAD = "driver-545-23-08-p2p-deadlock"
@@ -45,13 +45,13 @@ def test_a_node_that_goes_off_while_the_first_is_at_work_stops_the_run_before_th
 
 
 def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
-    # A lock of another run: the role cannot have the node.
+    # A lock of another run: the role cannot change the node.
     holder = {"schema": "unhang/lock/1", "run": "somebody", "by": "ops@elsewhere", "since": "2026-11-20T07:00:00Z", "expires": "2999-01-01T00:00:00Z"}
     pinned.plant(SECOND, "/var/lib/unhang/lock.json", json.dumps(holder))
     run = remediate(pinned, unhang_apply=True)
     stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
     assert f"{SECOND} is not proved healthy" in run.output
-    # Somebody knows that that run is over: its lock is taken, and freed in the end.
+    # The operator knows that this run is over: the role takes over its lock and frees it at the end.
     assert remediate(pinned, hosts=[SECOND], unhang_apply=True, unhang_take_over="somebody").code == 0
     pinned.shell(SECOND, "test ! -e /var/lib/unhang/lock.json")
 
@@ -73,7 +73,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
     command = as_typed("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE -e unhang_apply=true", places)
     assert run_typed(pinned, command).code != 0
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
-    for _ in range(2):  # the damage counts for each run, however often the run is repeated
+    for _ in range(2):  # the damage is counted in each run, however often the run is repeated
         run = remediate(pinned, hosts=two, unhang_apply=True, unhang_come_up_timeout_s=1)
         assert run.code != 0
         assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.output.split())
@@ -85,7 +85,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
 
 def test_a_gpu_that_comes_up_late_is_waited_for(pinned):
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "545.23.08"))
-    assert remediate(pinned, hosts=[FIRST], unhang_apply=True).code != 0  # keeps that there were four
+    assert remediate(pinned, hosts=[FIRST], unhang_apply=True).code != 0  # records that there were four GPUs
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
     with playing(pinned, REMEDIATE, [FIRST], {}, unhang_apply=True, unhang_roles=ROLES, unhang_come_up_timeout_s=10 * audits.DEADLINE_S) as process:
         audits.wait_until(lambda: "expected the 4 GPUs of before, found 3" in (pinned.work / "playing.log").read_text(), "the fourth GPU is waited for")
@@ -131,7 +131,7 @@ FOUND = {
 
 
 def test_what_the_audit_finds_is_gone_after_each_role(fleet, tmp_path):
-    """The round trip of each role that acts without real drivers and kernels; tests/packages and tests/vm have the others."""
+    """Change and rollback by each role that acts without real drivers and kernels; tests/packages and tests/vm have the others."""
     driver = [build_package(tmp_path, name, "580.159.04-1") for name in ("nvidia-driver", "libnvidia-ml1")]
     offer_toolchain(fleet, FIRST, tmp_path, *driver)
     fleet.shell(FIRST, f"{APT} install nvidia-driver libnvidia-ml1")
@@ -153,7 +153,7 @@ def test_what_the_audit_finds_is_gone_after_each_role(fleet, tmp_path):
 
 
 def saved(fleet):
-    """States on the first node, oldest first."""
+    """Saved states on the first node, oldest first."""
     folders = fleet.shell(FIRST, "ls -d /var/lib/unhang/states/*/").split()
     return sorted((json.loads(fleet.shell(FIRST, f"cat {folder}/state.json")) for folder in folders), key=lambda row: row["number"])
 

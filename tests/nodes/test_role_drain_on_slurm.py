@@ -1,4 +1,4 @@
-"""The role drain on a real Slurm: what it takes, what it leaves alone, and what it waits for."""
+"""The role drain on a real Slurm: the nodes that it drains, those that it does not touch, and the jobs that it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def role(slurm, tmp_path):
-    """role(step, node, *arguments, **variables) -> (code, drain_result, everything said); nodes and jobs are as before when the test ends."""
+    """role(step, node, *arguments, **variables) -> (code, drain_result, all output); nodes and jobs are as before when the test ends."""
 
     def play(step, node, *arguments, **variables):
         tasks = [{"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}]

@@ -1,4 +1,4 @@
-"""The role gpu_driver on a booted node, with small packages: up and held, audited before and after a real reboot; and the services that hold GPUs."""
+"""The role gpu_driver on a booted node, with small packages: upgrade and hold, audits before and after a real reboot, and the services that hold GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RULES = {"policy-driver-version", "policy-driver-not-held", "driver-library-mism
 
 
 def rules(fleet):
-    """What the audit finds of the driver under the policy."""
+    """Findings of the audit about the driver under the policy."""
     return RULES & set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE))
 
 
@@ -67,7 +67,7 @@ def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, t
 
 def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and_not_booted(fleet, tmp_path):
     prepare(fleet, NODE, tmp_path)
-    fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # what the build brings is no module
+    fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # the build yields a file that is no module
     log = f"/var/lib/dkms/nvidia-current/{NEW}/build/make.log"
     head = f"DKMS make.log for nvidia-current-{NEW} for kernel {KERNEL} (x86_64)\nFri Nov 20 07:00:00 UTC 2026\n"
     fleet.plant(NODE, log, head + "nvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\nmake: *** [Makefile:97: modules] Error 2\n")

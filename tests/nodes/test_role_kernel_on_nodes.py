@@ -1,4 +1,4 @@
-"""The role kernel on a booted node that is a container: it refuses, and writes nothing. What it does on a machine is tried in tests/vm."""
+"""The role kernel on a booted node that is a container: it refuses and writes nothing. tests/vm tests it on a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The role nccl_profile on a booted node: what the audit finds, the role repairs, and takes back."""
+"""The role nccl_profile on a booted node: it repairs the findings of the audit, and a rollback restores the old settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND_INTERFACE = "ip link add eth1 type veth peer name eth2 && ip address add 
 
 @pytest.fixture
 def broken(fleet):
-    """A node with settings that hurt, and two interfaces of which one carries its address."""
+    """A node with harmful settings, and two interfaces of which one has its address."""
     for path, content in BROKEN.items():
         fleet.plant(NODE, path, content)
     fleet.shell(NODE, SECOND_INTERFACE, undo="ip link del eth1")
@@ -27,7 +27,7 @@ def broken(fleet):
 
 
 def rules(fleet):
-    """What the audit finds on the node under the policy."""
+    """Findings of the audit on the node under the policy."""
     return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE))
 
 

@@ -1,4 +1,4 @@
-"""A rollout in a real Slurm keeps its floor over the nodes that are really in service: somebody drains a node of the fleet while the canary is changed."""
+"""A rollout in a real Slurm keeps its floor of nodes that are really in service: another user drains a node of the fleet while the canary is changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = slurm_nodes.marks(3000)
 
 @pytest.fixture(scope="module")
 def day(fake_library, tmp_path_factory):
-    """Two runs of the same command: while the node is drained by somebody else, and after that."""
+    """Two runs of the same command: while another user has drained the node, and after that."""
     work = tmp_path_factory.mktemp("floor")
     with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
         for name in NAMES:
@@ -33,7 +33,7 @@ def day(fake_library, tmp_path_factory):
 
 
 def played(cluster, site, run, drains=False):
-    """How each node stands after one run of the command."""
+    """The state of each node after one run of the command."""
     with site.remediating(run, "python3") as process:
         if drains:
             site.await_step(process, run, CANARY, "apply", "begun")

@@ -1,4 +1,4 @@
-"""A rollout in a real Slurm on a bad day: slurmctld is away, a smoke test fails after the fix, a node loses power, a disk is full, a clock is off."""
+"""A rollout in a real Slurm with many failures: slurmctld is down, a smoke test fails after the fix, a node loses power, a disk is full, a clock is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 import types
 
 import audits
-import other_day
 import pytest
+import shifted_clock
 import slurm_nodes
 import torch_in_nodes
 from slurm_site import DEADLINE_S, SMOKE, Site, boot_ids, entries, node_of, states
@@ -18,13 +18,14 @@ CANARY, UNFIT, GONE, FULL = NAMES
 RULE = "cuda-visible-devices-pinned"
 PINNED = "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
 AWAY_S = 60
+SHORT_S = 20
 LEFT = "umount /var/lib/unhang 2>/dev/null; rm -rf /var/lib/unhang"
 pytestmark = slurm_nodes.marks(3000)
 
 
 @pytest.fixture(scope="module")
 def day(fake_library, tmp_path_factory):
-    """The day, once: what each part of it left, for the tests to look at."""
+    """Runs it once; gives the result of each part for the tests."""
     work = tmp_path_factory.mktemp("day")
     with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
         fleet = cluster.fleet
@@ -32,17 +33,19 @@ def day(fake_library, tmp_path_factory):
             fleet.plant(name, "/etc/environment", PINNED)
             fleet.undo.callback(fleet.shell, name, LEFT)
         fleet.shell(FULL, "mkdir -p /var/lib/unhang && mount -t tmpfs -o size=4k none /var/lib/unhang && head -c 4096 /dev/zero > /var/lib/unhang/filled")
-        other_day.plant(fleet, CANARY, work)
+        shifted_clock.plant(fleet, CANARY, work)
         crash = {"smoke_test_arguments": [*SMOKE, "--drill", f"{UNFIT}:crash:all_reduce"]}
-        yield lived(cluster, Site(cluster, work, None, None, {UNFIT: crash, CANARY: {"ansible_python_interpreter": other_day.INTERPRETER}}))
+        yield lived(cluster, Site(cluster, work, None, None, {UNFIT: crash, CANARY: {"ansible_python_interpreter": shifted_clock.INTERPRETER}}))
 
 
 def lived(cluster, site):
-    """Two rollouts of one plan: the first ends with the node that lost power, the second goes on when it is back."""
+    """Two rollouts of one plan: the first ends with the node that lost power, the second continues when the node is back."""
     run = site.audit()
     waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--max-unavailable", "3", "--floor", "1")["waves"]]
     with site.remediating(run, torch_in_nodes.PYTHON, "--max-failed", "1") as process:
         site.await_step(process, run, CANARY, "apply", "begun")
+        away_before_the_change(cluster, run)
+        site.await_step(process, run, CANARY, "apply", "done")
         away_for_a_minute(cluster, site, process, run)
         site.await_step(process, run, GONE, "apply", "done")
         cluster.fleet.nodes[GONE].power_off()
@@ -56,8 +59,16 @@ def lived(cluster, site):
     return types.SimpleNamespace(run=run, waves=waves, codes=codes, first=first, second=reported(cluster, site, run), cluster=cluster, site=site)
 
 
+def away_before_the_change(cluster, run):
+    """slurmctld ends when the canary's jobs are looked for once more. No answer means no change: the rollout waits for it."""
+    cluster.stop_controller()
+    time.sleep(SHORT_S)
+    cluster.start_controller()
+    assert node_of(run, CANARY).state not in ("withdrawn", "kept")
+
+
 def away_for_a_minute(cluster, site, process, run):
-    """slurmctld ends while the canary is changed, and is back when the canary has asked for its release in vain."""
+    """slurmctld ends after the canary was changed, and returns after the canary asked for its release without success."""
     cluster.stop_controller()
     stopped = time.monotonic()
     site.await_step(process, run, CANARY, "release", "begun")
@@ -67,7 +78,7 @@ def away_for_a_minute(cluster, site, process, run):
 
 
 def reported(cluster, site, run):
-    """How the nodes stand: by the journal, in Slurm, by `--status`, and on those that are on."""
+    """The state of the nodes: in the journal, in Slurm, by `--status`, and on the nodes that are on."""
     shown = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
     on = [name for name in NAMES if cluster.fleet.nodes[name].leader]
     files = {name: cluster.fleet.shell(name, "cat /etc/environment; ls /var/lib/unhang | grep lock.json || true") for name in on}
@@ -117,7 +128,7 @@ def test_the_same_command_goes_on_when_the_node_is_back(day):
     assert node_of(day.run, GONE).boots == ()
 
 
-def test_a_node_whose_disk_is_full_is_named_and_given_back_as_it_was(day):
+def test_a_node_whose_disk_is_full_is_named_and_released_as_it_was(day):
     assert day.second.states[FULL] == "refused"
     assert "No space left on device" in day.second.rows[FULL]["why"]
     assert day.second.slurm[FULL][0] == "IDLE"
@@ -125,7 +136,7 @@ def test_a_node_whose_disk_is_full_is_named_and_given_back_as_it_was(day):
 
 
 def test_a_clock_that_is_a_day_ahead_keeps_no_node_from_being_proved(day):
-    ahead = day.cluster.fleet.shell(CANARY, f"{other_day.INTERPRETER} -c 'import time; print(int(time.time()))'; date +%s").split()
+    ahead = day.cluster.fleet.shell(CANARY, f"{shifted_clock.INTERPRETER} -c 'import time; print(int(time.time()))'; date +%s").split()
     assert int(ahead[0]) - int(ahead[1]) > 80_000
     assert day.first.states[CANARY] == "released"
 

@@ -1,8 +1,8 @@
-"""ansible-playbook is killed in one step after another of a rollout of a booted node in a real Slurm: before the node has done the step, in the middle of what
-it does, after it, and between two steps.
+"""ansible-playbook is killed in one step after another of a rollout to a booted node in a real Slurm: before the node did the step, during it, after it, and
+between two steps.
 
-The node gets another driver and its one reboot. The same command goes on each time, and everything is looked at where it is: in Slurm, on the node, in the
-journal. Two deaths by default; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
+The node gets another driver and its one reboot. Each time the same command continues, and everything is checked where it is: in Slurm, on the node, in the
+journal. Two kills by default; KILL_POINTS=every runs all of them, also during a rollback (`make kill-points`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DRIVER = ("nvidia-driver", "nvidia-kernel-dkms", "libnvidia-ml1")
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
 AUDITED = {"unhang_policy": POLICY}
 DEATHS = kill_points.chosen([(PROVED, "within", "apply"), (PROVED, "after", "reboot")], kill_points.every_on_nodes())
-# Until something is changed each controller begins anew: what it saved and measured before may be of another day.
+# Until something is changed, each controller begins again: what it saved and measured before may be out of date.
 ONCE = ("apply", "reboot", "audit", "smoke_alone", "smoke_together", "roll_back", "reboot_back", "audit_back", "keep", "release")
-# Every boot of the node, and what of a rollout may be left on it.
+# Every boot of the node, and everything that a rollout may leave on it.
 BOOTS = "cat /proc/sys/kernel/random/boot_id >>/srv/boots\n"
-# dpkg says that it is at work, and may take as long as a driver's module takes to be built: the next controller finds it so.
+# dpkg reports that it is at work, and takes as long as the build of a driver's module may take: the next controller finds it running.
 AT_WORK, LONG_S = "pre-invoke=echo dpkg >>/srv/at-work; sleep $(cat /srv/dpkg-takes-s 2>/dev/null || echo 0)\n", 40
 MARKS = {"apply": "/srv/at-work", "roll_back": "/srv/at-work", "reboot": "/srv/boots", "reboot_back": "/srv/boots"}
 LEFT = "cd /var/lib/unhang 2>/dev/null && ls | grep -x -e lock.json -e baseline.json -e boot_trial.json || true"
@@ -46,7 +46,7 @@ pytestmark = slurm_nodes.marks(7200)
 
 @pytest.fixture(scope="module")
 def site(fake_library, tmp_path_factory):
-    """A node in Slurm whose driver is older than its policy wants, for all deaths one after the other."""
+    """A node in Slurm whose driver is older than its policy requires, used for all kills one after the other."""
     work = tmp_path_factory.mktemp("deaths")
     with slurm_nodes.cluster_of((NODE,), fake_library, work) as cluster:
         driver_node.prepare(cluster.fleet, NODE, work)
@@ -56,7 +56,7 @@ def site(fake_library, tmp_path_factory):
 
 
 def as_it_is(site):
-    """Everything of the node that a rollout changes, or might. Ansible's own folders of temporary files are no change."""
+    """Everything on the node that a rollout changes or may change. Ansible's own folders of temporary files do not count."""
     site.cluster.fleet.nodes[NODE].find_leader()
     shell = site.cluster.fleet.shell
     files = {line for line in state_of(site.cluster.fleet, NODE).splitlines() if "/var/lib/unhang" not in line and not line.startswith("/root/.ansible")}
@@ -67,7 +67,7 @@ def as_it_is(site):
 
 @pytest.fixture
 def lent(site):
-    """The node, handed back as it was: compared, byte by byte."""
+    """Restores the node for the next kill, and compares it byte by byte with its first state."""
     shell = site.cluster.fleet.shell
     shell(NODE, "rm -f /srv/boots /srv/at-work /srv/dpkg-takes-s; : >/var/log/dpkg.log")
     before = as_it_is(site)
@@ -90,7 +90,7 @@ def planned(site):
 
 
 def roll_out(site, run, variables, **death):
-    """Played of the rollout. death: the point at which it is killed."""
+    """Runs the rollout; gives its Played. death: the point at which it is killed."""
     asked = {"unhang_plan": str(run), "unhang_apply": True, "drain_adapter": "slurm", **variables}
     environment = {**site.cluster.environment, "UNHANG_RUNS": str(site.work / "runs"), "UNHANG_JUDGE": "0"}
     environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
@@ -103,7 +103,7 @@ def roll_out(site, run, variables, **death):
 
 
 def inside(site, command, environment):
-    """A finished process of the controller's."""
+    """A finished command on the controller."""
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
     return subprocess.run(site.cluster.bed.inside(command, audits.PROJECT), env=environment, check=False, **captured)
 
@@ -115,7 +115,7 @@ def status(site, run):
 
 
 def undo(site, row):
-    """Takes what a released node was brought back with the command that the status names."""
+    """Restores a released node with the command that the status names."""
     argv = shlex.split(row["undo"])
     done = inside(site, [*argv[argv.index("ansible-playbook") :], "-e", "unhang_reboot=true"], site.cluster.environment)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
@@ -123,7 +123,7 @@ def undo(site, row):
 
 
 def look_at_the_death(site, run, killed, when, step):
-    """Asserts that whatever was left is named, and prints a line of it."""
+    """Asserts that everything that remains is named, and prints a line about it."""
     assert killed.code in (-signal.SIGKILL, 128 + signal.SIGKILL), killed.output[-3000:]
     node = site.cluster.fleet.nodes[NODE]
     audits.wait_until(lambda: node.ssh("echo 0 >/srv/dpkg-takes-s").returncode == 0, "sshd answers, where the node was booting")
@@ -140,7 +140,7 @@ def look_at_the_death(site, run, killed, when, step):
 
 
 def variables_of(host, steps):
-    """Of the rollout. Nodes that are not proved have no torch; a smoke test that nobody dies in is left out, and the journal says so."""
+    """Variables of the rollout. Nodes that are not proved have no torch; unless a kill is in the smoke test, it is left out, and the journal records that."""
     smokes = host == UNFIT or any(step.startswith("smoke_") for step in steps)
     return {"unhang_smoke": smokes, "smoke_test_python": str(torch_in_nodes.PYTHON) if host == PROVED else "/usr/bin/python3"}
 

@@ -1,4 +1,4 @@
-"""playbooks/remediate.yml over the waves of a plan, on four booted nodes: audited, planned, rolled out, proved; taken up again after its controller died."""
+"""playbooks/remediate.yml over the waves of a plan, on four booted nodes: audited, planned, rolled out, proved; continued after its controller was killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinned_fleet import PINNED, REMEDIATE, untouched
 from playbooks_on_nodes import play, playing
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.standing import replay
+from unhang.rollout.rollout_state import replay
 from unhang.rollout.steps import BEGUN
 
 QUICK = {"unhang_come_up_timeout_s": 1, "unhang_smoke": False}
@@ -26,7 +26,7 @@ DEADLINE_S = 840
 
 @pytest.fixture
 def planned(pinned):
-    """Three nodes with a fault that a role mends, audited, and the plan of it in the run folder."""
+    """Three nodes with a fault that a role repairs, audited, and their plan in the run folder."""
     return plan(pinned)
 
 

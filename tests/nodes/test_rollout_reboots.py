@@ -1,4 +1,4 @@
-"""A rollout that brings a driver: one reboot, seen by its boot id and by the driver that runs then, and named in the journal."""
+"""A rollout of a driver: one reboot, proved by the boot id and by the driver that runs afterwards, and named in the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pinned_fleet import REMEDIATE
 from playbooks_on_nodes import play
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.standing import replay
+from unhang.rollout.rollout_state import replay
 
 HOST = NAMES[0]
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}

@@ -1,4 +1,4 @@
-"""The inventory plugin on a real Slurm: what `ansible-inventory` makes of its nodes."""
+"""The inventory plugin on a real Slurm: how `ansible-inventory` shows its nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def slurm(tmp_path_factory):
 
 
 def inventory(slurm, folder, *arguments, text="plugin: unhang_slurm\n"):
-    """(code, standard output, standard error) of ansible-inventory, from another folder than the project's."""
+    """(code, standard output, standard error) of ansible-inventory, started outside the project's folder."""
     path = folder / "cluster.unhang_slurm.yml"
     path.write_text(text)
     argv = slurm.bed.inside([str(audits.PROGRAMS / "ansible-inventory"), "-i", str(path), *arguments], folder)

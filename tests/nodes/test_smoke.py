@@ -1,4 +1,4 @@
-"""The smoke test over four real nodes by ssh, without an inventory: gloo under real torch, planned and real faults, and nothing left behind."""
+"""The smoke test over four real nodes by ssh, without an inventory: gloo under real torch, planned and real faults, and no process or file left behind."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import audits
 import hardware
 import pytest
 import torch_in_nodes
+from descendant_processes import launched
 from four_nodes import NAMES
-from launched import launched
-from reached import ssh_config
+from node_launchers import ssh_config
 from smoke_launches import DEADLINE_S, SMALL, left_over, nothing_left, smoke, smoke_argv
 
 pytestmark = torch_in_nodes.needs_torch
@@ -141,7 +141,7 @@ def busy(fleet):
     for line in process.stderr:
         if line.strip() == "unhang: phase storm":
             break
-    # The first rank that gets there announces it, and the others may be a phase behind: each one's page of memory says where it is.
+    # The first rank in the phase announces it, and the others may still be one phase earlier: the page of memory of each rank shows its phase.
     boards = "cat /tmp/unhang-smoke-*/board-* 2>/dev/null || true"
     audits.wait_until(lambda: all("storm\n" in fleet.shell(name, boards) for name in NAMES), "all are in the storm")
     yield process
@@ -172,7 +172,7 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
 
 def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
     [agent] = [line.split()[0] for line in left_over(fleet, "gpu002") if " node " in line]
-    fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")  # nobody is left there to do it
+    fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")  # no agent is left there to do it
     output, _ = busy.communicate(timeout=DEADLINE_S)
     result = json.loads(output)
     assert result["suspects"][0]["host"] == "gpu002"

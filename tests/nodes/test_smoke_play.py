@@ -1,4 +1,4 @@
-"""playbooks/smoke.yml over four real nodes: the same result as every launcher, whatever becomes of the nodes and the connections to them."""
+"""playbooks/smoke.yml over four real nodes: the same result as with every launcher, also when nodes or the connections to them fail."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import subprocess
 import audits
 import pytest
 import torch_in_nodes
+from controller_process import under_way
+from documented_command import as_typed
 from four_nodes import NAMES
-from reached import DEADLINE_S, command, play, play_typed, results_of, variables_of
-from typed_commands import as_typed
-from under_way import under_way
+from node_launchers import DEADLINE_S, command, play, play_typed, results_of, variables_of
 
 from unhang.gate.signing import GOOD, check, public_key
 from unhang_node.parse.admission import parse_admission
@@ -22,7 +22,7 @@ PLACED = "/tmp/unhang-smoke-*"
 
 
 def left_over(fleet, names=NAMES):
-    """What the smoke test left on nodes."""
+    """Files and processes that the smoke test left on nodes."""
     left = [line for name in names for line in fleet.shell(name, "ps -eo args").splitlines() if "unhang_smoke.py" in line]
     places = f"ls -d {PLACED} /root/.ansible_async/* 2>/dev/null || true"
     return left + [line for name in names for line in fleet.shell(name, places).splitlines()]
@@ -42,7 +42,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
     suspects = {row["host"]: row["why"] for row in result["suspects"]}
     assert set(suspects) == {"gpu002", "gpu004"}
     assert "the group fails with it and passes without it" in suspects["gpu002"]
-    assert "connection was lost, or never came about" in suspects["gpu004"]
+    assert "connection was lost or could not be made" in suspects["gpu004"]
     tried = {row["name"]: row["verdict"] for row in result["experiments"]}
     assert tried == {"the same again": "fail", "one rank alone": "pass", "interface eth9": "fail"}
     assert result["experiments"][2]["change"] == {"GLOO_SOCKET_IFNAME": "eth9"}
@@ -51,7 +51,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
     assert left_over(fleet, NAMES[:3]) == []
 
 
-# Stands for the users' Python on a node; the ranks' agent starts it as: PYTHON -u FOLDER/unhang_smoke.py rank ...
+# Stands for the users' Python on a node; the agent of the ranks starts it as: PYTHON -u FOLDER/unhang_smoke.py rank ...
 WRAPPER = '#!/bin/sh\nfolder=$(dirname "$2")\n{before}\nexec {python} "$@"\n'
 USERS_PYTHON = "/srv/python"
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_fetched_or_removed_and_an_agent_that_died_are_in_the_res
     plant_python(fleet, {
         "gpu002": "mkdir $folder/held && mount -t tmpfs none $folder/held",
         "gpu003": "rm $folder/events.jsonl && mkdir $folder/events.jsonl",
-        # Its rank never enters the collective, so that the others wait there when the agent dies.
+        # Its rank never enters the collective, so the other ranks wait there when the agent dies.
         "gpu004": "(until grep -q '\"phase\": \"all_reduce\"' $folder/events.jsonl; do sleep 0.1; done; kill -9 $PPID) >/dev/null 2>&1 &",
     })  # fmt: skip
     fleet.undo.callback(fleet.shell, "gpu002", f"umount {PLACED}/held && rm -rf {PLACED}")
@@ -90,7 +90,7 @@ def test_what_cannot_be_fetched_or_removed_and_an_agent_that_died_are_in_the_res
     assert problems["gpu001"] is problems["gpu002"] is None
     assert "could not be fetched" in problems["gpu003"]
     assert "Is a directory" in problems["gpu003"]
-    assert "ended without telling its end (code -9)" in problems["gpu004"]
+    assert "ended without a report of its end (code -9)" in problems["gpu004"]
     assert {"gpu003", "gpu004"} == {row["host"] for row in result["suspects"]}
     assert left_over(fleet, ("gpu001", "gpu003", "gpu004")) == []
     assert any("unhang-smoke-" in line for line in left_over(fleet, ("gpu002",)))
@@ -112,7 +112,7 @@ def held(fleet):
 
 
 def asked(fleet, name):
-    """Whether a rank waits on the node, and the controller for it: its look at the node is a Python that reads its program from standard input."""
+    """Whether a rank waits on the node, and the controller for it: the controller's check on the node is a Python that reads its program from stdin."""
     lines = fleet.shell(name, "ps -eo args").splitlines()
     return any(USERS_PYTHON in line and "rank" in line for line in lines) and any(line.endswith("python3 -") for line in lines)
 
@@ -125,7 +125,7 @@ def test_it_passes_and_leaves_nothing_whatever_becomes_of_the_connections(fleet,
     [dead] = [word.split("@")[0] for line in port.splitlines() for word in line.split() if word.startswith("vb-gpu003")]
     assert fleet.bed.run(["ip", "link", "set", dead, "down"]).returncode == 0
     before = set(fleet.shell("gpu003", "ps -eo pid,args | awk '/sshd: root@/ && !/awk/ {print $1}'").split())
-    # The controller has given the dead connection up once it tries for a new one, which nobody answers.
+    # The controller has given up the dead connection when it tries to open a new one, which is not answered.
     audits.wait_until(lambda: "gpu003" not in connected(fleet), "the connection to gpu003 is given up")
     assert fleet.bed.run(["ip", "link", "set", dead, "up"]).returncode == 0
     audits.wait_until(lambda: set(fleet.shell("gpu003", "pgrep -f 'sshd: root@' || true").split()) - before, "gpu003 is asked again")
@@ -142,7 +142,7 @@ def test_it_passes_and_leaves_nothing_whatever_becomes_of_the_connections(fleet,
 
 
 def connected(fleet):
-    """Names of nodes to which the controller holds a TCP connection that is open."""
+    """Names of nodes to which the controller has an open TCP connection."""
     rows = [line.split() for line in fleet.bed.run(["cat", "/proc/net/tcp"]).stdout.splitlines()[1:]]
     remote = {row[2] for row in rows if row[3] == "01" and row[2].endswith(":0016")}
     return {name for name, node in fleet.nodes.items() if ":".join((hex_of(node.address), "0016")) in remote}
@@ -154,7 +154,7 @@ def hex_of(address):
 
 
 def gate(fleet, names, *options, reference=None, python=None, host_variables=None, key=None, **more):
-    """playbooks/preprovision.yml, the last node being the reference."""
+    """playbooks/preprovision.yml, with the last node as the reference."""
     inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
     extra |= {**({"preprovision_key": str(key)} if key else {}), **more}
@@ -163,7 +163,7 @@ def gate(fleet, names, *options, reference=None, python=None, host_variables=Non
 
 
 def decided(output, names):
-    """{node: what the gate says of it}."""
+    """{node: the gate's answer about it}."""
     report = output[output.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in output else ""
     return {name: next((line.strip().strip('",') for line in report.splitlines() if f": {name}" in line), "") for name in names}
 

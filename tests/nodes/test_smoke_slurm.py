@@ -1,4 +1,4 @@
-"""The smoke test through a real Slurm: slurmctld among four real nodes, each with its own slurmd and munged, and gloo between them."""
+"""The smoke test under a real Slurm: slurmctld and four real nodes, each with its own slurmd and munged, and gloo between them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import subprocess
 import sys
 
 import audits
+import node_launchers
 import pytest
-import reached
 import slurm_nodes
 import torch_in_nodes
+from descendant_processes import launched
 from four_nodes import NAMES
-from launched import launched
 
 pytestmark = torch_in_nodes.needs_torch
 DEADLINE_S = 240
@@ -88,7 +88,7 @@ def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
     slurm.nothing_left()
 
 
-# crun that leaves limits as they are and makes no keyring: podman asks for both always, and nodes within a node, or without CAP_SYS_RESOURCE, may not.
+# A crun that does not change limits and creates no keyring: podman always requests both, and a node inside a node, or without CAP_SYS_RESOURCE, may do neither.
 RUNTIME = """#!/usr/bin/python3
 import json, os, sys
 words = sys.argv[1:]
@@ -112,13 +112,13 @@ TWO = NAMES[:2]
 
 @pytest.fixture(scope="module")
 def images(slurm):
-    """Two of the nodes with podman and an image: the node's own programs, without ip(8) and without torch, which is a volume."""
+    """Two of the nodes with podman and an image: it holds the node's own programs, but neither ip(8) nor torch, which is a volume."""
     for name in TWO:
         node = slurm.bed.nodes[name]
         node.write("/usr/local/sbin/crun", RUNTIME, mode=0o755)
         node.write("/etc/containers/storage.conf", STORAGE)
         node.write("/etc/containers/containers.conf", ENGINE)
-        slurm.fleet.shell(name, "rm -rf /tmp/unhang-smoke-*")  # a killed launcher leaves its folders, as the test before this one saw
+        slurm.fleet.shell(name, "rm -rf /tmp/unhang-smoke-*")  # a killed launcher leaves its folders behind, as the previous test checked
         slurm.fleet.shell(name, f"cd / && tar -c {IN_IMAGE} | podman import - {IMAGE}")
         slurm.fleet.undo.callback(slurm.fleet.shell, name, "cd / && podman rmi --all --force")
     return slurm
@@ -132,7 +132,7 @@ def in_image():
 
 
 def holds(cluster, result, launcher):
-    """The two nodes passed in containers, and none is left."""
+    """The two nodes passed in containers, and no container is left."""
     assert (result["verdict"], result["launcher"], result["world_size"]) == ("pass", launcher, 2), result["suspects"]
     assert {row["executable"] for row in result["hosts"]} == {str(torch_in_nodes.PYTHON)}
     for name in TWO:
@@ -148,7 +148,7 @@ def test_in_an_image_under_srun(images):
 
 
 def test_in_an_image_over_ssh(images):
-    ssh = ("--ssh-config", str(reached.ssh_config(images.bed, images.fleet.work)))
+    ssh = ("--ssh-config", str(node_launchers.ssh_config(images.bed, images.fleet.work)))
     code, result = images.run(*in_image(), launcher=ssh, hosts="gpu[001-002]")
     assert code == 0, result["suspects"]
     holds(images, result, "fabric")
@@ -156,14 +156,14 @@ def test_in_an_image_over_ssh(images):
 
 def test_in_an_image_by_the_playbook(images):
     inventory = audits.inventory_of(images.bed, {"training": list(TWO)})
-    code, found, output = reached.play(images.fleet, *in_image(), inventory=inventory)
+    code, found, output = node_launchers.play(images.fleet, *in_image(), inventory=inventory)
     assert code == 0, output
     holds(images, found["group"], "ansible")
 
 
 def test_a_rank_that_dies_in_an_image_is_named_and_its_container_goes(images):
     options = ("--drill", "gpu002:crash:all_reduce", "--no-experiments", "--no-isolate")
-    ssh = ("--ssh-config", str(reached.ssh_config(images.bed, images.fleet.work)))
+    ssh = ("--ssh-config", str(node_launchers.ssh_config(images.bed, images.fleet.work)))
     code, result = images.run(*in_image(), *options, launcher=ssh, hosts="gpu[001-002]")
     assert code == 1
     assert [(row["host"], row["phase"]) for row in result["suspects"]] == [("gpu002", "all_reduce")]

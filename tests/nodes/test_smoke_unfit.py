@@ -1,6 +1,6 @@
-"""A rank that hangs in the kernel for good: it looks into a file system whose server takes requests and never answers.
+"""A rank that hangs in the kernel permanently: it reads a file system whose server takes requests and never answers.
 
-Nothing is simulated: the process is in state D, SIGKILL does not end it, and it goes only when the file system is let go.
+Nothing is simulated: the process is in state D, SIGKILL does not end it, and it ends only when the file system is released.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from unhang.smoke.experiments import worth_trying
 from unhang.smoke.local import free_port, payload_path, run_local
-from unhang.smoke.plan import Member, NodePlan, Request, plan_group
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.result import judge
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ DEADLINE_S = 120
 
 @pytest.fixture
 def dead_mount(tmp_path):
-    """(folder, what lets it go)."""
+    """(folder, function that releases it)."""
     folder = tmp_path / "export"
     folder.mkdir()
     server = subprocess.Popen(
@@ -43,7 +43,7 @@ def dead_mount(tmp_path):
 
 
 def state(pid):
-    """The letter of a process, None when it is gone."""
+    """The state letter of a process, None when it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:
@@ -67,7 +67,7 @@ def judged(dead_mount):
 
 
 def unfit(result, phase):
-    """The pid of the process that made the node unfit; the verdict must name it, and it must really be there, or the verdict is a lie."""
+    """The pid of the process that made the node unfit; the verdict must name it and the process must really exist, or the verdict is wrong."""
     assert (result["verdict"], result["unfit"]) == ("fail", ["gpu007"])
     suspect = result["suspects"][0]
     assert (suspect["host"], suspect["rank"], suspect["phase"]) == ("gpu007", 1, phase)

@@ -1,4 +1,4 @@
-"""The test bed itself: what every other integration test stands on."""
+"""The test bed itself, on which all other integration tests depend."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_changed_host_key_is_refused(fleet):
     node = fleet.nodes["gpu001"]
     key = subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", fleet.work / "other"], check=False)
     assert key.returncode == 0
-    fleet.undo.callback(node.shell, "systemctl restart ssh")  # undone last: with its own key again
+    fleet.undo.callback(node.shell, "systemctl restart ssh")  # undone last: with its own key restored
     fleet.plant("gpu001", "/etc/ssh/ssh_host_ed25519_key", (fleet.work / "other").read_bytes(), mode=0o600)
     node.shell("systemctl restart ssh")
     refused = node.ssh("true")

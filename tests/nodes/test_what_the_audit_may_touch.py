@@ -1,4 +1,4 @@
-"""The audit changes nothing on a node, and without root it says what it was denied."""
+"""The audit changes nothing on a node, and without root it reports what it was denied."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import stat
 import pytest
 from four_nodes import NAMES
 
-# What a login writes, whoever logs in.
+# Files that any login writes.
 LOGIN_RECORDS = ("var/log/", "run/", "tmp/")
 
 
 def fingerprints(folder):
-    """{path: (mode, owner, size, hash or link target, time of change)} of everything below a folder, apart from what a login writes."""
+    """{path: (mode, owner, size, hash or link target, time of change)} of everything below a folder, except for files that a login writes."""
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -28,7 +28,7 @@ def fingerprints(folder):
 
 
 def content_of(path, status):
-    """The hash of a file, the target of a link, nothing for the rest (a FIFO would block)."""
+    """The hash of a file, the target of a link, "" for other types (a FIFO would block)."""
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(path)
     if not stat.S_ISREG(status.st_mode):
@@ -38,13 +38,13 @@ def content_of(path, status):
 
 
 def scratch_files(node):
-    """Names below the places where modules are usually copied to."""
+    """Names below the folders where modules are usually copied to."""
     return node.shell("ls -a /root /home/auditor /tmp /var/tmp /dev/shm; ls /root/.ansible 2>/dev/null || true")
 
 
 @pytest.mark.parametrize("user", ["root", "auditor"])
 def test_an_audit_leaves_every_file_of_a_node_as_it_was(fleet, user):
-    fleet.audit(variables={"ansible_user": user})  # a first login may make folders of its own
+    fleet.audit(variables={"ansible_user": user})  # the user's first login may create folders
     before = {name: fingerprints(fleet.nodes[name].changes) for name in NAMES}
     listed = {name: scratch_files(fleet.nodes[name]) for name in NAMES}
     audit = fleet.audit(variables={"ansible_user": user})
@@ -69,7 +69,7 @@ def test_a_change_would_be_seen(fleet, change):
 
 @pytest.fixture(scope="module")
 def as_auditor(shared_fleet):
-    """An audit by somebody who is not root, of a node where some things are root's alone."""
+    """An audit by a user without root, on a node where some things are readable for root only."""
     shared_fleet.plant("gpu001", "/etc/nccl.conf", "NCCL_DEBUG=INFO\n", mode=0o600)
     return shared_fleet.audit(variables={"ansible_user": "auditor"})
 

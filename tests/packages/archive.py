@@ -1,7 +1,7 @@
-"""Debian's real packages of today, fetched once through this machine's own apt into .cache and served to test nodes as one signed flat repository.
+"""Debian's current packages, fetched once through this machine's own apt into .cache and served to test nodes as one signed flat repository.
 
-Versions are read off the archive's index, so that what is asked for is there. A set is resolved over the node's own list of packages, and only what the
-node lacks is fetched. Nothing is fetched that lies there already.
+Versions are read from the archive's index, so that only existing ones are requested. A set is resolved against the node's own list of packages, and only
+packages that the node lacks are fetched. Files that are in the folder already are not fetched again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INST = re.compile(r"^Inst (\S+) (?:\[[^\]]*\] )?\((\S+) .*\[(\w+)\]\)", re.M)
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A set of packages. requests: as apt-get install takes them; pins: {source: version}."""
+    """A set of packages. requests: arguments of apt-get install; pins: {source: version}."""
 
     requests: tuple
     pins: tuple = ()
@@ -33,7 +33,7 @@ class Wanted:
 
 @contextlib.contextmanager
 def alone(folder):
-    """Nobody else fetches into the folder, or reads its sums, meanwhile: two sessions may run at once."""
+    """Locks the folder, so that no other session fetches into it or reads its checksums meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -41,7 +41,7 @@ def alone(folder):
 
 
 def mirrors():
-    """(archive, security updates): where this machine's own apt gets Debian's packages from."""
+    """(archive, security updates): the mirrors from which this machine's own apt gets Debian's packages."""
     output = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=True).stdout
     known = sorted(uri for uri in set(output.split()) if uri.rstrip("/").endswith(("/debian", "/debian-security")))
     main = [uri for uri in known if uri.rstrip("/").endswith("/debian")]
@@ -52,7 +52,7 @@ def mirrors():
 
 
 class Archive:
-    """One release, as apt on this machine sees it: lists and fetched packages in `folder`, installed what the file `status` says."""
+    """One release, as apt on this machine sees it: lists and fetched packages are in `folder`, installed packages in the file `status`."""
 
     def __init__(self, folder, release, status, backports=False):
         self.folder, self.release, self.status = Path(folder), release, Path(status)
@@ -82,13 +82,13 @@ class Archive:
         return [line.split("|")[1].strip() for line in lines if line.endswith("Packages")]
 
     def version(self, package, beginning):
-        """The newest version that begins so."""
+        """The newest version with this beginning."""
         found = [version for version in self.versions(package) if version.startswith(beginning)]
         assert found, f"{package} {beginning}* is not offered any more ({', '.join(self.versions(package))}): choose another transition"
         return found[0]
 
     def fetch(self, wanted):
-        """Files of everything that the set brings to the node, fetched where they are not there yet."""
+        """Files of all packages that the set installs on the node, fetched if they are missing."""
         with alone(self.folder):
             return self._fetch(wanted)
 
@@ -107,7 +107,7 @@ class Archive:
 
 
 class Repository:
-    """A signed flat repository in a folder. files: packages, linked into it; database: where apt-ftparchive keeps what it has read."""
+    """A signed flat repository in a folder. files: packages, linked into it; database: the cache of apt-ftparchive."""
 
     def __init__(self, folder, files, database):
         self.folder, self.home, self.database = Path(folder), Path(folder).with_suffix(".gnupg"), database
@@ -119,12 +119,12 @@ class Repository:
         self.index()
 
     def new_key(self, name, lasts="never", *at):
-        """A key that can sign, its public part as text. lasts: as gpg takes it; at: options of gpg, such as another time."""
+        """A new key for signing, its public part as text. lasts: its validity as gpg takes it; at: options of gpg, such as another time."""
         self._gpg(*at, "--quick-generate-key", "--passphrase", "", name, "ed25519", "sign", lasts)
         return self._gpg(*at, "--armor", "--export", name)
 
     def add(self, path):
-        """Another package; index has to follow."""
+        """Adds another package; index() must follow."""
         place = self.folder / path.name
         if not place.exists():
             try:
@@ -133,19 +133,19 @@ class Repository:
                 shutil.copy(path, place)
 
     def remove(self, pattern):
-        """Packages that the mirror drops; index has to follow."""
+        """Packages that the mirror drops; index() must follow."""
         for path in self.folder.glob(pattern):
             path.unlink()
 
     def index(self, key=ORIGIN, at=(), **fields):
-        """Packages, Release and its signature, anew. key: who signs; at: options of gpg (another time); fields: lines of Release to set."""
+        """Writes Packages, Release and its signature again. key: that signs; at: options of gpg (another time); fields: lines of Release to set."""
         for old in ("Packages", "Release", "InRelease"):
             (self.folder / old).unlink(missing_ok=True)
-        # Sums of packages that were summed up before are kept: a gigabyte takes a minute. One kind of sum is enough.
+        # Checksums that were computed before are kept: a gigabyte takes a minute. One kind of checksum is enough.
         sums = [word for left_out in ("MD5", "SHA1", "SHA512", "Contents") for word in ("-o", f"APT::FTPArchive::{left_out}=false")]
         with alone(self.database.parent):
             self._write("Packages", ["apt-ftparchive", "--db", str(self.database), *sums, "packages", "."])
-        release = self.folder.with_suffix(".release")  # outside: else its own unfinished text is listed in it
+        release = self.folder.with_suffix(".release")  # outside: else its own unfinished text would be listed in it
         options = ["-o", f"APT::FTPArchive::Release::Origin={ORIGIN}", "-o", f"APT::FTPArchive::Release::Label={ORIGIN}"]
         with release.open("w") as output:
             subprocess.run(["apt-ftparchive", *options, "release", "."], cwd=self.folder, stdout=output, check=True, timeout=DEADLINE_S)
@@ -155,7 +155,7 @@ class Repository:
         (self.folder / "InRelease").write_text(self._gpg(*at, "--local-user", key, "--clearsign", "--output", "-", str(release)))
 
     def spoil_signature(self):
-        """What is signed is changed after the fact."""
+        """Changes signed content after it was signed."""
         place = self.folder / "InRelease"
         place.write_text(place.read_text().replace(f"Label: {ORIGIN}", "Label: somebody-else"))
 

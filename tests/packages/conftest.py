@@ -1,8 +1,8 @@
 """Booted nodes of two Debian releases, and on their bridge a signed repository of Debian's own driver packages. For `make test-packages`.
 
 deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
-versions        versions that the archives offer, by what they are for
-trial           a node with a repository of packages that are built here, signed and served as those are (Trial)
+versions        versions that the archives offer, by their purpose
+trial           a node with a repository of packages that are built here, signed and served like Debian's (Trial)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEEDED = ("mmdebstrap", "systemd-nspawn", "apt-ftparchive", "gpg", "ssh")
 
 @pytest.fixture(scope="session", autouse=True)
 def needed():
-    """What the tests of this folder need is told at once."""
+    """Reports at once what the tests of this folder lack."""
     assert os.geteuid() == 0, "make test-packages boots nodes, which takes root on Linux"
     missing = [program for program in NEEDED if shutil.which(program) is None]
     assert not missing, f"not installed: {', '.join(missing)}; `make test-packages` installs what tests/system-packages.txt lists"
@@ -41,7 +41,7 @@ def needed():
 
 @pytest.fixture(scope="session")
 def archives():
-    """Debian's two releases as apt on this machine sees them, over what the nodes have installed."""
+    """Debian's two releases as apt on this machine sees them, with the packages that the nodes have installed."""
     folder = CACHE.parent / "packages"
     found = {}
     for name, tree in TREES.items():
@@ -52,7 +52,7 @@ def archives():
 
 @pytest.fixture(scope="session")
 def versions(archives):
-    """What is on offer today, by what it is for."""
+    """The versions that are offered today, by their purpose."""
     deb12, deb13 = archives["deb12"], archives["deb13"]
     return {
         "deb12": {
@@ -68,7 +68,7 @@ def versions(archives):
 
 
 def sets_of(versions):
-    """The sets that the nodes are to have at hand."""
+    """The sets of packages that the nodes need in their repository."""
     sets = {"deb12": [Wanted(PROPRIETARY, ((SOURCE, versions["deb12"][age]),)) for age in ("older", "old", "new")]}
     sets["deb12"] += [Wanted(T470, ((f"{SOURCE}-tesla-470", versions["deb12"]["470"]),)), Wanted(("nvidia-tesla-driver",))]
     sets["deb12"] += [Wanted((f"linux-headers-amd64={versions['deb12'][age]}",)) for age in ("headers", "new headers")]
@@ -78,7 +78,7 @@ def sets_of(versions):
 
 @pytest.fixture(scope="session")
 def package_bed(archives, versions, tmp_path_factory):
-    """(booted nodes, repository by node, file of faults): everything is served before the first node asks."""
+    """(booted nodes, repository by node, file of faults): everything is served before the first request of a node."""
     folder = tmp_path_factory.mktemp("mirror")
     controls = [build_package(folder, CONTROL_PACKAGE, version) for version in ("1", "2")]
     with contextlib.ExitStack() as stack:
@@ -126,14 +126,14 @@ def deb13(package_bed, versions, tmp_path):
 
 @pytest.fixture(scope="module")
 def trial_bed(tmp_path_factory):
-    """(booted node, its repository) of the trials in one file."""
+    """(booted node, its repository) for all trials of one file."""
     with booted(tmp_path_factory.mktemp("trial"), TREES) as bed_and_repository:
         yield bed_and_repository
 
 
 @pytest.fixture
 def trial(trial_bed, tmp_path):
-    """A node with a signed repository of the test's own; what a trial did to it is undone."""
+    """A node with a signed repository of the test's own; the changes of a trial are undone."""
     bed, repository = trial_bed
     with contextlib.ExitStack() as undo:
         yield Trial(Fleet(bed, None, tmp_path, undo), repository)
@@ -141,7 +141,7 @@ def trial(trial_bed, tmp_path):
 
 @pytest.fixture
 def moments():
-    """A random number generator whose seed is printed; TEST_SEED runs one again."""
+    """A random number generator whose seed is printed; TEST_SEED repeats a run."""
     seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
     sys.stdout.write(f"TEST_SEED={seed}\n")
     return random.Random(seed)

@@ -1,4 +1,4 @@
-"""A booted node of Debian with a repository of its own, and the names of the drivers that are tried on it."""
+"""A booted Debian node with a repository of its own, and the names of the drivers that are tested on it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PROPRIETARY = ("nvidia-driver", "nvidia-kernel-dkms")
 T470 = ("nvidia-tesla-470-driver", "nvidia-tesla-470-kernel-dkms")
 T535 = ("nvidia-tesla-535-driver", "nvidia-tesla-535-kernel-dkms")
 SOURCE = "nvidia-graphics-drivers"
-CONTROL_PACKAGE = "unhang-control"  # goes up whenever it can: what shows that an upgrade did run
+CONTROL_PACKAGE = "unhang-control"  # upgraded whenever an upgrade is possible: it shows that an upgrade did run
 
 
 @dataclasses.dataclass
 class Equipped:
-    """A node and its repository. fleet: as integration tests have it; versions: by what they are for."""
+    """A node and its repository. fleet: as in integration tests; versions: by their purpose."""
 
     fleet: Fleet
     name: str
@@ -31,16 +31,16 @@ class Equipped:
         return self.fleet.nodes[self.name].shell(command, timeout_s=timeout_s)
 
     def call(self, module, check=False, **options):
-        """A module's answer on the node."""
+        """A module's result on the node."""
         return module_calls.call_module(self.fleet, self.name, module, check, answer_within_s=3000, **options)
 
     def installed(self, *patterns):
-        """{package: version} of what is installed to its end, by patterns of dpkg-query."""
+        """{package: version} of packages that are completely installed, by patterns of dpkg-query."""
         patterns = " ".join(f"'{pattern}'" for pattern in patterns or ("*",))
         output = self.shell(f"dpkg-query -W -f '${{Package}} ${{Version}} ${{db:Status-Abbrev}}\\n' {patterns} 2>/dev/null || :")
         return {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[-1] in ("ii", "hi")}
 
     def install(self, requests, version, source=SOURCE):
-        """A driver set as an administrator installs it, its source pinned for the time."""
+        """Installs a driver set as an administrator does, with its source pinned meanwhile."""
         self.fleet.nodes[self.name].write("/etc/apt/preferences.d/set", f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n")
         self.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install {' '.join(requests)} && rm /etc/apt/preferences.d/set")

@@ -1,4 +1,4 @@
-"""Serves a folder over HTTP as a package mirror does, and fails as one does when it is told to. Run inside the test bed's network:
+"""Serves a folder over HTTP like a package mirror, and fails in the ways that it is told. Run inside the test bed's network:
 
     mirror.py FOLDER ADDRESS PORT FAULTS
 
@@ -18,7 +18,7 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
     """One request."""
 
     def do_GET(self):
-        """Called by http.server."""
+        """Answers a GET; called by http.server."""
         faults = json.loads(pathlib.Path(sys.argv[4]).read_text() or "{}")
         if faults.get("missing") and faults["missing"] in self.path:
             return self.send_error(404)
@@ -28,15 +28,15 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"!")
             self.wfile.flush()
-            threading.Event().wait()  # until the bed ends
+            threading.Event().wait()  # until the test bed ends
         return super().do_GET()
 
     def log_message(self, *_arguments):
-        """Quiet."""
+        """Logs nothing."""
 
 
 def main():
-    """Serves until it is ended."""
+    """Serves until it is killed."""
 
     def handler(*arguments):
         return Mirror(*arguments, directory=sys.argv[1])

@@ -49,7 +49,7 @@ DEADLINE_S = 300
 
 
 def full(version):
-    """3:580.95.05-1.el9 of 580.95.05, as package_offers spells it."""
+    """3:580.95.05-1.el9 for 580.95.05, the form that package_offers uses."""
     return f"3:{version}-{RELEASE}"
 
 
@@ -65,7 +65,7 @@ def build(folder, name, version, fields="", more="", files=""):
 
 
 def index_flat(repository):
-    """Makes the folder a repository without modules, whatever it was."""
+    """Makes the folder a repository without modules, whatever it was before."""
     shutil.rmtree(repository / "repodata", ignore_errors=True)
     subprocess.run(["createrepo_c", "-q", str(repository)], check=True, capture_output=True, timeout=DEADLINE_S)
 
@@ -86,29 +86,29 @@ def index(folder, streams=None, default=None):
 
 
 def make_rpm_node(node, repository):
-    """For Testbed's prepare: dnf knows this repository alone, served from the node's own disk."""
+    """For Testbed's prepare: dnf uses only this repository, from the node's own disk."""
     node.write("/etc/rpm/macros", "%_dbpath /var/lib/rpm\n")
     node.write("/etc/yum.repos.d/own.repo", "[own]\nname=own\nbaseurl=file:///srv/repository\ngpgcheck=0\n")
     node.write("/etc/dnf/vars/releasever", "9\n")
-    node.write("/etc/dnf/plugins/local.conf", "[main]\nenabled = 0\n")  # Debian's wants to index packages of its own
+    node.write("/etc/dnf/plugins/local.conf", "[main]\nenabled = 0\n")  # the plugin that Debian installs would index packages of its own
     serve(node, repository)
 
 
 def serve(node, repository):
-    """The node's repository is this one now."""
+    """Makes this one the node's repository."""
     for path in sorted(repository.rglob("*")):
         if path.is_file():
             node.write(f"/srv/repository/{path.relative_to(repository)}", path.read_bytes())
 
 
 def begin_rpm(node):
-    """Debian's own database goes: from here on the node's packages are rpm's."""
+    """Removes Debian's own database: from here on the node's packages are rpm's."""
     node.shell("mv /var/lib/dpkg/status /srv/status; rpm --initdb")
 
 
 def state_of(node):
-    """Everything that a look could have touched but must not; dnf takes its locks, and opens its history, even for a look."""
-    # The lock's counter goes up whenever the node is taken, and is no change.
+    """Everything that a read-only call could have changed but must not; dnf takes its locks, and opens its history, even for such a call."""
+    # The lock's counter rises whenever the node is locked, and is no change.
     kept = "-not -name '*lock*' -not -name '*-shm' -not -path /var/lib/unhang/fencing.json"
     files = f"find /etc /var/lib /var/cache/dnf /var/tmp -type f {kept} -exec sha256sum {{}} + | sort -k2"
     return node.shell(files).splitlines()

@@ -1,4 +1,4 @@
-"""What the tests' own repository leaves behind: no agent of gpg, neither after signing nor when the run is killed in the midst of it."""
+"""The tests' own repository leaves no agent of gpg behind, neither after signing nor when the run is killed during it."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_signing_leaves_no_agent_even_when_it_is_killed(tmp_path):
         while not any("gpg-agent" in command for command in processes_of(tmp_path / "other.gnupg")):
             assert time.monotonic() < until, "expected an agent of gpg while it signs, found none"
         signing.kill()
-    while processes_of(tmp_path / "other.gnupg"):  # the one call that was under way ends by itself
+    while processes_of(tmp_path / "other.gnupg"):  # the one call that was in progress ends by itself
         assert time.monotonic() < until, processes_of(tmp_path / "other.gnupg")
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A change and a rollback beside what else works on a node's packages: unattended-upgrades at the same time, packages that ask, a /boot that fills up."""
+"""A change and a rollback beside other programs that change a node's packages: unattended-upgrades, packages that ask questions, a /boot that fills up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNATTENDED = f'Unattended-Upgrade::Origins-Pattern {{ "origin={ORIGIN}"; }};\nUn
 
 @pytest.fixture
 def upgrading(trial, tmp_path):
-    """A node whose unattended-upgrades may upgrade the site's tool; every newer version of everything waits in its script until /run/go is there."""
+    """A node whose unattended-upgrades may upgrade the site's tool; the script of every newer package waits until /run/go exists."""
     versions = ("1", "2", "3")
     files = [build_package(tmp_path, name, version, preinst="" if version == "1" else HALTS) for name in (NAME, SITE) for version in versions]
     trial.fleet.plant("deb12", "/etc/apt/apt.conf.d/60trial", UNATTENDED)
@@ -28,7 +28,7 @@ def upgrading(trial, tmp_path):
 
 
 def start_upgrade(trial):
-    """unattended-upgrades has dpkg's lock, in the middle of a package."""
+    """unattended-upgrades holds dpkg's lock, in the middle of a package."""
     trial.shell("rm -f /run/go /run/reached; systemd-run --quiet --collect --unit=upgrading unattended-upgrade --verbose")
     trial.await_file("/run/reached")
 
@@ -55,7 +55,7 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
     assert json.loads(output.splitlines()[-1])["changed"], (output, errors)
     assert trial.installed(NAME, SITE) == ["ii 2", "ii 2"]
 
-    # The other way round: the change is in the middle of a package.
+    # The reverse case: the change is in the middle of a package.
     trial.offer(*files)
     trial.shell(f"{APT} update; rm -f /run/go /run/reached")
     with trial.under_way(change_code({**wanted, "install": {NAME: "3"}})) as at_work:
@@ -76,7 +76,7 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
     trial.assert_whole()
 
 
-# As a driver's package asks for Secure Boot's password: no default, no way on without it, and the terminal is tried first.
+# As a driver's package asks for Secure Boot's password: no default, no continuation without it, and it tries the terminal first.
 TEMPLATES = "Template: asking/secure-boot\nType: password\nDescription: Password for MOK management\n A password.\n"
 CONFIG = "#!/bin/sh\n. /usr/share/debconf/confmodule\ndb_input critical asking/secure-boot || :\ndb_go || :\n"
 INSISTS = """\
@@ -90,7 +90,7 @@ exit 1
 
 
 def package_that_asks(folder, version):
-    """A package with a question of debconf, asked before it is unpacked as real ones are."""
+    """A package with a debconf question that is asked before it is unpacked, like real ones."""
     built = build_package(folder, "asking", version, postinst=INSISTS)
     tree = folder / f"asking-{version}"
     (tree / "DEBIAN/templates").write_text(TEMPLATES)
@@ -122,7 +122,7 @@ KERNEL = "linux-image-6.1.0-99-amd64"
 
 
 def test_a_boot_that_fills_up_while_the_ramdisk_is_made_can_be_taken_back(trial, tmp_path):
-    """What is written to /boot is estimated beforehand; a ramdisk that became larger fills it all the same."""
+    """The room that is needed in /boot is estimated in advance; a ramdisk that became larger fills it anyway."""
     ramdisk = "dd if=/dev/zero of=/boot/initrd.img-6.1.0-99-amd64 bs=1M count=99999"
     removes = 'case "$1" in remove|purge) rm -f /boot/initrd.img-6.1.0-99-amd64 ;; esac'
     trial.offer(build_package(tmp_path, KERNEL, "6.1.99-1", ["/boot/vmlinuz-6.1.0-99-amd64"], postinst=f"{ramdisk} || exit 1", postrm=removes))

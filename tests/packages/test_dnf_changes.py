@@ -1,4 +1,4 @@
-"""package_change against the real dnf 4 and rpm on a booted node whose packages are rpm's, with a repository of packages built here."""
+"""package_change with the real dnf 4 and rpm on a booted node whose packages are rpm's, with a repository of packages built here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Site(dnf.Plugin):
 
 
 def build_rpms(folder):
-    """A repository with both versions of both packages; the driver wants its own libraries."""
+    """A repository with both versions of both packages; the driver requires its own libraries."""
     for version in (OLD, NEW):
         bare = version.split(":")[1].split("-")[0]
         for name in NAMES:
@@ -37,6 +37,9 @@ def build_rpms(folder):
     rpms.build(folder, "site-stray", "1.0", "Requires: nothing-has-this")
     rpms.build(folder, "site-helper", "1.0")
     rpms.build(folder, "site-user", "1.0", "Requires: site-helper")
+    for version in ("5.14.1", "5.14.2", "5.14.3"):
+        rpms.build(folder, "kernel-core", version, "Provides: installonlypkg(kernel)")
+    rpms.build(folder, "kmod-site", "1.0", "Requires: kernel-core >= 3:5.14.3")
     return rpms.index(folder)
 
 
@@ -57,7 +60,7 @@ def call(node, module, check=False, **options):
 
 
 def versions(node):
-    """Installed versions of the driver's packages, as rpm says."""
+    """Installed versions of the driver's packages, as rpm reports them."""
     return sorted(node.nodes["rpm1"].shell("rpm -q --qf '%{EPOCH}:%{VERSION}-%{RELEASE}\n' " + " ".join(NAMES)).split())
 
 
@@ -93,7 +96,7 @@ def test_a_driver_goes_up_and_down_and_comes_back(node):
 
 def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(node):
     booted = node.nodes["rpm1"]
-    booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")  # not met before, and so no fault of a change
+    booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")  # its requirements were unmet before, so they are no fault of a change
     assert parse_checked(booted.shell("dnf -q check --dependencies || true")) == ["site-stray-3:1.0-1.el9.noarch: needs nothing-has-this"]
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
     done = call(node, "package_change", state_id=state_id, install={"nvidia-driver": NEW}, expect={NAMES[1]: NEW})
@@ -119,7 +122,7 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(
 
 
 def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_back(node):
-    """dnf's own transaction is whole; what a site has hung onto it, as a plugin of dnf, takes something away."""
+    """dnf's own transaction is complete; a plugin of dnf that the site added removes something."""
     booted = node.nodes["rpm1"]
     booted.shell("dnf -q -y install site-user", timeout_s=rpms.DEADLINE_S)
     booted.write("/usr/lib/python3/dist-packages/dnf-plugins/site.py", SITE_PLUGIN)
@@ -131,3 +134,17 @@ def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_ba
     assert versions(node) == [NEW, NEW]
     assert call(node, "state_restore", id=state_id)["changed"]
     assert versions(node) == [OLD, OLD]
+
+
+def test_a_kernel_that_dnf_would_install_beside_others_is_refused_for_rpm_would_take_those_away_in_a_rollback(node):
+    booted = node.nodes["rpm1"]
+    booted.shell("dnf -q -y install kernel-core-3:5.14.1 && dnf -q -y install kernel-core-3:5.14.2", timeout_s=rpms.DEADLINE_S)
+    kernels = "rpm -q --qf '%{VERSION}\n' kernel-core | sort"
+    assert booted.shell(kernels).split() == ["5.14.1", "5.14.2"]
+    state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+    answer = call(node, "package_change", state_id=state_id, install={"kmod-site": "3:1.0-1.el9"})
+    if answer["changed"]:
+        call(node, "state_restore", id=state_id)
+    assert booted.shell(kernels).split() == ["5.14.1", "5.14.2"]
+    assert "kernel-core 3:5.14.3-1.el9 would be installed beside 3:5.14." in answer["msg"]
+    assert booted.shell("rpm -q kmod-site || :").strip() == "package kmod-site is not installed"

@@ -1,4 +1,4 @@
-"""The module package_pin against the real dnf 4 and rpm, over a root and a repository of its own. Run by `make test-packages`.
+"""The module package_pin with the real dnf 4 and rpm, over a root and a repository of its own. Run by `make test-packages`.
 
 Needs dnf, rpm, createrepo-c and dnf's versionlock plugin (Debian: dnf rpm createrepo-c dnf-plugins-core); changes nothing on this machine.
 """
@@ -20,7 +20,7 @@ DEADLINE_S = 300
 
 @pytest.fixture
 def system(tmp_path):
-    """A root with the old driver, and a repository in which the new one waits; gives a function that runs dnf on it."""
+    """A root with the old driver, and a repository that offers the new one; gives a function that runs dnf on it."""
     missing = [name for name in ("dnf", "rpm", "rpmbuild", "createrepo_c") if shutil.which(name) is None]
     assert not missing, f"not installed: {', '.join(missing)}"
     for version in (OLD, NEW):
@@ -33,7 +33,7 @@ def system(tmp_path):
     (tmp_path / "plugins").symlink_to(plugins)
     (tmp_path / "own.conf").write_text(CONFIG.format(tmp_path))
 
-    (tmp_path / ".rpmmacros").write_text("%_dbpath /var/lib/rpm\n")  # Debian's rpm keeps its database elsewhere
+    (tmp_path / ".rpmmacros").write_text("%_dbpath /var/lib/rpm\n")  # Debian's rpm has its database elsewhere
 
     def dnf(*arguments):
         command = ["dnf", "-q", "-y", "-c", str(tmp_path / "own.conf"), f"--installroot={tmp_path}/root", "--releasever=9", *arguments]

@@ -1,6 +1,6 @@
-"""Every driver set that claims to be proved by the package manager, resolved by apt-get on the archive's index of today. Run by `make test-packages`.
+"""Every driver set that is marked as proved by the package manager, resolved by apt-get with the archive's current index. Run by `make test-packages`.
 
-Needs apt, the keys of Debian's archive and its mirror; changes nothing on this machine. Versions are read off the index.
+Needs apt, the keys of Debian's archive and its mirror; changes nothing on this machine. Versions are read from the index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def apt(folder, *arguments, check=True):
 
 @pytest.fixture(scope="session")
 def systems(tmp_path_factory):
-    """Folder of an empty system by release; each knows the archive of its release and the security updates."""
+    """Folder of an empty system by release; each uses the archive of its release and the security updates."""
     return {release: make_system(tmp_path_factory.mktemp(name), name) for release, name in CODENAMES.items()}
 
 
@@ -55,7 +55,7 @@ def versions_offered(folder, package):
 
 
 def resolved(folder, row, version):
-    """{package: version} that apt would install for the row, its sources pinned at `version`."""
+    """{package: version} that apt would install for the row, with its sources pinned at `version`."""
     pins = [f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n" for source in row["pin"]]
     (folder / "etc/apt/preferences.d/unhang").write_text("\n".join(pins))
     output = apt(folder, "apt-get", "-s", "-q", "install", "--no-install-recommends", *row["packages"], check=False)
@@ -64,7 +64,7 @@ def resolved(folder, row, version):
 
 
 def driver_of(version):
-    """535.261.03 of 535.261.03-1."""
+    """535.261.03 for 535.261.03-1."""
     return version.split(":")[-1].split("-")[0]
 
 

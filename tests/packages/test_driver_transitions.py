@@ -1,7 +1,7 @@
-"""Real drivers of Debian's archive go up and into another family of packages on booted nodes, are held there, and come back; down: test_role_gpu_driver.py.
+"""Real drivers of Debian's archive are upgraded, moved to another package family, held and rolled back on booted nodes; downgrades: test_role_gpu_driver.py.
 
-Which versions these are is read off the archive's index. Debian 12's 525 (nvidia-tesla-driver) cannot be had any more: its last packages are empty and
-install 535, so the step up from an older branch is 470 to 535, and within the branch 535.216 to 535.261 to what the security archive has.
+The versions are read from the archive's index. Debian 12's 525 (nvidia-tesla-driver) is not available any more: its last packages are empty and
+install 535, so the upgrade from an older branch is 470 to 535, and the one within a branch is 535.216 to 535.261 or the security archive's version.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Unattended-Upgrade::Allow-downgrade "false";
 
 
 def request(packages, version, source, library, leaves=()):
-    """What a role asks for to have a whole source at one version. leaves: sources of the family that it takes the place of.
+    """The request of a role that wants a whole source at one version. leaves: sources of the family that it replaces.
 
-    Families can stand beside each other, and the old one's libraries would do for the new one's programs: so the library is asked for, the old ones go.
+    Families can be installed side by side, and old libraries would satisfy the new programs: so the request names the library and removes the old ones.
     """
     pin = {"file": PIN, "stanzas": [{"package": f"src:{source}", "version": version}]}
     return {
@@ -31,12 +31,12 @@ def request(packages, version, source, library, leaves=()):
 
 
 def driver_of(version):
-    """535.261.03 of 535.261.03-1."""
+    """535.261.03 for 535.261.03-1."""
     return version.split(":")[-1].split("-")[0]
 
 
 def files_of(node):
-    """Names, modes and times of all that a change could have touched, but for the lock's counter and its folder; of folders the times are left out."""
+    """Names, modes and times of everything that a change could have touched, except for the lock's counter and its folder; folders have no times."""
     listed = node.shell(f"find {LOOKED_AT} -type d -printf '%p %m %U %G\\n' -o -printf '%p %m %U %G %s %T@ %l\\n' 2>/dev/null | sort").splitlines()
     return [line for line in listed if not line.startswith(("/var/lib/unhang ", "/var/lib/unhang/fencing.json "))]
 
@@ -44,7 +44,7 @@ def files_of(node):
 def drivers(node):
     """Versions of the driver's packages, without revisions."""
     found = node.installed("*nvidia*", "libcuda1")
-    # Sources of their own, and what Debian's families share.
+    # Packages with sources of their own, and packages that Debian's families share.
     others = ("nvidia-modprobe", "nvidia-persistenced", "nvidia-xconfig", "nvidia-settings", "nvidia-egl-common")
     return {driver_of(version) for name, version in found.items() if re.match(r"\d{3}\.\d", version) and not name.startswith(others)}
 
@@ -55,7 +55,7 @@ def begun(node):
 
 
 def check_change(node, wanted):
-    """Foretold, done, and a second time: what was asked for is there whole, the id of the state comes back."""
+    """Previewed, applied and repeated: the requested packages are installed completely; gives the id of the saved state."""
     files = files_of(node)
     foretold = node.call("package_change", check=True, **wanted)
     assert foretold["changed"], foretold.get("msg")
@@ -75,7 +75,7 @@ def check_change(node, wanted):
 
 
 def check_rollback(node, state_id, before):
-    """The saved state brings every package back."""
+    """The saved state restores every package."""
     assert node.call("state_restore", id=state_id)["changed"]
     assert node.installed() == before
     assert node.shell("dpkg --audit") == ""
@@ -120,7 +120,7 @@ def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(de
 
 
 def test_a_name_that_stands_for_another_driver_is_refused(deb12):
-    """Debian 12's nvidia-tesla-driver says 525 and brings 535."""
+    """Debian 12's nvidia-tesla-driver has 525 in its name and installs 535."""
     offered = deb12.call("package_offers", names=["nvidia-tesla-driver"])["offers"]["nvidia-tesla-driver"][0]["version"]
     assert offered.startswith("525.")
     wanted = {"install": {"nvidia-tesla-driver": offered}, "expect": {"libnvidia-ml1": f"{driver_of(offered)}-*"}}

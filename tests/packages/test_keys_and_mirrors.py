@@ -1,4 +1,4 @@
-"""Repositories whose key has expired or is another one, mirrors that went back in time: nothing unproved is installed, and what was refused says why."""
+"""Repositories with an expired or a different key, mirrors that return old lists: nothing unproved is installed, and each refusal gives its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG_AGO = ("--faked-system-time", "20200301T000000!")
 
 @pytest.fixture
 def versions(trial, tmp_path):
-    """Packages of versions 1 to 3; the node has 1, its lists know 1 and 2."""
+    """Packages of versions 1 to 3; version 1 is installed on the node, its lists contain 1 and 2."""
     files = [build_package(tmp_path, NAME, version, [f"/usr/share/nvidia/{version}"]) for version in ("1", "2", "3")]
     trial.offer(*files[:2])
     trial.have(f"{NAME}=1")
@@ -26,7 +26,7 @@ def versions(trial, tmp_path):
 
 
 def refused(trial, version, state_id, **options):
-    """Why a version did not come, in one line; the node has what it had."""
+    """Why a version was not installed, in one line; the node has its old version."""
     before = trial.installed(NAME)
     answer = trial.change(install={NAME: version}, state_id=state_id, **options)
     assert answer["failed"] and not answer["changed"]
@@ -37,7 +37,7 @@ def refused(trial, version, state_id, **options):
 
 
 def assert_comes_and_goes(trial, state_id, warning=""):
-    """Version 2 comes, for lists that were proved know it; the rollback brings 1."""
+    """Version 2 is installed, because lists that were proved contain it; the rollback restores 1."""
     done = trial.change(install={NAME: "2"}, state_id=state_id)
     assert done["changed"], done
     assert warning in " ".join(done["warnings_of_update"])
@@ -50,7 +50,7 @@ def assert_comes_and_goes(trial, state_id, warning=""):
 
 
 def preview_by_ansible(trial, version):
-    """What a person sees of a preview."""
+    """The preview's output for a person."""
     argv, environment = command_of(trial.fleet, NODE, "package_change", True, {"install": {NAME: version}})
     captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
     done = subprocess.run(trial.fleet.bed.inside(argv, PROJECT), env=environment, timeout=DEADLINE_S, check=False, **captured)
@@ -68,9 +68,9 @@ def test_a_key_that_has_expired_or_is_another_one_brings_nothing_new(trial, vers
         assert says in why
         if name == "expired":
             assert "[WARNING]: W: An error occurred during the signature verification." in preview_by_ansible(trial, "2")
-        else:  # whoever has the mirror, and not the key, can exchange what the lists name
+        else:  # a person who controls the mirror, but not the key, can replace files that the lists name
             place, honest = trial.repository.folder / versions[1].name, versions[1].read_bytes()
-            place.unlink()  # a link to the one that is honest
+            place.unlink()  # a link to the file of the honest mirror
             place.write_bytes(honest.replace(b"testbed", b"someone"))
             why = refused(trial, "2", state_id)
             assert "nothing was touched" in why
@@ -87,13 +87,13 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
     assert "is expired" in why
     assert_comes_and_goes(trial, state_id, "is expired")
 
-    # Signed by the right key, and older than what the node has seen: somebody plays an old answer again. apt keeps its lists.
+    # Signed by the right key, and older than the node's lists: an old answer is replayed. apt keeps its lists.
     trial.offer(versions[0], Date="Sun, 01 Mar 2020 00:00:00 UTC")
     why = refused(trial, "2", trial.begin())
     assert "nothing was touched" in why
     assert "404" in why
 
-    # The mirror itself was set back, and says so with today's date.
+    # The mirror itself was set back, and its answer is signed today.
     trial.offer(*versions)
     assert trial.change(install={NAME: "2"}, state_id=trial.begin())["changed"]
     trial.offer(versions[0])
@@ -105,7 +105,7 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
 
 
 def build(folder, content):
-    """Version 1 with one file, and the sums of its files as Debian's own packages have them."""
+    """Version 1 with one file, and the checksums of its files as Debian's own packages have them."""
     file = build_package(folder, NAME, "1", ["/usr/share/nvidia/driver"])
     tree = folder / f"{NAME}-1"
     (tree / "usr/share/nvidia/driver").write_text(content)

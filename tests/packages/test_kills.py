@@ -1,4 +1,4 @@
-"""SIGKILL at random moments for modules and for the package manager: the next call goes on, and a rollback comes back."""
+"""SIGKILL at random moments for modules and for the package manager: the next call continues, and a rollback restores the old state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from trial_node import NODE
 
 PIN = "/etc/apt/preferences.d/unhang-driver"
 NAMES = ("nvidia-driver", "libnvidia-ml1")
-SLOW = "sleep 0.3"  # so that more of the moments fall into dpkg
+SLOW = "sleep 0.3"  # so that more of the moments are during dpkg's work
 
 
 def pair(folder, version, **scripts):
-    """The driver wants the library of its own version."""
+    """The driver requires the library of its own version."""
     library = build_package(folder, NAMES[1], version, [f"/usr/lib/nvidia/{version}"], **scripts)
     return [library, build_package(folder, NAMES[0], version, [f"/usr/share/nvidia/{version}"], f"Depends: {NAMES[1]} (= {version})\n", **scripts)]
 
 
-# As roles do it: a state that was left open is gone on with.
+# As roles do it: continues a saved state that is still open.
 CHANGE = """
 from unhang_node.change.journal.saved_states import begin_state
 from unhang_node.change.package.answer import change_packages
@@ -39,7 +39,7 @@ except (OSError, ValueError) as problem:
 
 
 def killed_at(trial, code, after_s, victim):
-    """What a line of Python answered although something was killed after a while, None where it was killed itself."""
+    """The result of a line of Python although some process was killed after a while, None where the line's own process was killed."""
     with trial.under_way(code) as process:
         time.sleep(after_s)
         if victim == "module":

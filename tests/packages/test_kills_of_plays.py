@@ -1,4 +1,4 @@
-"""sshd and ansible-playbook are killed at random moments while a role changes packages: the next play goes on, and a rollback comes back."""
+"""sshd and ansible-playbook are killed at random moments while a role changes packages: the next play continues, and a rollback restores the old state."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 import time
 
 import audits
+from controller_process import under_way
 from fakes.role_play import write_play
 from playbooks_on_nodes import command_of
 from repository import build_package
 from role_plays import play_role
 from trial_node import NODE
-from under_way import under_way
 
 OLD, NEW = "2.21.5-1+cuda12.4", "2.26.5-1+cuda12.9"
 LIBRARIES = ("libnccl2", "libnccl-dev")
@@ -20,7 +20,7 @@ POLICY = {"nccl": {"min": "2.22.3"}}
 
 
 def play_and_kill(trial, after_s, victim):
-    """Plays the role and kills ansible-playbook, or every sshd, after a while. Gives what was printed."""
+    """Plays the role and kills ansible-playbook, or every sshd, after a while. Returns the output."""
     role = write_play(trial.fleet.work, "nccl_profile")
     command, environment = command_of(trial.fleet, role, [NODE], POLICY, [], {**ONLY, "node_change_lock_wait_s": audits.DEADLINE_S})
     with (trial.fleet.work / "killed.log").open("w+") as log:

@@ -1,4 +1,4 @@
-"""The mirror answers 404, stalls, drops a version or serves a wrong signature: the node stays as it was, and the next run does it."""
+"""The mirror answers 404, stalls, drops a version or serves a wrong signature: the node keeps its packages, and the next run succeeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = CONTROL_PACKAGE
 
 
 def change(node, version, **options):
-    """package_change to a version of the control package, without a way back: there is none to be had of what is new."""
+    """package_change to a version of the control package. It may run without a possible rollback, because none can be prepared for what is new."""
     return node.call("package_change", install={NAME: version}, allow_no_rollback=True, root_free_min_mib=20, **options)
 
 
@@ -32,7 +32,7 @@ def test_a_mirror_that_fails_leaves_the_node_as_it_was_and_the_next_run_does_it(
 
     deb12.faults.write_text(json.dumps({"stalls": "InRelease"}))
     slow = change(deb12, "2", fetch_timeout_s=5)
-    assert slow["changed"], slow.get("msg")  # the lists from before know it
+    assert slow["changed"], slow.get("msg")  # the earlier lists contain the version
     assert "no answer within 5 s" in " ".join(slow["warnings_of_update"])
     assert deb12.installed(NAME) == {NAME: "2"}
 

@@ -1,4 +1,4 @@
-"""The role gpu_driver over Debian's real driver packages on booted nodes: into another family and back, up and held, built by DKMS or refused."""
+"""The role gpu_driver with Debian's real driver packages on booted nodes: to another family and back, upgrade and hold, built by DKMS or refused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from test_driver_transitions import PIN, driver_of, drivers, files_of
 from unhang_node.change.boot.dkms_builds import read_builds, why_not_built
 from unhang_node.root import Root
 
-DEADLINE_S = 3600  # a build takes minutes, and many on a machine that is shared
+DEADLINE_S = 3600  # a build takes minutes, and many on a shared machine
 
 
 def play(node, policy, *arguments, **variables):
-    """Played of the role."""
+    """Runs the role; gives its Played."""
     return play_role(node.fleet, "gpu_driver", node.name, policy, *arguments, deadline_s=DEADLINE_S, **variables)
 
 
@@ -30,7 +30,7 @@ def root_of(node):
 
 
 def install_headers(node, version):
-    """Headers of a real kernel; gives its release."""
+    """Installs headers of a real kernel; gives its release."""
     node.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install linux-headers-amd64={version}")
     (release,) = node.shell("ls /lib/modules").split()
     assert root_of(node).exists(f"/lib/modules/{release}/build/Makefile")
@@ -38,7 +38,7 @@ def install_headers(node, version):
 
 
 def lay_kernel(node, release):
-    """An image and a boot menu for a kernel of which only the headers are there: it is the one that boots next."""
+    """Adds an image and a boot menu for a kernel of which only the headers are installed: it boots next."""
     menu = f"menuentry 'Debian' --id one {{\\n  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\\n}}\\n"
     for path, content in MACHINE.items():
         node.fleet.plant(node.name, path, content)

@@ -1,6 +1,6 @@
 """The role gpu_driver on a node that calls itself Rocky Linux 9, over the real dnf 4 and rpm: packages with the driver's real names, built here.
 
-What is real is dnf, its module streams, its version lock and rpm, as Debian has them; the packages hold files of the test, and the node is no real RHEL.
+dnf, its module streams, its version lock and rpm are real, as Debian packages them; the packages contain files of the test, and the node is no real RHEL.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ACCEPTED = {**AS_MACHINE, "gpu_driver_accept_unproved": True}
 
 
 def build_driver(folder, version):
-    """Packages of one driver: they want each other at exactly their version, as NVIDIA's do."""
+    """Packages of one driver: they require each other in exactly their version, as NVIDIA's do."""
     needs = f"3:{version}"
     place = f"{hardware.LIBRARIES}/libnvidia-ml.so"
     root = "%{buildroot}"
@@ -64,7 +64,7 @@ def build_driver(folder, version):
 def built(tmp_path_factory):
     """Folder of all packages."""
     folder = tmp_path_factory.mktemp("rpms")
-    rpms.build(folder, "base", "1", "Provides: /bin/sh")  # what scripts of packages need
+    rpms.build(folder, "base", "1", "Provides: /bin/sh")  # required by the scripts of packages
     for version in (OLD, NEW, NEWER):
         build_driver(folder, version)
     return folder
@@ -72,7 +72,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bed(built, tmp_path_factory):
-    """The booted node, its driver library and the folder for what it serves."""
+    """The booted node, its driver library and the folder of the files that it serves."""
     work = tmp_path_factory.mktemp("library")
     library = build_fake_nvml(str(work))
     names = [*NAMES, "nvidia-open", OPEN_MODULE]
@@ -101,7 +101,7 @@ def bed(built, tmp_path_factory):
 
 @pytest.fixture
 def fleet(bed, tmp_path):
-    """The node with the old driver installed from its stream, loaded, and NVSwitch beside it."""
+    """The node with the old driver installed from its stream and loaded, and with NVSwitch software."""
     testbed, library = bed
     node = testbed.nodes[NODE]
     with contextlib.ExitStack() as undo:
@@ -111,23 +111,23 @@ def fleet(bed, tmp_path):
         load(fleet, OLD)
         node.shell(f"rm -f {hardware.LIBRARIES}/libnvidia-ml.so.* && dnf -q -y install {' '.join(NAMES)}", timeout_s=rpms.DEADLINE_S)
         yield fleet
-        undo.pop_all()  # the node is made anew
+        undo.pop_all()  # the node is created again
     testbed.renew(node)
 
 
 def load(fleet, version):
-    """What a boot brings: the module that lies there is the one that is loaded."""
+    """Simulates a boot: the installed module becomes the loaded one."""
     fleet.equip(NODE, dataclasses.replace(hardware.H200X8, driver=version, kernel=KERNEL, flavour_line="x86_64 Kernel Module"))
     fleet.shell(NODE, "mkdir -p /srv/hardware/driver/nvidia-nvswitch/devices/0000:c4:00.0")
 
 
 def versions(fleet, names=NAMES):
-    """Installed versions of the driver's packages, as rpm says."""
+    """Installed versions of the driver's packages, as rpm reports them."""
     return set(fleet.shell(NODE, "rpm -q --qf '%{VERSION}\\n' " + " ".join(names)).split())
 
 
 def stream(fleet):
-    """The module stream that is enabled, as dnf's file says."""
+    """The enabled module stream, from dnf's file."""
     return fleet.shell(NODE, "sed -n s/^stream=//p /etc/dnf/modules.d/nvidia-driver.module").strip()
 
 
@@ -136,12 +136,12 @@ def policy_for(version, flavour="proprietary"):
 
 
 def rules(fleet, policy):
-    """What the audit finds of the driver under the policy."""
+    """Findings of the audit about the driver under the policy."""
     return RULES & set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy, **AS_MACHINE}).rules(NODE))
 
 
 def newest_state(fleet):
-    """Id of the saved state that was begun last."""
+    """Id of the latest saved state."""
     return fleet.shell(NODE, "ls -t /var/lib/unhang/states").split()[0]
 
 
@@ -175,7 +175,7 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
     assert versions(fleet) == {OLD}
     assert stream(fleet) == "535-dkms"
     node.shell("dnf -q -y upgrade", timeout_s=rpms.DEADLINE_S)
-    assert versions(fleet) == {OLD}  # the stream that is enabled has no other
+    assert versions(fleet) == {OLD}  # the enabled stream has no other version
 
 
 def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_reported(fleet, built, tmp_path):

@@ -25,7 +25,7 @@ SECRET = "s3cret"
 SOURCE = f"deb [signed-by={KEY}] http://site:{SECRET}@{CONTROLLER}:{PORT}/{NODE}/ ./\n"
 
 
-# A script that waits until it is told to go on.
+# A script that waits until it may continue.
 HALTS = "[ -e /run/go ] || { touch /run/reached; while [ ! -e /run/go ]; do sleep 0.1; done; }"
 
 
@@ -41,32 +41,32 @@ class Trial:
         return self.fleet.nodes[NODE].shell(command, timeout_s=audits.DEADLINE_S)
 
     def offer(self, *files, **signing):
-        """The repository has these packages and no others from now on."""
+        """Makes these packages the only content of the repository."""
         self.repository.remove("*.deb")
-        for known in self.repository.folder.parent.glob("sums.db"):  # it goes by name, size and second
+        for known in self.repository.folder.parent.glob("sums.db"):  # its entries are compared by name, size and second
             known.unlink()
         for path in files:
             self.repository.add(path)
         newest = max((known.stat().st_mtime for known in self.repository.folder.glob("*Release")), default=0)
         self.repository.index(**signing)
-        for name in ("Packages", "InRelease"):  # a mirror that has another answer within the same second is asked in vain
+        for name in ("Packages", "InRelease"):  # apt does not fetch a file again that changed within the same second
             place = self.repository.folder / name
             later = max(int(newest) + 1, place.stat().st_mtime)
             os.utime(place, (later, later))
 
     def have(self, *packages):
-        """Exactly these are installed, as apt takes them; the lists are new, and nothing is left of an earlier trial."""
+        """Installs exactly these, given as arguments of apt, with lists that are fetched again; at the end of the test they and their traces are removed."""
         names = " ".join(sorted({path.name.split("_")[0] for path in self.repository.folder.glob("*.deb")}))
         self.fleet.undo.callback(self.shell, f"(apt-mark unhold {names}; dpkg --force-all --purge {names}; rm -rf /var/lib/unhang /var/lib/apt/lists/*_*) 2>&1")
-        # Of a package that lies in its cache apt looks at the size alone.
+        # apt compares only the size of a package in its cache.
         self.shell(f"apt-get clean && {APT} update && {APT} install {' '.join(packages)}")
 
     def code(self, line):
-        """The answer of a line of Python on the node."""
+        """The result of a line of Python on the node."""
         return module_calls.run_code(self.fleet, NODE, line)
 
     def change(self, check=False, **options):
-        """An answer of package_change."""
+        """A result of package_change."""
         return self.code(change_code(options, check))
 
     def begin(self):
@@ -74,12 +74,12 @@ class Trial:
         return self.code("from unhang_node.change.journal.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))")
 
     def restore(self, state_id, lock_timeout_s=300):
-        """Names of the packages that a rollback brought back, or why it did not."""
+        """Names of the packages that a rollback restored, or why it failed."""
         return self.code(restore_code(state_id, lock_timeout_s))
 
     @contextlib.contextmanager
     def under_way(self, line):
-        """A line of Python at work on the node, as a process; it is killed when the block ends."""
+        """A line of Python that runs on the node, as a process; it is killed when the block ends."""
         argv = self.fleet.bed.inside(module_calls.code_call(self.fleet, NODE, line))
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -89,15 +89,15 @@ class Trial:
                 process.kill()
 
     def kill_module(self):
-        """SIGKILL for Python at work on the node, and not for the package manager that it started."""
+        """Sends SIGKILL to the Python that works on the node, and not to the package manager that it started."""
         self.shell("pkill -KILL -f '[u]nhang.zip' || :")
 
     def await_file(self, path):
-        """Until a script of a package has made a file."""
+        """Waits until a package's script has created a file."""
         audits.wait_until(lambda: self.fleet.nodes[NODE].place(path).exists(), f"{path} is there")
 
     def installed(self, *names):
-        """["ii 1", …] of packages, as dpkg has them; what it does not know is left out."""
+        """["ii 1", …] of packages, as dpkg reports them; packages that it does not know are left out."""
         return self.shell(f"dpkg-query -W -f '${{db:Status-Abbrev}}${{Version}}\\n' {' '.join(names)} 2>/dev/null || :").splitlines()
 
     def saved(self, state_id):
@@ -105,24 +105,24 @@ class Trial:
         return json.loads(self.shell(f"cat /var/lib/unhang/states/{state_id}/packages.json"))
 
     def assert_whole(self):
-        """Nothing is half installed, and every package has what it depends on."""
+        """Checks that no package is half installed and that all dependencies are met."""
         assert self.shell("dpkg --audit") == ""
         self.shell("apt-get -q check")
 
     def assert_nothing_is_left(self):
-        """No lock, no half-written file and no folder of a simulation."""
+        """Checks that there is no lock, no half-written file and no folder of a simulation."""
         assert self.shell("ls -d /var/tmp/.unhang-* /var/lib/unhang/.unhang-* /var/lib/unhang/packages /var/lib/unhang/lock.json 2>/dev/null || :") == ""
         self.assert_whole()
 
 
 def change_code(options, check=False):
-    """What the module package_change does, as a line of Python."""
+    """The work of the module package_change, as a line of Python."""
     options = {"root_free_min_mib": 20, **options}
     return f"from unhang_node.change.package.answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
 
 
 def restore_code(state_id, lock_timeout_s=300):
-    """What the module state_restore does, as a few lines of Python."""
+    """The work of the module state_restore, as a few lines of Python."""
     return f"""
 from unhang_node.change.package.values import Locked
 from unhang_node.change.rollback.restore import apply_restore, plan_restore

@@ -1,4 +1,4 @@
-"""Playbooks, roles, commands and NVML as whole programs on this machine: Ansible with a local connection, recorded nodes, a fake driver library."""
+"""Playbooks, roles, commands and NVML as complete programs on this machine: Ansible with a local connection, recorded nodes, a fake driver library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`unhang audit` from an odd folder, with an odd limit, or with nothing to look at."""
+"""`unhang audit` started in an unusual folder, with an unusual limit, or without any host."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 def unhang(fleet, *arguments, folder=None, **environment):
-    """A finished `unhang`."""
+    """A finished `unhang` command."""
     start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
     command = [sys.executable, "-P", "-c", start, PROJECT / "tools", PROJECT / "module_utils", *arguments]
     return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), **environment}, folder or fleet.folder)
 
 
 def audit(fleet, *arguments, **more):
-    """`unhang audit` into the fleet's own runs folder."""
+    """`unhang audit` with the fleet's own runs folder."""
     return unhang(fleet, "audit", "--out", fleet.runs, *arguments, **more)
 
 
 @pytest.fixture
 def four(fleet):
-    """gpu001 to gpu003 in a group named gpu, so that gpu[001-003] means an index to Ansible, and one more."""
+    """gpu001 to gpu003 in a group named gpu, so that Ansible reads gpu[001-003] as an index, and one more host."""
     for name in ("gpu001", "gpu002", "gpu003", "login"):
         fleet.answering(name, envelope())
     fleet.groups = {"gpu": ["gpu001", "gpu002", "gpu003"]}
@@ -126,7 +126,7 @@ HARMFUL = {
 
 @pytest.mark.parametrize("callback", ["ansible.builtin.yaml", "json", "debug"])
 def test_no_setting_of_the_caller_keeps_a_node_from_being_read(four, callback):
-    """Under each of them an audit asked at the keyboard, read no node, or lost the reason why."""
+    """With each of these settings an audit once asked for input, read no node, or lost the reason for a failure."""
     planted = {"ANSIBLE_STDOUT_CALLBACK": callback, **HARMFUL}
     done = audit(four, "-i", four.inventory, "--format", "json", **planted)
     assert {node["status"] for node in four.nodes().values()} == {"ok"}, done.stderr
@@ -244,3 +244,12 @@ def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(fleet, 
     done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", "ANSIBLE_HOME": str(fleet.folder / "home")}, fleet.folder)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
+
+
+def test_make_finds_the_run_where_unhang_runs_names_a_folder_below_home(fleet):
+    fleet.answering("bad", "rubbish")
+    settings = {"ANSIBLE_HOME": str(fleet.folder / "home"), "HOME": str(fleet.folder), "UNHANG_RUNS": "~/mine"}
+    command = ["sh", PROJECT / "tools" / "setup" / "audit.sh", sys.executable, "-i", str(fleet.inventory), "--limit", "bad"]
+    done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", **settings}, fleet.folder)
+    assert done.returncode == 0, done.stderr
+    assert (fleet.folder / "mine" / "latest" / "findings.json").is_file()

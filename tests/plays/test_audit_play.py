@@ -1,4 +1,4 @@
-"""playbooks/audit.yml as ansible-playbook runs it: every host that was meant ends up in the run folder with what became of it."""
+"""playbooks/audit.yml as ansible-playbook runs it: every selected host gets a file in the run folder with its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANGS = "cat >/dev/null\nexec sleep 90\n"
 
 
 def closed_port():
-    """A port of the loopback that nothing listens on."""
+    """A port of the loopback interface on which nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -25,7 +25,7 @@ def closed_port():
 
 @pytest.fixture(scope="module")
 def played(shared_fleet):
-    """One audit of nodes that fail in every way before they answer, and of two that are well."""
+    """One audit of nodes that fail in all ways before they answer, and of two healthy ones."""
     fleet = shared_fleet
     fleet.answering("well", envelope())
     fleet.answering("also-well", envelope())
@@ -157,7 +157,7 @@ def test_outside_a_run_the_document_comes_back_and_nothing_is_written(fleet):
 
 
 def test_an_empty_inventory_is_said_and_makes_no_run(fleet):
-    for playbook in ("audit", "remediate"):  # the second has seven plays
+    for playbook in ("audit", "remediate"):  # remediate has seven plays
         done = fleet.play(playbook=PROJECT / "playbooks" / f"{playbook}.yml")
         assert done.stderr.count("expected hosts to audit, found none") == 1
         assert not fleet.runs.exists()
@@ -189,7 +189,7 @@ def test_a_role_that_reads_a_part_of_the_node_gets_it_and_the_audits_record_stay
     assert (recorded["status"], recorded["facts"]["sections"]["node"]["hostname"]) == ("ok", "planted")
     both.write_text(play)
     fleet.play(playbook=both)
-    assert len([path for path in fleet.runs.iterdir() if not path.is_symlink()]) == 1  # a role alone makes no run
+    assert len([path for path in fleet.runs.iterdir() if not path.is_symlink()]) == 1  # a role without a playbook creates no run
 
 
 def test_two_runs_have_ids_that_sort_by_time_and_latest_is_the_second(fleet):

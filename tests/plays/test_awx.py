@@ -1,4 +1,4 @@
-"""What AWX takes from this repository: an execution environment, surveys, and playbooks that ansible-runner runs."""
+"""The parts of this repository for AWX: an execution environment, surveys, and playbooks that ansible-runner runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tools():
 
 
 def run(tools, folder, *argv, **variables):
-    """A finished program under the tools."""
+    """A finished program with the tools on its path."""
     captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
     done = subprocess.run([str(word) for word in argv], cwd=folder, env={**environment(folder), "PYTHONPATH": str(tools), **variables}, **captured)
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
@@ -96,13 +96,13 @@ def test_the_survey_asks_for_what_a_rollout_needs():
 
 
 def answers(survey):
-    """Extra variables as AWX makes them of the survey's own defaults."""
+    """The extra variables that AWX makes from the survey's own defaults."""
     spec = json.loads((PROJECT / "awx" / survey).read_text())["spec"]
     return {row["variable"]: row["default"].split("\n") if row["type"] == "multiselect" else row["default"] for row in spec}
 
 
 def runner(tools, folder, playbook, inventory, given, runs):
-    """A playbook by ansible-runner as AWX calls it: answers of the survey, and an exposed folder for runs."""
+    """Runs a playbook by ansible-runner as AWX does: with answers of the survey, and an exposed folder for runs."""
     (folder / "env").mkdir()
     (folder / "env" / "extravars").write_text(json.dumps({**given, "ansible_python_interpreter": sys.executable}))
     argv = [sys.executable, "-m", "ansible_runner", "run", folder, "--project-dir", PROJECT, "-p", playbook, "--inventory", inventory]

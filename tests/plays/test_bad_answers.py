@@ -1,4 +1,4 @@
-"""Nodes that answer rubbish: each is recorded for what it is, its neighbours stand, and nothing of it reaches names, paths or the terminal."""
+"""Nodes with invalid answers: each is recorded with its fault, other nodes keep their results, and nothing of it reaches names, paths or the terminal."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ EXPECTED = {
     "not-json": ("invalid", "segmentation fault"),
     "nan": ("invalid", "NaN is no number"),
     "infinite": ("invalid", "too large"),
-    "duplicate-key": ("invalid", "'schema' stands twice"),
-    "duplicate-outside": ("invalid", "'node_facts' stands twice"),
+    "duplicate-key": ("invalid", "'schema' occurs twice"),
+    "duplicate-outside": ("invalid", "'node_facts' occurs twice"),
     "deep": ("invalid", "nest too deeply"),
     "another-schema": ("invalid", "other/1"),
     "sections-a-list": ("invalid", "sections"),
@@ -75,7 +75,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def played(shared_fleet):
-    """One audit of all of them."""
+    """One audit of all these nodes."""
     for name, text in ANSWERS.items():
         shared_fleet.answering(name, text)
     for name in HOSTILE_NAMES:

@@ -1,4 +1,4 @@
-"""`unhang catalogue --check DIR` on a user's own rules: each fault is one line with file, rule and what was probably meant; nothing runs away."""
+"""`unhang catalogue --check DIR` on a user's own rules: each fault is one line with file, rule and the probably intended name; no rule runs without end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
         ({"remedy": {"role": "gpu_driver", "policy": {"waivers": [{"rule": "x", "reason": "r", "by": "b", "until": "soon"}]}}}, "found 'soon'"),
         ({"when": "tables.xids['79'].meanign == 'x'"}, "(did you mean meaning?)"),
         ({"when": "gpus.count == 2"}, "own-rule: match[0]: expected fail, found pass"),
-        # what runs for ever, eats memory or reaches into Python is refused before it runs
+        # rules that never end, use too much memory or access Python's internals are refused before they run
         ({"when": "range(10**9) | list | length > 0"}, "when: calls are not allowed"),
         ({"when": "{% for x in gpus.devices %}{% endfor %}"}, "when: syntax"),
         ({"found": "{% for x in gpus.devices %}{{ x.uuid }}{% endfor %}"}, "found: loops are not allowed in a template"),

@@ -1,4 +1,4 @@
-"""The burn-in asks dcgmi where it is installed, before the load: a dcgmi that answers, hangs, ignores a polite end, talks in between, or is not there."""
+"""The burn-in runs dcgmi, where installed, before the load: a dcgmi that answers, hangs, ignores SIGTERM, prints other text too, or is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def payload():
 
 @pytest.fixture
 def dcgmi(tmp_path, monkeypatch):
-    """dcgmi(text of a shell script): it is dcgmi on PATH."""
+    """dcgmi(text of a shell script): installs the script as dcgmi on PATH."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
     def install(text):

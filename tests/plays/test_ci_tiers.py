@@ -138,6 +138,14 @@ def test_what_the_tier_does_not_read_may_change(clone, path):
     assert clone.tier()[2] == 0
 
 
+@pytest.mark.parametrize(("text", "runs"), [('"""Other words."""\n\n1  # why\n', 0), ('"""Words."""\n\n2\n', 1), ('"""Words of"""\n\n1, __doc__\n', 1)])
+def test_words_in_a_python_file_do_not_count_and_its_code_does(clone, text, runs):
+    clone.write("tests/slow/test_a.py", '"""Words."""\n\n1\n')
+    assert clone.tier()[2] == 1
+    clone.write("tests/slow/test_a.py", text)
+    assert clone.tier()[2] == runs
+
+
 @pytest.mark.parametrize(
     "reads",
     [

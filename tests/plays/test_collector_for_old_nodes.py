@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A folder with the project's sources and nothing that was built; lock() makes it read-only, for root too."""
+    """A folder with the project's sources and no build results; lock() makes it read-only, for root too."""
     folder, mounted = tmp_path / "checkout", []
     folder.mkdir()
     if os.geteuid() == 0:

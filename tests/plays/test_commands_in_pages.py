@@ -1,4 +1,4 @@
-"""Every command in README and docs is one that can be typed: its options are taken by its own parser, and what only reads is run on an audited fleet."""
+"""Every command in README and docs can be typed: its own parser accepts its options, and commands that only read are run on an audited fleet."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from unhang.nodeset import expand_limit
 from unhang.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
-EARLIER = "20261118T031500Z-0123456789"  # what pages call 20261118
+EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
 PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
-# What only reads files is run here. What acts is run by another test, as it stands on the page: as_typed() of typed_commands.
+# Commands that only read files are run here. Commands that act are run by another test, as the page has them: as_typed() of documented_command.
 READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare")
 ACTS = ("audit", "collect", "remediate", "preprovision", "verify", "smoke", "playbook")
-# Programs of others that a test runs as they stand on the page, or with other words.
+# Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
     **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),
     "tier": "tests/plays/test_ci_tiers.py",
@@ -84,7 +84,7 @@ def test_make_has_that_target(typed):
 
 
 def not_run():
-    """The programs of which docs/testing.md says that no test runs them."""
+    """The programs that docs/testing.md lists as run by no test."""
     _, _, table = (PROJECT / "docs" / "testing.md").read_text().partition("| not run | ")
     rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines()[2:])
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
@@ -113,7 +113,7 @@ def test_a_script_of_a_page_is_one_that_sh_reads(page, text):
 
 
 def test_no_command_stands_where_no_test_reads_it():
-    """In a block that is only indented. Roles show playbooks of one's own so."""
+    """A command in a block that is only indented. Pages of roles are left out, because they show a site's own playbooks in this form."""
     fenced = re.compile(r"^( *)```.*?^ *```", re.DOTALL | re.MULTILINE)
     typed = re.compile(r"^ {4,}(?:\$ )?(?:\.venv/bin/)?(?:unhang [a-z]+ |make [a-z]|ansible-playbook )", re.MULTILINE)
     outside = {path: fenced.sub("", path.read_text()) for path in pages() if "roles" not in path.parts}
@@ -121,7 +121,7 @@ def test_no_command_stands_where_no_test_reads_it():
 
 
 def crons():
-    """(page, arguments of unhang) of each line of cron's."""
+    """(page, arguments of unhang) of each crontab line."""
     lines = [(path, line) for path in pages() for block in re.findall(r"```text\n(.*?)```", path.read_text(), re.DOTALL) for line in block.splitlines()]
     lines = [(path.name, line) for path, line in lines if re.match(r"(?:[\d*/,-]+ +){5}", line)]
     return [(page, tuple(shlex.split(typed))) for page, line in lines for typed in re.findall(r"\.venv/bin/unhang ([^;|&]+)", line)]
@@ -153,7 +153,7 @@ def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
             wrong.append(f"{page}: {typed}")
             continue
         _, parser = command_and_parser(argv[1])
-        own = typed.partition(" -- ")[0].partition(" | ")[0]  # what follows is Ansible's, or another program's
+        own = typed.partition(" -- ")[0].partition(" | ")[0]  # the rest belongs to Ansible or to another program
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)
         wrong += [f"{page}: {typed}" for option in options if option not in parser._option_string_actions]
     assert wrong == []
@@ -163,12 +163,12 @@ def test_no_command_is_left_out():
     assert {one.argv[1] for one in OWN} <= {*READS, *ACTS}
 
 
-# ---- what reads, run
+# ---- commands that read are run
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with all that the pages name: an audited fleet of the demo's nodes in racks, logs, scripts."""
+    """A folder with everything that the pages name: an audited fleet of the demo's nodes in racks, logs, scripts."""
     folder = tmp_path_factory.mktemp("pages")
     hosts = {"rack1": "gpu[001:002]", "rack2": "gpu[003:008]", "training": "gpu[001:004]"}
     racks = {"all": {"children": {name: {"hosts": {pattern: {}}} for name, pattern in hosts.items()}}}
@@ -200,7 +200,7 @@ def place(tmp_path_factory):
 
 
 def run_again(folder):
-    """A second run in the history, as if the first had been made on another day."""
+    """A second run in the history, as if the first one were from another day."""
     first = (folder / "runs" / "latest").resolve()
     second = first.with_name(EARLIER)
     shutil.copytree(first, second)
@@ -211,14 +211,14 @@ def run_again(folder):
 
 
 def on_this_fleet(folder, word):
-    """A word of a command with what pages take for an example in place of what is here."""
+    """A word of a command with the pages' example names replaced by names that exist here."""
     for example, here in (("20260302T031407Z-5bc520", EARLIER), ("gpu[001-016]", "gpu[001-008]"), ("/var/lib/prometheus/node-exporter", str(folder))):
         word = word.replace(example, here)
     return word
 
 
 def unhang(folder, *argv):
-    """A finished `unhang` in that folder."""
+    """A finished `unhang` command in that folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
     environment = {**kept, "UNHANG_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     return subprocess.run(
@@ -227,7 +227,7 @@ def unhang(folder, *argv):
 
 
 def is_here(folder, word):
-    """Whether a path of a command is one that was made here; a word that is no path always is."""
+    """Whether a path in a command was created here; true for every word that is no path."""
     looks = "/" in word or word.endswith((".log", ".json", ".txt"))
     return not looks or "://" in word or (folder / word).exists() or (folder / word).parent.is_dir() or word.startswith("-")
 
@@ -244,7 +244,7 @@ READING = sorted({one.argv[1:] for one in OWN if one.argv[1] in READS and one.fo
 @pytest.mark.parametrize("argv", READING, ids=" ".join)
 def test_what_reads_ends_well_on_an_audited_fleet(place, argv):
     argv = tuple(on_this_fleet(place, word) for word in argv)
-    if argv[0] == "policy":  # of nodes that are good: the last two have another NCCL
+    if argv[0] == "policy":  # uses good nodes: the last two have another NCCL
         argv = tuple(word.replace("gpu[001-004]", "gpu[001-002]") for word in argv)
     assert [word for word in argv[1:] if not is_here(place, word)] == [], "what is not made here"
     done = unhang(place, *argv)

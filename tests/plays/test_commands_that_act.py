@@ -1,4 +1,4 @@
-"""Commands of the pages that audit nodes, test them or notify somebody, each run as it stands there: on recorded nodes, or on nodes that do not answer."""
+"""Commands of the pages that audit nodes, test them or send notifications, run as the pages have them: on recorded nodes, or on nodes that do not answer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from documented_command import as_typed
 from page_commands import AUDITS, PROJECT, commands
-from typed_commands import as_typed
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -24,7 +24,7 @@ DEMO = str(PROJECT / "inventory" / "demo")
 
 @pytest.fixture
 def run(tmp_path):
-    """A finished command of a page, in a folder in which nothing is; programs in its folder bin are found first."""
+    """A finished command of a page, in an empty folder; programs in its folder bin are found first."""
     (tmp_path / "bin").mkdir()
 
     def finished(argv):
@@ -40,7 +40,7 @@ def run(tmp_path):
 
 
 def program(folder, name, text):
-    """A program of that name that the commands find first."""
+    """A program with this name that the commands find first."""
     path = folder / "bin" / name
     path.write_text(text)
     path.chmod(0o755)
@@ -52,7 +52,7 @@ def audited(folder):
     return sorted(path.stem for path in (folder / "runs" / "latest" / "nodes").glob("*.json"))
 
 
-# Sets of nodes in pages -> one node that the recorded fleet has.
+# Sets of nodes in pages -> one node of the recorded fleet.
 LIMITS = {"training:!spare": ("fsdp01:!spare", "fsdp01"), "gpu[001-016],!gpu007": ("gpu[007-008],!gpu007", "gpu008")}
 
 
@@ -71,7 +71,7 @@ def test_an_audit_reads_the_nodes_that_it_names_and_writes_a_run(run, tmp_path, 
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Keeps what it is told."""
+    """Stores the requests that it gets."""
 
     def do_POST(self):
         self.server.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -79,12 +79,12 @@ class Receiver(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_):
-        """Nothing on the terminal."""
+        """Prints nothing on the terminal."""
 
 
 @pytest.fixture
 def receiver():
-    """A server of this machine that keeps what it is told in `told`."""
+    """A server on this machine that stores the requests that it gets in `told`."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
         server.told = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -93,7 +93,7 @@ def receiver():
 
 
 def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
-    """A node that breaks and is mended again: the first is posted, the second given to a program, and the comparison of the last two runs posts it too."""
+    """A node fails and is repaired: the first change is posted, the second is passed to a program, and a comparison of the last two runs is posted too."""
     (tmp_path / "webhook").write_text(f"http://127.0.0.1:{receiver.server_port}/hook\n")
     (tmp_path / "mended.yml").write_text("all: {hosts: {gpu007: {nvml: h200x8, kernel_log: quiet}}}\n")
     only, mended = ["--limit", "gpu007"], ["-i", str(tmp_path / "mended.yml")]
@@ -126,7 +126,7 @@ def test_a_burn_in_without_gpus_proves_nothing_and_says_why(run, argv):
 
 
 def test_a_smoke_test_over_ssh_names_the_nodes_that_nobody_answers_for(run, tmp_path):
-    program(tmp_path, "ssh", (Path(DEMO) / "recorded" / "bin" / "ssh-no-route").read_text())  # where a resolver knows the names
+    program(tmp_path, "ssh", (Path(DEMO) / "recorded" / "bin" / "ssh-no-route").read_text())  # on a machine whose resolver knows the names
     done = run(as_typed("unhang smoke --hosts gpu[01-08] --python /opt/train/bin/python"))
     assert done.returncode == 2, done.stdout + done.stderr
     assert [f"suspect: gpu0{number}, in launch" in done.stdout for number in range(1, 9)] == [True] * 8
@@ -143,7 +143,7 @@ def test_a_smoke_test_under_slurm_gives_srun_what_the_page_gives_it(run, tmp_pat
 
 
 def test_the_lines_for_a_shell_work_in_one_after_the_other(tmp_path):
-    """An inventory of one's own, the programs on PATH, completion, and a key for the gate; ssh-keygen gets an empty passphrase from a person's stand-in."""
+    """A site's own inventory, the programs on PATH, completion, and a key for the gate; a stand-in for the user gives ssh-keygen an empty passphrase."""
     lines = {one.program: one.text for one in commands() if one.page in ("docs/first-hour.md", "docs/install.md", "docs/gate.md") and one.program in SHELL}
     assert {*lines} == {*SHELL}
     shutil.copytree(PROJECT / "inventory" / "example", tmp_path / "inventory" / "example")

@@ -1,4 +1,4 @@
-"""The Containerfile's steps, played in a plain Debian 12 root: what comes of them audits the root that it lies in."""
+"""The Containerfile's steps, run in a plain Debian 12 root: their result audits the root itself."""
 
 from __future__ import annotations
 

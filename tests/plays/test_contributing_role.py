@@ -1,4 +1,4 @@
-"""The role that CONTRIBUTING.md shows whole, played as it stands there on a planted file tree."""
+"""The role that CONTRIBUTING.md shows in full, run as printed there on a planted file tree."""
 
 from __future__ import annotations
 

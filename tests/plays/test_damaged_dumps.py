@@ -1,4 +1,4 @@
-"""Flight recordings with damaged bytes: each is read in a process of its own, which is why this is no unit."""
+"""Flight recordings with damaged bytes: each is read in a child process, so this is no unit test."""
 
 from __future__ import annotations
 

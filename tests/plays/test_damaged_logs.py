@@ -1,4 +1,4 @@
-"""Ten thousand inputs that nobody wrote on purpose: damaged lines of real formats, bytes, half dumps. Nothing may raise. Too long to be a unit."""
+"""Ten thousand damaged inputs: changed lines of real formats, random bytes, cut dumps. None may raise. Too slow for a unit test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from unhang.diagnose.facts import describe, gather_facts
+from unhang.diagnose.log_facts import describe, gather_facts
 from unhang.diagnose.ranking import rank_causes
 from unhang.diagnose.reading import Input, kind_of, read_blocks
 from unhang.diagnose.redact import Mask
@@ -35,7 +35,7 @@ SCRIPT = [
 
 
 def damaged(noise: random.Random, lines: list[bytes]) -> bytes:
-    """A few lines, cut, mixed, doubled, with bytes turned."""
+    """A few lines, cut, mixed, doubled, with changed bytes."""
     data = bytearray(noise.choice([b"\n", b"\r\n", b"\r", b"\n\n"]).join(noise.choices(lines, k=noise.randint(1, 4))))
     for _ in range(noise.randint(0, 6)):
         at = noise.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""A worker of Ansible that is killed from outside, as the kernel does for want of memory: it costs the node that it read, and no other."""
+"""A worker of Ansible that is killed from outside, as the kernel does when memory runs out: only the node that it read fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_fleet import PROJECT, envelope, run
 pytestmark = pytest.mark.timeout(600)
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
-# Ends the first ansible-playbook above this node's Python, which is the worker that reads the node.
+# Ends the first ansible-playbook among the parents of this node's Python: the worker that reads the node.
 KILL_THE_WORKER = """
 process=$$
 while [ "$process" -gt 1 ]; do
@@ -24,7 +24,7 @@ WHY = "the process of Ansible that read this node was killed (SIGKILL), as the k
 
 
 def audit(fleet, *arguments):
-    """A finished `unhang audit`."""
+    """A finished `unhang audit` command."""
     command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", fleet.inventory, *arguments]
     (fleet.folder / "temp").mkdir(exist_ok=True)
     return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")}, fleet.folder)
@@ -63,7 +63,7 @@ def test_plain_ansible_playbook_ends_and_says_how_to_go_on(fleet):
     assert done.returncode
     assert "a process of Ansible was killed while it read b" in done.stderr
     assert "the audit ended early" in done.stderr
-    assert "judge what it has seen with: " in done.stderr
+    assert "judge the nodes that were read with: " in done.stderr
     messages = {host: (node["status"], node["message"]) for host, node in fleet.nodes().items()}
     assert messages["a"] == ("ok", None)
     assert messages["b"] == ("failed", WHY)

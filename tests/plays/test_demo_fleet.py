@@ -1,4 +1,4 @@
-"""The recorded fleet, audited by the real ansible-playbook and judged: a finding for each situation, nothing said against healthy nodes."""
+"""The recorded fleet, audited by the real ansible-playbook and judged: a finding for each situation, and none on healthy nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDED = PROJECT / "inventory" / "demo" / "recorded"
 DEADLINE_S = 280
 HEALTHY = {"gpu001", "gpu002", "gpu003", "gpu005", "gpu008", "a100-01", "t4-01", "login01"}
 MOST_BYTES = 1_500_000
-pytestmark = pytest.mark.xdist_group("demo")  # one audit of the fleet for all of them
+pytestmark = pytest.mark.xdist_group("demo")  # one audit of the fleet for all tests
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def hosts_of(finding):
 
 
 def failed(findings, rule):
-    """The nodes against which a rule speaks."""
+    """The nodes with a finding of a rule."""
     return {host for finding in findings if finding["rule"] == rule and finding["verdict"] == "fail" for host in hosts_of(finding)}
 
 
@@ -106,7 +106,7 @@ def test_nothing_above_info_is_said_against_a_healthy_node(findings):
 
 
 def blamed_hosts(finding):
-    """Of a comparison only those that differ from most."""
+    """Of a comparison, only the hosts that differ from most."""
     if finding["scope"] == "node":
         return hosts_of(finding)
     return set(finding["hosts"])
@@ -127,7 +127,7 @@ def test_recorded_trees_are_what_their_builder_writes(tmp_path):
 
 
 def differing(comparison):
-    """Paths that are not alike in both trees."""
+    """Paths whose files differ between the two trees."""
     own = [f"{comparison.right}/{name}" for name in comparison.left_only + comparison.right_only + comparison.diff_files]
     return own + [path for below in comparison.subdirs.values() for path in differing(below)]
 
@@ -149,7 +149,7 @@ def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(
 
 @pytest.mark.parametrize("form", ["table", "wide", "markdown", "csv", "junit", "sarif", "html"])
 def test_no_word_of_the_program_itself_reaches_a_reader(run, form, capsys):
-    """Numbers of situations, tables of the catalogue, places in lists: findings name things and facts instead. JSON has paths, for programs."""
+    """Numbers of situations, tables of the catalogue, indices of lists: findings name things and facts instead. JSON has paths, for programs."""
     from unhang import cli
 
     cli.main(["report", str(run), "--format", form, "--out", "-"])
@@ -235,7 +235,7 @@ def test_a_cause_that_is_shown_with_a_role_is_one_that_a_plan_gives_to_that_role
 
 
 def test_a_cause_whose_role_refuses_its_node_is_shown_with_the_reason_and_without_the_role(run):
-    """The recorded node of situation 1 has no boot loader that could try a kernel."""
+    """The recorded node of situation 1 has no boot loader that supports a trial boot."""
     (cause,) = [cause for cause in json.loads((run / "findings.json").read_text())["causes"] if cause["rule"] == "kernel-below-5-5"]
     assert cause["remedy"]["role"] is None
     assert cause["remedy"]["person"][0].startswith("role kernel refuses this node: expected a boot loader that can clear its one-shot entry")
@@ -257,6 +257,6 @@ def test_the_readme_shows_the_first_screen_of_the_demo(run):
     findings = json.loads((run / "findings.json").read_text())
     printed = render_screen(findings, 100, run=named, program=".venv/bin/unhang", setting_of=lambda cause: setting).splitlines()
     printed.append("unhang: exit code 1, there are findings")
-    own = 2  # lines that name the run and its time
+    own = 2  # lines with the run's id and its time
     counts = re.compile(r"^[\d,]+ checks|[\d,]+ more causes: .*")  # any new rule changes them
     assert [counts.sub("N", line) for line in shown[own:]] == [counts.sub("N", line) for line in printed[own:]]

@@ -1,4 +1,4 @@
-"""`unhang diagnose` as a program that reads a pipe or its standard input."""
+"""`unhang diagnose` as a program that reads from a pipe or its standard input."""
 
 from __future__ import annotations
 

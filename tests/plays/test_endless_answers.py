@@ -1,4 +1,4 @@
-"""Nodes that print without end: each costs its own result, and no worker of the controller takes more memory than an answer may cost."""
+"""Nodes that print without end: each loses only its own result, and no worker of the controller uses more memory than one answer may need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unhang import project
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
 
 MOST_MIB = 400  # of any process of the audit
-# Without bounds an answer takes twenty times its size: then a process ends for want of memory, and not the machine that tests.
+# Without limits an answer needs twenty times its size: then one process ends without memory, and the test machine does not.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
 # Prints the memory (KiB) of the largest process below this one.
 MEASURED = """

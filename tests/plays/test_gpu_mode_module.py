@@ -1,4 +1,4 @@
-"""The module gpu_mode with the real nvidia-ml-py and Ansible, against the fake libnvidia-ml.so.1 with the answers of eight H200."""
+"""The module gpu_mode with the real nvidia-ml-py and Ansible, and the fake libnvidia-ml.so.1 with the answers of eight H200."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture
 def gpus(library, tmp_path):
-    """Runs the module, on eight GPUs or on a derived recording of them."""
+    """Runs the module, on eight GPUs or on a variant of their recording."""
     profile = tmp_path / "profile"
 
     def run(*arguments, **options):

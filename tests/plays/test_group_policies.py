@@ -1,4 +1,4 @@
-"""A host in two groups that both give it a policy: what is refused before anything is asked, and what is said, by the playbooks themselves."""
+"""A host in two groups with a policy each: what is refused before any node is read, and which message the playbooks print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.ansible.group_policies import GroupPolicy, rivals_of
 
 @pytest.fixture
 def grouped(fleet):
-    """play(groups, playbook): gpu001 under this tree of groups, {name: {vars, children, hosts}}."""
+    """play(groups, playbook): runs it on gpu001 in this tree of groups, {name: {vars, children, hosts}}."""
     fleet.answering("gpu001", envelope())
 
     def play(groups, playbook="audit", host_variables=None, *arguments):
@@ -25,7 +25,7 @@ def grouped(fleet):
 
 
 def group(driver=None, priority=None, **more):
-    """A group that gives a policy."""
+    """A group that sets a policy."""
     given = {"unhang_policy": {"driver": {"version": driver}}} if driver else {}
     return {"vars": {**given, **({"ansible_group_priority": priority} if priority else {})}, **more}
 

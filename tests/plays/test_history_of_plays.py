@@ -1,4 +1,4 @@
-"""The history as the callback writes it: plain ansible-playbook, and a place that cannot be written."""
+"""The history as the callback writes it: with plain ansible-playbook, and in a place that is not writable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local_fleet import ANY_FACTS, PROJECT, envelope, run
 
 
 def answer(release):
-    """What a node says whose kernel is that one."""
+    """The answer of a node with this kernel."""
     sections = {**ANY_FACTS["sections"], "kernel": {"probe": {"status": "ok"}, "release": release}}
     return envelope(node_facts=json.dumps({**ANY_FACTS, "sections": sections}))
 
@@ -61,7 +61,7 @@ def test_unhang_audit_stores_its_run_once_it_is_judged(fleet):
 
 
 def test_a_play_that_was_to_read_no_node_is_no_run(fleet):
-    """As the preview of a rollback, whose audit is for --apply."""
+    """As in the preview of a rollback, whose audit serves --apply."""
     fleet.answering("gpu001", answer("6.8.0-45-generic"))
     audit = f"- ansible.builtin.import_playbook: {PROJECT}/playbooks/audit.yml\n  when: wanted | default(false) | bool\n"
     (fleet.folder / "site.yml").write_text(audit, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The inventories that people start from."""
+"""The inventories that users begin with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unhang import project
 
 
 def hosts_of(fleet, folder):
-    """host: variables, as Ansible reads the inventory."""
+    """{host: variables}, as Ansible reads the inventory."""
     command = [project.ansible_program("ansible-inventory"), "-i", PROJECT / "inventory" / folder, "--list"]
     done = run(command, fleet.environment(), fleet.folder)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The command: exit codes, formats, faults in one line, and nothing lost."""
+"""The judge's command: exit codes, formats, one line per fault, and no lost finding."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_judging_that_is_not_done_in_time_is_an_error_and_not_a_crash(run):
 
 
 def test_a_rule_that_uses_up_the_time_of_all_is_left_out_and_the_others_stand(tmp_path):
-    """The limit is made from what the same nodes take here and now without that rule: how fast the machine is decides nothing."""
+    """The limit is measured here with the same nodes but without that rule, so the speed of the machine does not matter."""
     nodes = []
     for number in range(250):
         pairs = [{"a": one + number, "b": one} for one in range(160)]
@@ -246,7 +246,7 @@ def test_a_full_disk_is_reported_and_the_findings_of_before_stand(run, capsys):
     assert main(["judge", str(run)]) in (0, 1)
     before = (run / "findings.json").read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # writing beyond fails as it does on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # a write beyond this fails as on a full disk
     try:
         code = main(["judge", str(run)])
     finally:
@@ -267,10 +267,10 @@ def test_a_judge_that_is_stopped_by_hand_names_its_run_and_how_to_go_on(run, tmp
     with subprocess.Popen(command, **options) as judge:
         try:
             children = Path(f"/proc/{judge.pid}/task/{judge.pid}/children")
-            while not children.read_text():  # the child that judges, which waits at a pipe that nobody writes to
+            while not children.read_text():  # waits for the child that judges; it reads a pipe that gets no data
                 assert judge.poll() is None, judge.communicate()
                 time.sleep(0.1)
-            os.killpg(judge.pid, signal.SIGINT)  # as a terminal does
+            os.killpg(judge.pid, signal.SIGINT)  # as a terminal does on Ctrl-C
             out, errors = judge.communicate(timeout=240)
         finally:
             judge.kill()

@@ -1,4 +1,4 @@
-"""Work in a child: what never ends or takes all memory is ended, and says what it was at."""
+"""Work in a child process: a child that never ends or uses all memory is killed, and the error names its current work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole runs: totals, findings, nodes that could not be read, groups, waivers, and the same answer however it is remembered."""
+"""Complete runs: totals, findings, nodes that could not be read, groups, waivers, and the same result whatever the cache holds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ BROKEN = [
     (b"{", "no valid JSON"),
     (b"", "no valid JSON"),
     (json.dumps(node("b1", {"gpus": {"probe": OK, "count": "8"}})).encode(), "facts.sections.gpus.count: Expected int"),
-    (json.dumps(node("other")).encode(), "the file is named for 'b1' and speaks of 'other'"),
+    (json.dumps(node("other")).encode(), "the file is named for 'b1' and contains 'other'"),
     (json.dumps(node("b1")).replace('"count": 2', '"count": NaN').encode(), "NaN is no number"),
 ]
 
@@ -217,7 +217,7 @@ def test_a_waived_group_finding_is_waived(tmp_path):
     assert found["verdict"] == "waived"
 
 
-# ---- memory
+# ---- cache
 
 
 def shuffled(facts, chance):
@@ -305,7 +305,7 @@ def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, st
 
 @pytest.mark.parametrize("changed", [("gpus", "count", 1), ("driver", "mismatch", True), ("node", "uptime_s", 10.0), ("limits", "swap_free_bytes", 1)])
 def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(changed):
-    """A rule that does not apply is remembered by what its `applies` reads alone; whatever else changes, the answer is that of the rule itself."""
+    """A rule that does not apply is cached by what its `applies` reads alone; whatever else changes, the answer is the rule's own."""
     from unhang.judge.rules import compile_rule
 
     rules = [

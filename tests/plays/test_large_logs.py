@@ -1,4 +1,4 @@
-"""A log of hundreds of megabytes takes no more memory than a small one: in a process of its own, with a limit on its addresses."""
+"""A log of hundreds of megabytes needs no more memory than a small one: read in a child process with a limit on its address space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 
 
 def test_memory_stays_bounded_whatever_the_size():
-    """400 MB through a pipe into a process that may have 700 MB of addresses."""
+    """400 MB through a pipe into a process with an address space of at most 700 MB."""
     program = textwrap.dedent(
         """
         import io, resource, sys

@@ -1,4 +1,4 @@
-"""The manual as a site: every link within it leads somewhere, no page is missing from it, and a browser that reads it asks nobody else."""
+"""The manual as a web site: each of its links works, no page is missing, and a browser that shows it sends no request to another server."""
 
 from __future__ import annotations
 

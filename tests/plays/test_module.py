@@ -19,7 +19,7 @@ CALLBACKS = sorted(path.stem for path in (PROJECT / "plugins" / "callback").glob
 
 
 def document(fleet, kind, name):
-    """What ansible-doc knows about a plugin."""
+    """ansible-doc's content about a plugin."""
     command = [project.ansible_program("ansible-doc"), "--type", kind, "--json", name]
     done = run(command, fleet.environment(), fleet.folder)
     assert done.returncode == 0, done.stderr
@@ -77,9 +77,9 @@ def test_every_source_file_of_the_collector_travels(fleet):
     names = packed_files(fleet)
     folder = PROJECT / "module_utils"
     expected = {"ansible/module_utils/" + str(path.relative_to(folder)) for path in (folder / "unhang_node").rglob("*.py")}
-    expected = {name for name in expected if "/unhang_node/change/" not in name}  # what changes a node belongs to other modules
-    expected -= {"ansible/module_utils/unhang_node/parse/slurm.py"}  # for what drains a node, and for the controller
-    # Orders of versions that reading a node does not need; the controller does.
+    expected = {name for name in expected if "/unhang_node/change/" not in name}  # modules that change a node; they belong to other Ansible modules
+    expected -= {"ansible/module_utils/unhang_node/parse/slurm.py"}  # used to drain a node, and on the controller
+    # Comparisons of versions that the collector on a node does not need; the controller does.
     expected -= {f"ansible/module_utils/unhang_node/versions/{name}.py" for name in ("compare", "comparison", "products", "python_order")}
     expected.remove("ansible/module_utils/unhang_node/command.py")  # the command line of `unhang collect`
     assert expected <= set(names), expected - set(names)

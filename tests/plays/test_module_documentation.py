@@ -1,4 +1,4 @@
-"""Every module of the project is documented whole: what it takes, what it gives, examples, and how it behaves in check mode."""
+"""Every module of the project has complete documentation: options, return values, examples, and its behaviour in check mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE_S = 240
 
 @pytest.fixture(scope="module")
 def documented():
-    """{module: what ansible-doc makes of it}; parts that modules share come from plugins/doc_fragments."""
+    """{module: its documentation by ansible-doc}; plugins/doc_fragments has the parts that modules share."""
     environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
     command = [str(Path(sys.executable).parent / "ansible-doc"), "--type", "module", "--json", *MODULES]
     done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -30,7 +30,7 @@ def test_a_module_tells_its_options_what_it_returns_and_what_check_mode_does(doc
     found = documented[name]
     assert found["doc"]["short_description"]
     assert found["doc"]["author"]
-    runs_on_a_node = "argument_spec={}" not in (PROJECT / "library" / f"{name}.py").read_text()  # else it documents an action plugin
+    runs_on_a_node = "argument_spec={}" not in (PROJECT / "library" / f"{name}.py").read_text()  # otherwise the file documents an action plugin
     assert not runs_on_a_node or "check_mode" in found["doc"]["attributes"]
     assert f"{name}:" in found["examples"]
     assert found["return"] and all(row.get("description") and row.get("type") for row in found["return"].values())
@@ -39,7 +39,7 @@ def test_a_module_tells_its_options_what_it_returns_and_what_check_mode_does(doc
 @pytest.mark.parametrize("name", MODULES)
 def test_options_that_are_documented_are_those_that_a_module_takes(documented, name):
     source = (PROJECT / "library" / f"{name}.py").read_text().partition("AnsibleModule")[2]
-    action = PROJECT / "plugins" / "action" / f"{name}.py"  # takes a module's options itself, where the work is the controller's
+    action = PROJECT / "plugins" / "action" / f"{name}.py"  # reads a module's options itself, where the work is done on the controller
     source += action.read_text() if action.exists() else ""
     for option in documented[name]["doc"].get("options", {}):
         assert f'"{option}"' in source or f"{option}=" in source, f"{option} is documented and not taken"

@@ -1,4 +1,4 @@
-"""What docs/monitoring/ holds for Prometheus and Grafana, on the real ones of Debian: every alert, every query of the dashboard, every name of a metric."""
+"""The files of docs/monitoring/ with Debian's real Prometheus and Grafana: every alert, every query of the dashboard, every metric name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEADLINE_S = 240
 
 @pytest.fixture(scope="module")
 def programs():
-    """Folder with prometheus and promtool: this machine's, or those of Debian's package, unpacked and never installed."""
+    """Folder with prometheus and promtool: this machine's, or Debian's package, unpacked but not installed."""
     if found := shutil.which("prometheus"):
         return Path(found).parent
     place = PROJECT / ".cache" / "prometheus"
@@ -54,7 +54,7 @@ def programs():
 
 @pytest.fixture(scope="module")
 def found():
-    """The fleet that has something of everything."""
+    """The fleet that contains every kind of fault."""
     return five_situations.fleet()[0]
 
 
@@ -65,7 +65,7 @@ def metrics(found):
 
 @pytest.fixture(scope="module")
 def ask(programs, metrics, tmp_path_factory):
-    """Asks a Prometheus that scrapes the metrics and has the alerts: path and parameters in, `data` of its answer out."""
+    """Queries a Prometheus that scrapes the metrics and has the alerts: takes path and parameters, returns the `data` of the answer."""
     folder = tmp_path_factory.mktemp("prometheus")
     port = free_port()
     with served(metrics) as target:
@@ -107,7 +107,7 @@ def value_of(data):
 
 
 def until(holds, log):
-    """Waits for it; what the program is not yet ready for counts as not."""
+    """Waits until it is true; an error of a program that is not ready counts as false."""
     end = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -126,7 +126,7 @@ def free_port():
 
 
 class served:
-    """The text as node_exporter serves it; gives host and port."""
+    """Serves the text as node_exporter does; gives host and port."""
 
     def __init__(self, text):
         class Page(http.server.BaseHTTPRequestHandler):

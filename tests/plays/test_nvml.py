@@ -1,4 +1,4 @@
-"""GPUs and interconnect as NVML tells them: from recordings, and through the real nvidia-ml-py over the fake library."""
+"""GPUs and interconnect as read from NVML: from recordings, and through the real nvidia-ml-py with the fake library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NVML_SECTIONS = "!all,gpus,interconnect,driver"
 
 
 def recorded(path, **options):
-    """Sections of the document that a recording gives."""
+    """Sections of the document from a recording."""
     options = {"nvml_recording": str(path), "gather_subset": ["!all", "gpus", "interconnect", "driver"], "silence_s": 120.0, "deadline_s": 120.0, **options}
     document = collect(options, load_pynvml=None)
     assert schema_faults(document) == []
@@ -29,7 +29,7 @@ def fake_nvml(tmp_path_factory):
 
 
 def live(fake_nvml, tmp_path, recording, *arguments):
-    """Sections of the document that the fake library gives with a profile made of the recording."""
+    """Sections of the document from the fake library, with a profile made from the recording."""
     profile = write_profile(str(recording), str(tmp_path / "profile"))
     env = {"LD_LIBRARY_PATH": str(fake_nvml), "UNHANG_FAKE_NVML_PROFILE": profile}
     document = collect_in_process("--gather-subset", NVML_SECTIONS, *(arguments or PATIENT), env=env)
@@ -42,7 +42,7 @@ def reasons(section):
 
 
 def without_times(sections):
-    """What must be equal between a live and a recorded session."""
+    """Values that must be equal in a live and a recorded session."""
     picked = {name: dict(sections[name]) for name in ("gpus", "interconnect")}
     for section in picked.values():
         section.pop("first_handle_ms", None)
@@ -61,7 +61,8 @@ def test_a_healthy_node_of_eight_gpus_has_the_numbers_that_its_tools_printed(h20
     assert (gpus["probe"]["status"], gpus["count"], gpus["model"], len(gpus["devices"])) == ("ok", 8, "NVIDIA H200", 8)
     for gpu in gpus["devices"]:
         assert (gpu["architecture"], gpu["compute_capability"], gpu["vbios"]) == ("hopper", "9.0", "96.00.A5.00.1A")
-        assert gpu["pcie"] == {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16, "replays": 0}
+        link = {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16, "replays": 0}
+        assert gpu["pcie"] == {**link, "errors_fatal": None, "errors_nonfatal": None}
         assert (gpu["memory_total_mib"], gpu["bar1_total_mib"]) == (143771.0, 262144.0)
         assert (gpu["power_limit_w"], gpu["power_limit_max_w"], gpu["clocks"]["sm_max_mhz"]) == (700.0, 700.0, 1980)
         assert gpu["ecc"]["enabled"] is True
@@ -192,7 +193,7 @@ def test_nodes_without_nvlink_have_no_links_and_still_their_pairs(tmp_path):
     "state, cluster, expected",
     [
         (3, [0xAB] + [0] * 15, {"state": "completed", "clique": 0, "cluster": "ab" + "00" * 15}),
-        (0, [0] * 16, {"state": "not_supported", "clique": None, "cluster": None}),  # a GPU by itself, as a virtual machine has it
+        (0, [0] * 16, {"state": "not_supported", "clique": None, "cluster": None}),  # a single GPU, as a virtual machine has it
     ],
 )
 def test_a_clique_is_reported_only_where_there_is_a_fabric(tmp_path, state, cluster, expected):

@@ -1,4 +1,4 @@
-"""The one-file program for login nodes says what the installed commands say, on Python 3.9 where there is one, and trusts no cache of somebody else's."""
+"""The one-file program for login nodes gives the same results as the installed commands, on Python 3.9 where available, and trusts no other user's cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from documented_command import as_typed
 from old_interpreters import interpreter
-from typed_commands import as_typed
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280
@@ -43,7 +43,7 @@ def offline(pyz, cache, tmp_path):
 
 @pytest.fixture
 def installed(cache, tmp_path):
-    """The same of this environment's unhang."""
+    """The same with this environment's unhang."""
     return lambda *argv: ran([sys.executable, "-P", "-m", "unhang", *argv], cache, tmp_path)
 
 
@@ -108,7 +108,7 @@ def test_code_that_others_could_have_put_into_the_cache_is_not_run(offline, tmp_
     offline("lint", "--help", place=place)
     (unpacked,) = (place / "unhang").iterdir()
     (unpacked / "unhang" / "cli.py").write_text("def main():\n    print('planted')\n    return 0\n")
-    assert offline("lint", "--help", place=place)[1] == "planted\n"  # it is taken from there while it is the user's own
+    assert offline("lint", "--help", place=place)[1] == "planted\n"  # loaded from there while the folder belongs to the user
     unpacked.chmod(0o777)
     assert "planted" not in offline("lint", "--help", place=place)[1]
     unpacked.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Nodes whose Python the controller's ansible-core does not support: said as a finding, and read by the one-file collector all the same."""
+"""Nodes whose Python is too old for the controller's ansible-core: this becomes a finding, and the one-file collector reads them anyway."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from local_fleet import PROJECT, read
 
-OLD = "3.7"  # for every ansible-core that this project takes
+OLD = "3.7"  # too old for every ansible-core that this project supports
 REFUSAL = '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"}'
 
 
 def old_python(folder, version, answer, errors="", code=1):
-    """A shell script that speaks as a Python of that version: it says its version, refuses the module, and runs the collector's starter."""
+    """A shell script that acts as a Python of that version: it reports its version, refuses the module, and runs the collector's starter."""
     return f"""
 if [ "$1" = -c ]; then echo "unhang-python {version}"; exit 0; fi
 if [ "$1" = -I ]; then export TMPDIR='{folder}/node-tmp'; exec {sys.executable} "$@"; fi
@@ -85,7 +85,7 @@ def test_a_collector_that_fails_leaves_the_finding_with_its_words(fleet):
 def test_a_real_old_interpreter_where_this_machine_has_one(fleet, version):
     found = interpreter(version)
     if found is None:
-        return  # the stand-ins above cover it; the real thing is a bonus where a developer has it
+        return  # the stand-ins above cover this; the real Python is an additional test where a developer has it
     fleet.host("a", ansible_python_interpreter=found)
     fleet.play()
     node = fleet.nodes()["a"]

@@ -1,4 +1,4 @@
-"""The builder of the smoke test's file as a program."""
+"""The builder of the smoke test's file, run as a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOOD = {"__init__": '"""What it is."""\n', "main": MAIN, "work": WORK, "base": B
 
 
 def laid(folder, **changed):
-    """The whole of a small set of parts; None leaves one out."""
+    """All files of a small set of parts; None leaves one out."""
     for name, text in {**GOOD, **changed}.items():
         if text is not None:
             (folder / f"{name}.py").write_text(text)

@@ -33,7 +33,7 @@ def run_of(folder, nodes):
 
 
 def changed(facts, change):
-    """The facts with a change of their sections."""
+    """The facts with some sections changed."""
     facts = copy.deepcopy(facts)
     change(facts["sections"])
     return facts

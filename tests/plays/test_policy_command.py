@@ -6,8 +6,8 @@ import os
 import sys
 
 import yaml
+from documented_command import as_typed
 from local_fleet import PROJECT, envelope, run
-from typed_commands import as_typed
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
@@ -15,7 +15,7 @@ FACTS = (PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text()
 
 
 def policy(fleet, *arguments):
-    """A finished `unhang policy`."""
+    """A finished `unhang policy` command."""
     return unhang(fleet, "policy", *arguments, "-i", fleet.inventory)
 
 

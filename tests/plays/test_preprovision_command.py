@@ -9,15 +9,15 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+from documented_command import as_typed
 from local_fleet import PROJECT, envelope, run
-from typed_commands import as_typed
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
 
 
 def preprovision(fleet, *arguments):
-    """A finished `unhang preprovision` into the fleet's own runs folder."""
+    """A finished `unhang preprovision` with the fleet's own runs folder."""
     return unhang(fleet, "preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs)
 
 
@@ -29,7 +29,7 @@ def unhang(fleet, *argv):
 
 @pytest.fixture
 def pair(fleet):
-    """Two nodes that answer the audit and nothing else, and so can prove nothing."""
+    """Two nodes that answer the audit and nothing else, and therefore cannot prove anything."""
     for name in ("gpu001", "gpu002"):
         fleet.answering(name, envelope())
     fleet.groups["gpu"] = ["gpu001", "gpu002"]
@@ -70,13 +70,14 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
     ("arguments", "message"),
     [
         (["gpu009"], "expected hosts in"),
+        (["gpu[001,009]", "--quick"], "hosts.yml, found none that gpu009 names; list them with"),
         (["gpu[1-"], "expected a node set such as gpu[001-016]"),
-        (["gpu001", "--reference", "gpu009"], "expected preprovision_reference among the nodes of this run, found gpu009 beside gpu001"),
+        (["gpu001", "--reference", "gpu009"], "expected a host of the inventory as --reference, found gpu009"),
         (["gpu001", "--severities", "bad"], "--severities: expected some of critical, error, warning, info, found bad"),
         (["gpu001", "--burn-in", "soon"], "--burn-in: expected a time such as 90s, 30m or 2h, up to a week, found 'soon'"),
         (["gpu001", "--burn-in", "30m", "--container-image", "torch"], "--container-image: expected none with --burn-in, which runs under --python"),
         (["gpu001", "--ansible=-epreprovision_burn_in=soon"], "preprovision_burn_in: expected a time such as 90s, 30m or 2h"),
-        (["gpu001", "--quick", "--burn-in", "30m"], "--burn-in: expected none with --quick, which tests no GPU and admits nobody"),
+        (["gpu001", "--quick", "--burn-in", "30m"], "--burn-in: expected none with --quick, which tests no GPU and admits no node"),
         (["gpu001", "--ansible=--check"], "expected a run without --check"),
         (["@ranges.txt"], "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range"),
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
@@ -101,10 +102,10 @@ TYPED = (
 
 @pytest.mark.parametrize(("argv", "burns"), TYPED, ids=[" ".join(argv[7:]) or "alone" for argv, _ in TYPED])
 def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair, argv, burns):
-    """With the page's commands. Nodes that prove nothing are burned in by nobody, and get no record however many keys there are."""
+    """With the page's commands. Nodes that prove nothing are not burned in and get no record, however many keys exist."""
     key = pair.folder / "gate_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    pair.inventory.touch()  # writes it
+    pair.inventory.touch()  # creates the inventory file
     done = unhang(pair, *[word.replace("~", str(pair.folder)) for word in argv[1:]], "--format", "json")
     document = json.loads(done.stdout)
     assert document["reference"] == "gpu001"

@@ -1,4 +1,4 @@
-"""What the callback of a preview writes down, of a real play in check mode: each result under the role that the plan has, whichever role it comes from."""
+"""The record that the callback of a preview writes for a real play in check mode: each result under the plan's role, whichever role it comes from."""
 
 from __future__ import annotations
 

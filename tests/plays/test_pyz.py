@@ -1,4 +1,4 @@
-"""The one-file collector: same bytes each time, needs nothing but Python 3.8, and says so to an older one."""
+"""The one-file collector: the same bytes each time, needs only Python 3.8, and reports it when Python is older."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from unhang_node.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
-BESIDE = ("__init__", "collect", "command", "context", "document", "files", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
-BESIDE += ("process", "root", "section", "version", "versions/__init__", "versions/packages")
+BESIDE = ("__init__", "collect", "command", "context", "document", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
+BESIDE += ("process", "root", "section", "untrusted_files", "version", "versions/__init__", "versions/packages")
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
 
@@ -48,7 +48,7 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
     reading = {path.relative_to(package.parent).as_posix() for folder in ("sources", "sections", "nvml", "parse") for path in (package / folder).glob("*.py")}
-    reading -= {"unhang_node/parse/slurm.py"}  # for what drains a node, and for the controller
+    reading -= {"unhang_node/parse/slurm.py"}  # used to drain a node, and on the controller
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names
     assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {"__main__.py", "pynvml.py"}
@@ -150,7 +150,7 @@ def test_a_recording_that_never_ends_is_refused_by_name_and_costs_no_other_secti
     (tmp_path / "folder").mkdir()
     recording = str(tmp_path / made)
     options = ["--rootfs", str(PROJECT / "tests" / "fixtures" / "roots" / "h200x8"), "--nvml-recording", recording, "--gather-subset", "!all,gpus,kernel"]
-    limited = f'ulimit -v {2 << 20}; exec "$@"'  # KiB: what reads on and on ends here
+    limited = f'ulimit -v {2 << 20}; exec "$@"'  # KiB: a process that reads without end fails here
     done = run("sh", "-c", limited, "sh", sys.executable, "-I", "-S", str(pyz), *options, *PATIENT)
     assert (done.returncode, done.stderr) == (0, "")
     sections = json.loads(done.stdout)["sections"]

@@ -1,4 +1,4 @@
-"""The one-file quick check gives the judge's own verdicts and words, on Python 3.8 where there is one, and answers each host program as it takes it."""
+"""The one-file quick check gives the judge's own verdicts and texts, on Python 3.8 where available, and answers each host program in its format."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from documented_command import as_typed
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
-from typed_commands import as_typed
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
@@ -62,7 +62,7 @@ CHOSEN = [
 
 
 def case_of(sections, rules=None, policy=None, host="example", groups=("gpu",)):
-    """What both sides are given."""
+    """The input of both sides."""
     return {"facts": {"sections": sections}, "policy": policy or {}, "host": host, "groups": list(groups), "rules": rules}
 
 
@@ -112,7 +112,7 @@ def judges_own(case):
 
 
 def items_of(rule, world):
-    """Path -> item of the rule's list; {} where the node did not give the list."""
+    """Path -> item of the rule's list; {} where the node's facts do not have the list."""
     try:
         return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
     except Undecided:
@@ -152,7 +152,7 @@ H200 = PROJECT / "tests/fixtures/h200x8/facts.json"
 
 @pytest.fixture
 def nodes(tmp_path):
-    """Files of facts: a good node, one with a fault, one of which a section was not read, and none at all."""
+    """Files of facts: a good node, one with a fault, one with a section that was not read, and an empty one."""
     found = {"pass": tmp_path / "pass.json", "fail": tmp_path / "fail.json", "unknown": tmp_path / "unknown.json", "nothing": tmp_path / "missing.json"}
     facts = json.loads(H200.read_text())
     found["pass"].write_text(json.dumps(facts))
@@ -188,8 +188,41 @@ def test_kubernetes_gets_0_1_or_2_and_a_short_line(pyz, nodes):
     assert all(0 < len(one.stdout.strip()) <= 80 for one in done.values())
 
 
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"driver": {"minn": "580.65.06"}}, "unhang_policy.driver.minn: unknown key; allowed are version, min"),
+        ({"unhang_policy": {"drivr": {}}}, "unhang_policy.drivr: unknown key; allowed are driver, kernel"),
+        ({"driver": {"min": 580}}, "unhang_policy.driver.min: expected a text, found 580"),
+        (["driver"], "unhang_policy: expected an object, found ['driver']"),
+    ],
+)
+def test_a_policy_with_a_fault_is_no_clean_result_and_drains_nobody(pyz, nodes, tmp_path, policy, reason):
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    done = quick(pyz, nodes, "pass", "--policy", str(tmp_path / "policy.json"))
+    assert (done.returncode, reason in done.stdout) == (2, True), done.stdout
+    assert quick(pyz, nodes, "pass", "--policy", str(tmp_path / "policy.json"), "--as", "slurm-prolog").returncode == 0
+
+
+def test_a_policy_with_every_kind_of_key_is_taken(pyz, nodes, tmp_path):
+    waiver = {"rule": "xid-fatal", "hosts": ["gpu[001-002]"], "reason": "known", "by": "ops", "until": "2099-12-31"}
+    policy = {"driver": {"min": "1.0", "held": False}, "nccl": {"settings": {"NCCL_DEBUG": "WARN"}}, "gpu": {"count": 8}, "waivers": [waiver], "peers": "x"}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    done = quick(pyz, nodes, "pass", "--policy", str(tmp_path / "policy.json"))
+    assert done.returncode in (0, 1) and "not checked" not in done.stdout
+
+
+def test_files_that_are_not_what_was_asked_for_are_named(pyz, nodes, tmp_path):
+    assert "not checked: expected a file at" in quick(pyz, nodes, "nothing").stdout
+    nodes["other"] = tmp_path / "other.json"
+    nodes["other"].write_text("{}")
+    assert f"expected the output of unhang-collect in {nodes['other']}" in quick(pyz, nodes, "other").stdout
+    nodes["other"].write_text("Welcome!")
+    assert f"expected JSON in {nodes['other']}" in quick(pyz, nodes, "other").stdout
+
+
 def planted_scontrol(folder, code):
-    """A scontrol that writes its arguments down."""
+    """A scontrol that records its arguments."""
     place = folder / "bin" / "scontrol"
     place.parent.mkdir()
     place.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder}/asked\necho "slurm_update error: Unable to contact slurm controller" >&2\nexit {code}\n')

@@ -1,4 +1,4 @@
-"""`unhang remediate` as a whole program, over nodes that nobody answers for: what it starts, shows and ends with."""
+"""`unhang remediate` as a complete program, over nodes that never answer: what it starts and prints, and its exit code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from ansible.plugins.loader import callback_loader
+from documented_command import as_typed
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
-from typed_commands import as_typed
 
 from unhang.ansible.rollouts import conductor_of
 from unhang.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
@@ -37,7 +37,7 @@ def remediate(folder, *argv):
 
 
 def typed(folder, argv):
-    """A finished command; without a run it is about the newest one."""
+    """A finished command; without a run it uses the newest one."""
     options = {"cwd": PROJECT, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
     return subprocess.run([sys.executable, "-P", "-m", *argv], env=environment(folder.parent) | {"UNHANG_RUNS": str(folder.parent)}, **options)
 
@@ -63,7 +63,7 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert "unhang: a: is not proved healthy: unreachable" in done.stderr
     assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()
-    assert (run_folder.parent / "latest").readlink().name == run_folder.name  # a run over the plan's nodes alone takes no audit's place
+    assert (run_folder.parent / "latest").readlink().name == run_folder.name  # a run over only the plan's nodes does not replace an audit
 
 
 FAULTS = [

@@ -1,4 +1,4 @@
-"""report.html in a real browser: nothing is loaded, nothing is complained about, it fits a phone, the filter finds a host inside a folded set."""
+"""report.html in a real browser: it loads nothing and logs no error, it fits a phone, and the filter finds a host inside a folded set."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
         tests, rows = visit.page.locator("details.smoke:visible"), visit.page.locator(".heat tbody tr:visible")
         assert (tests.count(), rows.count()) == (2, 2)
         assert visit.page.locator("details.smoke[open] svg.timeline").count() == 1
-        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14  # both ways of a GPU with seven others
+        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14  # both directions of a GPU with seven others
         visit.page.get_by_label("Filter").fill("gpu[001-003]")
         assert (tests.count(), rows.count(), rows.first.locator("code").inner_text()) == (1, 1, "gpu001")
         visit.page.get_by_label("Filter").fill("gpu002")
@@ -151,7 +151,7 @@ def test_severities_are_buttons_and_words_that_filter_severities(browser, report
 
 
 def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
-    """Healthy is nothing above info: also nodes on which something of severity info was found."""
+    """Healthy means no finding above info: nodes with findings of severity info are included."""
     with Visit(browser, report) as visit:
         page = visit.page
         page.get_by_role("button", name="3 nodes healthy").click()
@@ -205,7 +205,7 @@ def test_a_node_tells_what_was_found_on_many_of_its_gpus_once_and_its_commands_n
         visit.page.locator("a:has(text:text-is('n1'))").click()
         card = visit.page.get_by_role("region", name="Node n1")
         assert card.locator(".node-findings li").all_inner_texts() == ["error A GPU is slow × 8", "warning The clock is wrong"]
-        assert card.locator("> p:not(.fine)").count() == 0  # its state would say the first of them again
+        assert card.locator("> p:not(.fine)").count() == 0  # its state would repeat the first of them
         assert card.locator("code").all_inner_texts() == [
             ".venv/bin/unhang report elsewhere/a-run --host n1 -v",
             ".venv/bin/unhang history n1",

@@ -14,7 +14,7 @@ from unhang.report.run import summarise_node
 pytestmark = MARKS
 NODES = 10_000
 SUNK = "gpu00003"  # a driver that deadlocks
-PATIENCE_MS = 240_000  # no aim: what never comes ends the test
+PATIENCE_MS = 240_000  # not a target: the test fails when a result never comes
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def visit(browser, written):
 
 @pytest.fixture(autouse=True)
 def whole(visit):
-    """Each test begins with everything shown, and ends without a complaint, a request or anything that is wider than the window."""
+    """Each test begins with everything shown, and ends without an error, a request, or an element wider than the window."""
     visit.page.get_by_label("Filter").fill("")
     yield
     assert (visit.complaints, visit.blocked, len(visit.requests)) == ([], [], 1)

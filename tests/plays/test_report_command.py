@@ -1,4 +1,4 @@
-"""`unhang report` as a person runs it: output, exit code, environment."""
+"""`unhang report` as a user runs it: output, exit code, environment."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
         try:
             while chunk := os.read(ours, 65536):
                 output += chunk
-        except OSError:  # the other end is gone
+        except OSError:  # the other end is closed
             pass
         os.close(ours)
     assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""What the role build_toolchain finds missing on a node, worked out by Ansible from the role's own variables."""
+"""What the role build_toolchain finds missing on a node, computed by Ansible from the role's own variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The role drain without a scheduler of its own: a site's hook, and who holds the GPUs."""
+"""The role drain without a scheduler that it supports: a site's hook, and processes that hold the GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from site_drain import FREE
 
 
 def play(folder, step, *arguments, **variables):
-    """(code, drain_result, everything said) of one step, on this machine."""
+    """(code, drain_result, all output) of one step, on this machine."""
     shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(folder / "said.json"), "mode": "0600"}}
     step_task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
     block = [{"name": "Step", "block": [step_task], "always": [{**shown, "check_mode": False, "changed_when": False}]}]
@@ -27,7 +27,7 @@ def play(folder, step, *arguments, **variables):
 
 
 def site(folder, **state):
-    """A site's hook with what it knows of the node; the variables that name it."""
+    """A site's hook with the state of the node; the variables that name it."""
     return {**site_drain.install(folder, {"gpu001": state}), "drain_why": "driver"}
 
 

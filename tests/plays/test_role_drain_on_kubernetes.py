@@ -1,4 +1,4 @@
-"""The role drain with the real kubernetes.core, against a stateful stand-in for the API server."""
+"""The role drain with the real kubernetes.core and a stateful stand-in for the API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def collection():
 
 @pytest.fixture
 def role(collection, tmp_path):
-    """role(cluster, step, *arguments, **variables) -> (code, drain_result, everything said)."""
+    """role(cluster, step, *arguments, **variables) -> (code, drain_result, all output)."""
 
     def play(cluster, step, *arguments, **variables):
         shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
@@ -88,6 +88,32 @@ def test_a_disruption_budget_is_respected_and_waited_for(role):
     assert cluster.pods == {}
 
 
+class UncordonedMeanwhile(Cluster):
+    """The first eviction is refused by a disruption budget; then somebody uncordons the node, and a job starts on it."""
+
+    budget_s_refusals = 1
+
+    def evict(self, name):
+        if self.budget_s_refusals:
+            self.budget_s_refusals -= 1
+            self.nodes["gpu001"]["spec"].pop("unschedulable")
+            self.pods["batch"] = make_pod("batch", "gpu001", "Job", gpus=8)
+            self.budget = 0
+            refused = super().evict(name)
+            self.budget = None
+            return refused
+        return super().evict(name)
+
+
+def test_a_job_that_starts_while_a_disruption_budget_is_waited_for_is_not_evicted(role):
+    cluster = UncordonedMeanwhile(make_node("gpu001"), make_pod("web", "gpu001"))
+    assert role(cluster, "drain")[0] == 0
+    code, _result, output = role(cluster, "wait", drain_wait_timeout_s=10)
+    assert "batch" in cluster.pods, "a job was evicted"
+    assert code != 0
+    assert "expected gpu001 cordoned, found that it takes pods: somebody has ended the drain" in output
+
+
 def test_what_somebody_else_cordoned_is_left_as_it_is(role):
     cluster = Cluster(make_node("gpu001"))
     cluster.nodes["gpu001"]["spec"]["unschedulable"] = True
@@ -130,7 +156,7 @@ def test_an_api_that_is_away_is_waited_for_and_named(role):
 
 def test_the_gpu_operators_driver_is_reported_as_its_own(role):
     cluster = Cluster(make_node("gpu001"), make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet", app="nvidia-driver-daemonset"))
-    assert "GPU operator (work/nvidia-driver-daemonset-x7) brings it in a container" in role(cluster, "drain")[2]
+    assert "GPU operator (work/nvidia-driver-daemonset-x7) provides it in a container" in role(cluster, "drain")[2]
 
 
 def test_a_node_that_is_not_ready_stays_cordoned(role):

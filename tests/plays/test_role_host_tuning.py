@@ -1,4 +1,4 @@
-"""The role host_tuning, played by ansible-playbook against a planted node: what the audit finds it repairs, and takes back."""
+"""The role host_tuning, run by ansible-playbook on a planted node: it repairs the findings of the audit, and a rollback restores the node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.0
 
 @pytest.fixture
 def node(tmp_path):
-    """A planted node, and how the role is played on it. Through NVML and systemctl it would reach this machine, so the step persistence is left out."""
+    """A planted node, and how the role runs on it. NVML and systemctl would act on this machine itself, so the step persistence is left out."""
     plant(tmp_path / "node", NODE)
 
     def play(*arguments, policy=POLICY, **variables):
@@ -55,7 +55,7 @@ def node(tmp_path):
     return play
 
 
-# What the audit finds on that node under the policy, and a node with RDMA, Slurm and GPUs that need a finite stack.
+# Findings of the audit on that node under the policy, and on a node with RDMA, Slurm and GPUs that need a finite stack.
 REPAIRED = {
     "memlock-too-low-for-rdma", "policy-memlock", "nofile-too-low-for-rdma", "policy-nofile", "nccl-unlimited-stack", "remove-ipc-on",
     "packages-unattended-reboot",
@@ -63,7 +63,7 @@ REPAIRED = {
 
 
 def audited(node):
-    """Rules that the audit finds broken. Hardware, Slurm and the upgrade timer are what no planted file tells."""
+    """Failed rules of the audit. No planted file shows hardware, Slurm or the upgrade timer."""
     libraries = [{"path": "/usr/lib/libnccl.so.2", "version": "2.26.2"}]
     sections = sections_of(node.root, gpus={"count": 8, "model": "NVIDIA GB200", "devices": []}, nccl={"libraries": libraries})
     sections["network"]["has_rdma"] = True
@@ -73,7 +73,7 @@ def audited(node):
 
 
 def files(found):
-    """Without folders, and without what undoes a change, which stays."""
+    """Without folders, and without saved states, which stay."""
     return {path: content for path, content in found.items() if content is not None and not path.startswith("/var/lib/unhang/states")}
 
 

@@ -1,4 +1,4 @@
-"""The role nccl_profile, played by ansible-playbook against a planted file tree."""
+"""The role nccl_profile, run by ansible-playbook on a planted file tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = {"nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": 
 
 @pytest.fixture
 def node(tmp_path):
-    """A planted node, and how the role is played on it."""
+    """A planted node, and how the role runs on it."""
     plant(tmp_path / "node", NODE)
 
     def play(*arguments, policy=POLICY, **variables):
@@ -66,7 +66,8 @@ def test_a_node_that_is_read_elsewhere_is_refused_also_in_a_preview(node, tmp_pa
     before = tree(node.root)
     refused = node(*arguments, unhang_rootfs=[str(tmp_path / "recorded"), str(tmp_path / "layer")])
     assert refused.code != 0
-    assert f"found that its facts come from {tmp_path}/recorded, {tmp_path}/layer (unhang_rootfs): it is a recorded node or an image" in refused.output
+    assert "found a recorded node or an image: a role would change the machine behind the connection instead, so nothing was touched" in refused.output
+    assert f"unhang_rootfs of this node is {tmp_path}/recorded, {tmp_path}/layer" in refused.output
     assert tree(node.root) == before
     assert node(*arguments, unhang_rootfs=[str(tmp_path / "layer"), str(node.root)]).code == 0
 

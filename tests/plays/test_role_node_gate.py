@@ -1,4 +1,4 @@
-"""The role node_gate against a planted root: this node's record and nothing else, previewed, placed once, taken back, and read by the audit."""
+"""The role node_gate on a planted root: it installs only this node's record, previews, installs once, rolls back, and the audit reads the record."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SIGNED = "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\n
 
 
 def record(host="planted"):
-    """A record's line."""
+    """The line of a record."""
     return json.dumps({"schema": "unhang/admission/1", "host": host, "expires": "2027-11-20", "versions": {"driver": "580.1"}}) + "\n"
 
 
 @pytest.fixture
 def root(tmp_path):
-    """The node's folder, and the controller's with its record."""
+    """The node's folder, and the controller's with the node's record."""
     (tmp_path / "node/etc").mkdir(parents=True)
     (tmp_path / "admission").mkdir()
     (tmp_path / "admission/planted").write_text(record() + SIGNED)
@@ -37,7 +37,7 @@ def play(root, *arguments, **variables):
 
 
 def files(root):
-    """What a role could have touched, without the lock and the saved states."""
+    """Everything that a role could have touched, except the lock and the saved states."""
     return {path: text for path, text in tree(root).items() if not str(path).lstrip("/").startswith("var")}
 
 
@@ -75,13 +75,13 @@ def test_what_is_no_record_of_this_node_is_refused_before_anything_is_written(ro
 
 
 PROGRAMS = ["slurm-prolog", "slurm-healthcheck", "systemd", "cloud-init", "kubernetes"]
-# Stands for a node's Python and the quick check: ends as the test says.
+# Stands for a node's Python with the quick check: its exit code is the one that the test sets.
 ENDING = "import sys\nsys.exit(int(open(sys.argv[0] + '.code').read()))\n"
 
 
 @pytest.fixture
 def quick(root):
-    """quick(*arguments, **variables): the role with the quick check alone."""
+    """quick(*arguments, **variables): runs the role with only the quick check."""
     (root.parent / "quick.pyz").write_text(ENDING)
     given = {"node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(root.parent / "quick.pyz"), "node_gate_python": sys.executable}
     return lambda *arguments, **variables: play(root, *arguments, **{**given, **variables})

@@ -1,4 +1,4 @@
-"""The role package_hold, played by ansible-playbook against a planted package database, and the audit's verdict before and after it."""
+"""The role package_hold, run by ansible-playbook on a planted package database, and the audit's verdict before and after it."""
 
 from __future__ import annotations
 

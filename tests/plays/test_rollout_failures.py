@@ -1,7 +1,8 @@
-"""Each kind of failure at several places of a batch, by the playbook: every node ends in its named state, and nothing behind the batch in flight is touched."""
+"""Each kind of failure at several places of a batch, by the playbook: every node ends in its defined state, and no node after that batch is touched."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from scripted_rollout import prepare, roll_out
 
 from unhang.rollout.journal import read_journal
 
-# What a node does -> how it ends. Nothing was changed on it, or it was brought back; the first and the last stand at the ends of the batch.
+# Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the first and the last are at the ends of the batch.
 COUNTED = {
     "unreachable lock": "no answer",
     "fails lock": "refused",
@@ -24,7 +25,7 @@ COUNTED = {
     "wrong kernel reboot": "kept",
     "wrong driver reboot": "kept",
 }
-# Changed, and not brought back.
+# Changed, and not restored.
 LOST = {
     "taken over, fails apply": "taken over",
     "unreachable apply": "no answer",
@@ -33,7 +34,7 @@ LOST = {
     "unreachable audit": "no answer",
     "unreachable reboot": "no answer",
 }
-# Measured before the change, which decides nothing: these nodes are repaired all the same.
+# Failed in the measurement before the change, which decides nothing: these nodes are repaired anyway.
 MEASURED = {"good3": ["fails smoke_before"], "good4": ["hangs smoke_before"], "good5": ["unhealthy smoke_before"]}
 
 
@@ -43,7 +44,7 @@ def one_each(kinds):
 
 
 def in_a_batch(folder, kinds, healthy, **variables):
-    """A rollout with a canary, a batch that has each kind of failure once with healthy nodes in its middle, and one node behind them."""
+    """A rollout with a canary, a batch with each kind of failure once and healthy nodes in its middle, and one node after them."""
     bad = one_each(kinds)
     batch = [*list(bad)[: len(bad) // 2], *healthy, *list(bad)[len(bad) // 2 :]]
     return roll_out(prepare(folder, [["canary"], batch, ["behind"]]), {**bad, **healthy}, **variables)
@@ -51,7 +52,7 @@ def in_a_batch(folder, kinds, healthy, **variables):
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """One failure fewer is allowed than there are: the brake holds only when it counts each."""
+    """The limit is one below the number of failures: it stops the rollout only when each failure is counted."""
     healthy = {"good1": [], "good2": ["fails release"], **MEASURED}
     return in_a_batch(tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(COUNTED) - 1)
 
@@ -63,7 +64,7 @@ def lost(tmp_path_factory):
 
 
 def once(done):
-    """Whether no step was carried out twice on a node."""
+    """Whether no step ran twice on a node."""
     return set(Counter((done.folder / "acts").read_text().splitlines()).values()) == {1}
 
 
@@ -75,13 +76,13 @@ def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
     assert once(counted)
 
 
-def test_the_brake_counts_each_kind_of_failure_and_touches_nothing_behind_the_batch(counted):
-    brake = f"wave 2: nothing new is begun, not proved healthy: {', '.join(list(one_each(COUNTED))[:8])} and 3 more; at most 10 may be"
-    assert brake in counted.played.output
+def test_the_failure_limit_counts_each_kind_of_failure_and_touches_nothing_behind_the_wave(counted):
+    stopped = f"wave 2: nothing new is begun, not proved healthy: {', '.join(list(one_each(COUNTED))[:8])} and 3 more; at most 10 may be"
+    assert stopped in counted.played.output
     assert "behind" not in (counted.folder / "acts").read_text()
 
 
-def test_what_failed_before_it_was_changed_is_given_back_and_what_was_changed_is_brought_back(counted):
+def test_what_failed_before_it_was_changed_is_released_and_what_was_changed_is_rolled_back(counted):
     kept = sorted(host for host, state in counted.states().items() if state == "kept")
     assert sorted(counted.acts("keep")) == sorted(counted.acts("roll_back")) == sorted(counted.acts("audit_back")) == kept
     assert sorted(counted.acts("release")) == sorted(
@@ -118,6 +119,36 @@ def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_b
     assert done.states() == {"boots": "released", "behind": "released"}
     assert site_drain.known(tmp_path, "boots") == site_drain.FREE
     assert (done.acts("audit").count("boots"), done.acts("reboot").count("boots")) == (2, 1)
+
+
+def test_a_sites_settings_of_ansible_do_not_end_the_other_nodes_of_a_wave(tmp_path):
+    done = prepare(tmp_path, [["bad", "good"]])
+    roll_out(done, {"bad": ["fails drain"]}, {"ANSIBLE_ANY_ERRORS_FATAL": "True", "ANSIBLE_STRATEGY": "free"})
+    assert done.states() == {"bad": "withdrawn", "good": "released"}, done.played.output[-3000:]
+
+
+def test_a_node_whose_release_fails_keeps_its_baseline_for_a_second_proof(tmp_path):
+    done = prepare(tmp_path, [["gone", "good"]], real=("release",))
+    (tmp_path / "gone.baseline").touch()
+    (tmp_path / "good.baseline").touch()
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "gone.yml").write_text("drain_command: [/usr/bin/false]\n")
+    site = site_drain.install(tmp_path, {"good": {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}})
+    (tmp_path / "host_vars" / "good.yml").write_text(f"drain_command: {json.dumps(site.pop('drain_command'))}\n")
+    roll_out(done, {}, **site)
+    assert done.states() == {"gone": "not released", "good": "released"}, done.played.output[-3000:]
+    assert [path.stem for path in tmp_path.glob("*.baseline")] == ["gone"]
+
+
+def test_a_node_that_takes_jobs_again_before_its_change_is_left_to_them(tmp_path):
+    done = prepare(tmp_path, [["busy", "free"]], real=("drain", "wait", "still_free", "release"))
+    site = site_drain.install(tmp_path, {"busy": {}, "free": {}})
+    site_drain.started_then(tmp_path, "wait busy", "busy")
+    roll_out(done, {}, **site, drain_poll_s=1, node_change_rootfs=str(tmp_path))
+    assert done.states() == {"busy": "withdrawn", "free": "released"}, done.played.output[-3000:]
+    assert done.acts("apply") == done.acts("reboot") == ["free"]
+    assert "expected wait of busy done after 10 s, found jobs 4711; no job was touched" in done.why("busy")
+    assert site_drain.known(tmp_path, "busy")["jobs"] == [{"id": "4711", "user": "alice", "state": "RUNNING"}]
 
 
 def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(tmp_path):

@@ -1,4 +1,4 @@
-"""A rollout keeps its floor over the nodes that are really in service, by the playbook and the site's own drain command, over scripted nodes."""
+"""A rollout keeps its floor of nodes that are really in service, by the playbook and the site's own drain command, over scripted nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FREE, DRAINED = {}, {"drained": True, "by": "alice", "reason": "bad DIMM"}
 
 
 def rolled_out(folder, states, then=(), away=False, **variables):
-    """A rollout over four nodes of which two stay in service. states: {node: how the site has it}; then: (act, node) after which somebody drains the node."""
+    """A rollout of four nodes; two stay in service. states: {node: its state for the site}; then: (act, node) after which another user drains the node."""
     site = folder / "site"
     site.mkdir()
     given = site_drain.install(site, {host: states.get(host, FREE) for host in HOSTS})

@@ -1,6 +1,6 @@
-"""ansible-playbook is killed in the middle of a rollout, again and again, before a node has done a step and after it: the same command goes on each time.
+"""ansible-playbook is killed many times during a rollout, before a node did a step and after it: each time the same command continues.
 
-Four deaths by default; KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
+Four kills by default; KILL_POINTS=every kills in each step of the change and of the rollback (`make simulate`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kill_points import PROVED, UNFIT, chosen
 from scripted_rollout import prepare, roll_out
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.standing import replay
+from unhang.rollout.rollout_state import replay
 
 DEATHS = chosen([(PROVED, "after", "reboot"), (PROVED, "after", "release"), (UNFIT, "after", "roll_back"), (UNFIT, "after", "keep")])
 

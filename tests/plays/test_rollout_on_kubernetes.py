@@ -1,4 +1,4 @@
-"""A rollout as a whole in Kubernetes: the role drain and kubernetes.core are real, the API server is a stateful stand-in, and the nodes are scripted."""
+"""A complete rollout in Kubernetes: the role drain and kubernetes.core are real, the API server is a stateful stand-in, and the nodes are scripted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PROVED, UNFIT, HELD, BEHIND = "gpu001", "gpu002", "gpu003", "gpu004"
 
 
 class Busy(Cluster):
-    """A pod with GPUs ends after it was listed a few times; the disruption budget refuses the first eviction; the API is away, and one patch comes too late."""
+    """A pod with GPUs ends after it was listed a few times; the disruption budget refuses the first eviction; the API is down, and one patch comes too late."""
 
     def __init__(self, *things):
         super().__init__(*things)
         self.away, self.conflicts, self.until_the_job_ends, self.refused_evictions = 1, 1, 6, 0
 
     def select(self, query):
-        """As asked; each look brings the job nearer to its end."""
+        """Returns the pods; each listing brings the job nearer to its end."""
         self.until_the_job_ends -= 1
         if self.until_the_job_ends < 0 and "train" in self.pods:
             self.writes.append(("ended", "train"))
@@ -30,7 +30,7 @@ class Busy(Cluster):
         return super().select(query)
 
     def evict(self, name):
-        """Refused once."""
+        """Refuses once."""
         if not self.refused_evictions:
             self.refused_evictions += 1
             return status(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
@@ -39,7 +39,7 @@ class Busy(Cluster):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """The rollout, once; .cluster as it was left."""
+    """Runs the rollout once; .cluster in its final state."""
     folder = tmp_path_factory.mktemp("kubernetes")
     held = make_node(HELD)
     held["spec"]["unschedulable"] = True
@@ -54,7 +54,7 @@ def done(tmp_path_factory):
     return scripted
 
 
-def test_each_node_ends_in_its_named_state_and_the_brake_stops_the_wave_behind(done):
+def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_behind(done):
     assert done.states() == {PROVED: "released", UNFIT: "kept", HELD: "withdrawn"}
     assert f"wave 2: nothing new is begun, not proved healthy: {UNFIT}, {HELD}; at most 0 may be" in done.played.output
     assert done.played.code != 0
@@ -75,7 +75,7 @@ def test_a_node_that_is_proved_is_uncordoned_and_one_that_is_not_stays_cordoned_
     assert done.cluster.nodes[UNFIT]["metadata"]["annotations"] == {"unhang-drain": f"unhang {done.run.name}: smoke_alone: bandwidth"}
 
 
-def test_what_somebody_else_cordoned_and_what_stands_behind_the_brake_is_not_written_to(done):
+def test_what_somebody_else_cordoned_and_what_stands_behind_the_failure_limit_is_not_written_to(done):
     assert {name for _what, name in done.cluster.writes} == {PROVED, UNFIT, "train", "web"}
     assert done.cluster.nodes[HELD]["spec"] == {"unschedulable": True}
     assert (done.cluster.nodes[BEHIND]["spec"], sorted(done.cluster.pods)) == ({}, ["behind", "held"])

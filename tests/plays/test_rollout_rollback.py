@@ -1,4 +1,4 @@
-"""Steps of a rollout's rollback that go by what the node says, for the controller that began the rollback may be dead."""
+"""Steps of a rollout's rollback that depend on the node's answer, because the controller that began the rollback may be dead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fakes.role_play import PROJECT, environment, read_play
 
 RUN, OTHERS = "20261120T070000Z-0123456789", "20261119T070000Z-0123456789"
 DEADLINE_S = 600
-# The node's side: which states it has, and what it is asked to restore.
+# The node's side: which saved states it has, and what it is asked to restore.
 PLUGIN = """
 from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
@@ -25,7 +25,7 @@ RESTORED = "open(task_vars['restored'], 'a').write(self._task.args['id'] + ' ' +
 @pytest.mark.parametrize(
     ("states", "restored"),
     [
-        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),  # a kernel's packages wait until it no longer runs
+        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),  # a kernel's packages wait until the kernel no longer runs
         ([(OTHERS, "finished"), (RUN, "rolled_back")], []),
         ([(RUN, "rolled_back"), (RUN, "failed")], ["s1 7"]),
         ([], []),

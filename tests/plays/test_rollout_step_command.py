@@ -1,4 +1,4 @@
-"""The controller's side of remediate.yml, over a run folder of one real collector's answer."""
+"""The controller's part of remediate.yml, on a run folder with one real collector's answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUN = {"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of two nodes, of which one could not be reached, and a function that reads the other again."""
+    """A run of two nodes, of which one was unreachable, and a function that reads the other again."""
     folder = tmp_path / "run"
     (folder / "nodes").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({**RUN, "controller": CONTROLLER, "policy_sources": []}))
@@ -74,7 +74,7 @@ def before_of(folder, host="gpu001"):
 
 
 def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, capsys):
-    """The baseline of the first run is given again: what the second run finds before it acts counts for nothing."""
+    """The baseline of the first run is returned again: what the second run measures before it acts is ignored."""
     folder, read = run
     read("")
     printed_by(capsys, "begin", folder)

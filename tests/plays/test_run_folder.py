@@ -1,4 +1,4 @@
-"""The run folder: names, atomic writes, full disks. What the plugins write is what unhang reads."""
+"""The run folder: names, atomic writes, full disks. unhang reads what the plugins write."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path):
 
 
 def with_limit(action, expect):
-    """Runs `action` where no file may grow beyond 10 kB, as on a full disk."""
+    """Runs `action` with a limit of 10 kB for each file, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
@@ -133,7 +133,7 @@ def test_a_run_that_is_not_there_names_those_that_are(tmp_path):
 
 
 def large_envelope(size=60_000):
-    """An answer of that many bytes."""
+    """An answer of this many bytes."""
     facts = {"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "x" * size}}}
     return envelope(node_facts=json.dumps(facts))
 
@@ -150,7 +150,7 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing_that_was_written(fleet)
 
 
 def limited_play(fleet, limit_bytes):
-    """The audit where no file may grow beyond the limit."""
+    """The audit with a limit on the size of each file."""
     wrapper = fleet.folder / "limited"
     limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
     wrapper.write_text(f"#!{sys.executable}\nimport os, resource, sys\n{limit}\nos.execv(sys.argv[1], sys.argv[1:])\n")

@@ -1,6 +1,6 @@
-"""What modules change of a running system comes back: the real modules as on a node, in namespaces of their own over folders that stand for this machine's.
+"""Rollback of changes to a running system: the real modules as on a node, in namespaces of their own over folders that stand for this machine's.
 
-/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. Booted nodes do the same in tests/roles.
+/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. tests/roles does the same on booted nodes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ KINDS = ["limit", "service_at_boot", "service_now", "shm_size", "sysctl"]
 
 
 def shown(meddle=""):
-    """What the program saw. meddle: what somebody does between the change and the way back."""
+    """The output of the program. meddle: a change by another user between the change and the rollback."""
     program = PROGRAM.replace("SYSTEMCTL", repr(SYSTEMCTL)).replace("MEDDLE", meddle)
     known = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")])}
     done = subprocess.run([*UNSHARE, sys.executable, "-c", program], env=known, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -98,7 +98,7 @@ def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
     assert found["restored"] == found["preview"]
     assert sorted(row["kind"] for row in found["restored"]["running"]) == KINDS
     assert found["restored"]["needs_manual_action"] == []
-    assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # a service that had failed is not made to fail again
+    assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # the rollback does not restore the failed state of a service
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]
     assert not any("daemon-reload" in line for line in found["called"])

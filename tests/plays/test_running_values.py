@@ -1,4 +1,4 @@
-"""Values of the running system in a saved state: kept before they change, put back where they still are what unhang set. /proc/sys is planted."""
+"""Values of the running system in a saved state: saved before a change, restored where the value is still the one that unhang set. /proc/sys is planted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S
 
 from unhang.project import link_pynvml
-from unhang_node.change.files import STATES
+from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.running_values import Change, forget_running, keep_running, read_running, value_before
 
 NAME, PLACE = "net.ipv4.tcp_rmem", "proc/sys/net/ipv4/tcp_rmem"
@@ -30,13 +30,13 @@ def record(value, *wanted):
     "now, records, before",
     [
         ("b", [record("a", "b")], "a"),
-        ("a", [record("a", "b")], "a"),  # never set, or back already
+        ("a", [record("a", "b")], "a"),  # never set, or restored already
         ("x", [record("a", "b")], None),
         ("c", [record("b", "c"), record("a", "b")], "a"),
-        ("b", [record("b", "c"), record("a", "b")], "a"),  # the newer was not set, or is undone
-        ("a", [record("b", "c"), record("a", "b")], "a"),  # a rollback that was cut off
-        ("c", [record("x", "c"), record("a", "b")], None),  # changed by somebody between the two
-        ("b", [record("a", "b", "c")], "a"),  # the second value was not set any more
+        ("b", [record("b", "c"), record("a", "b")], "a"),  # the newer value was not set, or is restored
+        ("a", [record("b", "c"), record("a", "b")], "a"),  # a rollback that was interrupted
+        ("c", [record("x", "c"), record("a", "b")], None),  # changed by another program between the two
+        ("b", [record("a", "b", "c")], "a"),  # the second value was never set
         ([8, 9], [record([1, 2], [8, 9])], [1, 2]),
         (True, [record(False, True)], False),
     ],
@@ -47,13 +47,13 @@ def test_a_value_goes_back_through_all_that_unhang_set_and_no_other(now, records
 
 @pytest.fixture
 def node(tmp_path):
-    """A node with a kernel parameter of three numbers, as the kernel shows it."""
+    """A node with a kernel parameter of three numbers, in the kernel's format."""
     plant(tmp_path, {"/" + PLACE: "4096\t131072\t6291456\n", "/" + BOOT_ID: "one\n", "/var/lib/": ""})
     return tmp_path
 
 
 def changed(folder, before, after, end="finished", role="host_tuning"):
-    """A role that keeps a value, and then sets it. The id of its state."""
+    """A role that saves a value and then sets it. Returns the id of its state."""
     state_id = run_module("saved_state", rootfs=str(folder), state="begun", role=role, run="r")["id"]
     keep_running(str(folder), state_id, [Change(kind="sysctl", name=NAME, value=before, wanted=after)])
     (folder / PLACE).write_text(after + "\n")
@@ -107,7 +107,7 @@ def test_two_states_are_gone_back_through_to_the_older_ones_value(node):
 
 def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known_as_ours(node):
     state_id = changed(node, OLD, NEW, end=None)
-    keep_running(str(node), state_id, [Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)])  # and killed before it was set
+    keep_running(str(node), state_id, [Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)])  # the role was killed before it set the value
     (kept,) = read_running(str(node), state_id)
     assert (kept["value"], kept["set"], kept["boot_id"]) == (OLD, [NEW, NEWER], "one")
     restore(node)
@@ -168,7 +168,7 @@ def test_a_broken_or_newer_record_is_refused_before_anything_is_touched(node, te
     assert tree(node) == before
 
 
-UUID = "GPU-00000002-0000-4000-8000-000000000000"  # of the device 3
+UUID = "GPU-00000002-0000-4000-8000-000000000000"  # of device 3
 GPU_CODE = """
 import json, sys
 from unhang_node.change.rollback.running_values import plan_running, put_back
@@ -187,11 +187,11 @@ except ValueError as problem:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it")
 class TestModesOfGpus:
-    """With the real nvidia-ml-py on the fake driver with the answers of eight H200."""
+    """With the real nvidia-ml-py and the fake driver with the answers of eight H200."""
 
     @pytest.fixture
     def gpus(self, node, tmp_path_factory):
-        """A state that keeps the modes of GPU 3, set since; call(acts) asks for them and sets them, call.derive(**) changes what the driver says."""
+        """A state that has the modes of GPU 3 before they were set; call(acts) reads and sets modes, call.derive(**) changes the driver's answers."""
         link_pynvml(PROJECT)
         folder = tmp_path_factory.mktemp("fake-nvml")
         build_fake_nvml(str(folder))

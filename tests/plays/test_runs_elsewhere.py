@@ -1,4 +1,4 @@
-"""Run folders: UNHANG_RUNS wherever runs are read, and documents that are written whole or not at all."""
+"""Run folders: UNHANG_RUNS applies wherever runs are read, and documents are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from judge_cases import node, write_run
 
 from unhang.cli import main
-from unhang.commands import smoke_showing
+from unhang.commands import smoke_output
 from unhang.errors import UserError
 from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A folder of runs that UNHANG_RUNS names, with one run and `latest`; the current folder is another."""
+    """A folder of runs that UNHANG_RUNS names, with one run and `latest`; it is not the current folder."""
     runs = tmp_path / "the runs 100%"
     write_run(runs / ID, node("a1"))
     (runs / "latest").symlink_to(ID)
@@ -91,7 +91,7 @@ def test_help_names_the_run_that_is_meant(elsewhere, command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
     assert ended.value.code == 0
-    shown = "".join(capsys.readouterr().out.split())  # argparse breaks the line where it likes
+    shown = "".join(capsys.readouterr().out.split())  # argparse chooses where it breaks the line
     assert "".join(f"(default: {elsewhere}/latest)".split()) in shown
 
 
@@ -122,9 +122,9 @@ def test_a_command_that_finds_no_room_says_for_which_file(elsewhere):
 
 
 def _with_files_of_at_most(size_bytes, act):
-    """A disk with little room, as far as a process can make one for itself."""
+    """A disk with little room, as far as a process can simulate one for itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's own choice: the write fails, the process lives
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's default: the write fails, the process continues
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
         act()
@@ -138,7 +138,7 @@ def test_a_smoke_result_that_finds_no_room_names_its_file_and_leaves_no_half_of_
 
     def deliver_one():
         with pytest.raises(OSError, match="File too large") as problem:
-            smoke_showing.deliver({"schema": "unhang/smoke/1", "text": "x" * 10_000}, arguments)
+            smoke_output.deliver({"schema": "unhang/smoke/1", "text": "x" * 10_000}, arguments)
         assert problem.value.filename == str(out)
 
     _with_files_of_at_most(100, deliver_one)

@@ -1,4 +1,4 @@
-"""The set-up behind every make target: from a bare checkout to a working .venv, and one line when something is missing."""
+"""The set-up of every make target: from a new checkout to a working .venv, and one line when something is missing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SET_UP = PROJECT / "tools" / "setup" / "venv.sh"
 
 
 def environment(**more):
-    """The caller's, without its virtual environment and make's own variables."""
+    """The caller's environment, without its virtual environment and make's own variables."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "VIRTUAL_ENV", "PYTHON", "ANSIBLE_", "UNHANG_"))}
     return {**mine, **more}
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of what git would check out, as far as the set-up needs it."""
+    """A copy of the files that git would check out, as far as the set-up needs them."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in NEEDED:
         shutil.copy(PROJECT / name, folder / name)
@@ -35,12 +35,12 @@ def checkout(tmp_path_factory):
 
 
 def make(checkout, *arguments):
-    """A finished make."""
+    """A finished make command."""
     return run(["make", "--no-print-directory", f"PYTHON3={sys.executable}", *arguments], environment(), checkout)
 
 
 def size_bytes(folder):
-    """What a folder takes on disk, as du counts."""
+    """A folder's size on disk, as du counts."""
     return sum(os.lstat(os.path.join(parent, name)).st_blocks * 512 for parent, _, names in os.walk(folder) for name in names)
 
 
@@ -58,7 +58,7 @@ def test_a_bare_checkout_becomes_a_working_environment_under_120_mb(checkout):
     again = make(checkout, "setup")
     assert "installing" not in again.stderr
 
-    # Interrupted: pip gone, no stamp.
+    # Interrupted: pip is missing, and there is no stamp.
     (checkout / ".venv" / ".ready").unlink()
     shutil.rmtree(next((checkout / ".venv" / "lib").glob("python*/site-packages/pip")))
     recovered = make(checkout, "setup")

@@ -1,4 +1,4 @@
-"""What the role smoke_test tells `unhang smoke`, out of the inventory."""
+"""The options that the role smoke_test passes to `unhang smoke`, from the inventory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICY = {"bandwidth": [{**ROW, "reached_gb_s": 357.84}]}
 
 
 def options(folder, policies):
-    """{host: words of the role for `unhang smoke`}. policies: {host: unhang_policy}."""
+    """{host: the role's arguments for `unhang smoke`}. policies: {host: unhang_policy}."""
     role = PROJECT / "roles" / "smoke_test"
     task = {"ansible.builtin.copy": {"content": "{{ __smoke_test_smoke_options | to_json }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}", "mode": "0600"}}
     files = [str(role / "vars/main.yml"), str(role / "defaults/main.yml")]

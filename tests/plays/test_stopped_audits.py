@@ -1,4 +1,4 @@
-"""An audit that somebody stops: what was seen stays, the way to go on is printed, and no process is left behind."""
+"""An audit that is stopped: its results stay, the command to continue is printed, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from local_fleet import DEADLINE_S, PROJECT, envelope, run
 pytestmark = pytest.mark.timeout(600)
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
-GO_ON = "judge what it has seen with: "
+GO_ON = "judge the nodes that were read with: "
 
 
 @pytest.fixture
 def hung(fleet):
-    """An audit under way, in a session of its own: one node has answered, the other never will. It is gone when the test is."""
+    """A running audit, in a session of its own: one node has answered, the other never will. It is ended with the test."""
     fleet.answering("a-good", envelope())
     fleet.interpreter("hangs", f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch {fleet.folder}/asked\nsleep 5000\n')
     (fleet.folder / "temp").mkdir()
@@ -55,7 +55,7 @@ def _until(holds, what):
 
 
 def _processes(folder):
-    """Processes of this audit, told by the folder in their command line or environment."""
+    """Processes of this audit, recognised by the folder in their command line or environment."""
     mark = str(folder).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -66,7 +66,7 @@ def _processes(folder):
 
 
 def _ended(fleet, audit):
-    """(standard error, node statuses) of the audit, once nothing of it runs."""
+    """(standard error, node statuses) of the audit, once all its processes have ended."""
     out, output = audit.communicate(timeout=DEADLINE_S)
     assert out == ""
     assert audit.returncode == 2, output
@@ -76,7 +76,7 @@ def _ended(fleet, audit):
 
 
 def _goes_on(fleet, output):
-    """The printed command judges what was seen."""
+    """The printed command judges the results so far."""
     (line,) = [line for line in output.splitlines() if GO_ON in line]
     argv = shlex.split(line.partition(GO_ON)[2])
     run_folder = next(iter(fleet.runs.glob("2*")))
@@ -99,7 +99,7 @@ def _ctrl_c_twice(audit):
 
 
 def _terminate(audit):
-    """As a batch system or `kill` does: nobody tells Ansible but unhang."""
+    """As a batch system or `kill` does: only unhang gets the signal, and it must end Ansible."""
     os.kill(audit.pid, signal.SIGTERM)
 
 
@@ -120,7 +120,7 @@ def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_
     os.kill(ansible, signal.SIGKILL)
     output = _ended(fleet, audit)
     (line,) = output.splitlines()
-    assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge what it has seen with: ")
+    assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge the nodes that were read with: ")
     _is_closed(fleet)
     assert os.readlink(fleet.runs / "latest") == next(fleet.runs.glob("2*")).name
     _goes_on(fleet, output)
@@ -168,7 +168,7 @@ def _command_line(process):
 
 
 def _is_closed(fleet):
-    """Every node has its file, the run says that it did not finish, and nothing lies about."""
+    """Every node has its file, the run records that it did not finish, and no temporary file is left."""
     nodes = {node["host"]: (node["status"], node["message"]) for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))}
     assert nodes == {"a-good": ("ok", None), "hangs": ("failed", "the play ended before this node answered")}
     assert fleet.run_document()["finished"] is None

@@ -1,4 +1,4 @@
-"""What tests/conftest.py takes away from the surroundings in which tests are started, and what it has to leave."""
+"""What tests/conftest.py removes from the caller's environment, and what it must not remove."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_program_that_a_test_starts_is_ended_by_a_signal_that_the_caller_ignor
 
 
 def test_variables_that_tests_read_reach_them():
-    """Those that docs/testing.md and tests.mk set for them among these: conftest takes the caller's own settings away, by their prefixes."""
+    """They include the variables that docs/testing.md and tests.mk set; conftest removes the caller's own settings, which it finds by their prefixes."""
     tiers = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in ("bench", "fixtures")]
     read = {name for path in tiers for name in re.findall(r"os\.environ\.get\(\"(\w+)\"", path.read_text(encoding="utf-8"))}
     set_by_make = set(re.findall(r"^\t(\w+)=\S+ \$\(PYTEST\)", (TESTS / "tests.mk").read_text(encoding="utf-8"), re.M))

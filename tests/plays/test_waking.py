@@ -1,4 +1,4 @@
-"""How long the first handle may take: long where a GPU sleeps, as any call where the driver's own files show it awake."""
+"""The time limit of the first handle: long where a GPU sleeps, that of any call where the driver's own files show the GPU awake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of modules other than the audit's: nothing of what a node puts into them makes a terminal do anything."""
+"""Answers of modules other than the audit's: no text from a node can control a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles at work on booted nodes, with their faults and the way back to what was there."""
+"""Roles that run on booted nodes, with their faults and their rollback."""
 
 from __future__ import annotations
 

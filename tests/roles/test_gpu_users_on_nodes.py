@@ -1,4 +1,4 @@
-"""Who holds the GPUs of a booted node, and what the role gpu_driver does about it: real systemd services, a real job, modules exchanged by stand-ins."""
+"""Processes that hold the GPUs of a booted node, and how the role gpu_driver handles them: real systemd services, a real job, stand-ins for module changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def busy(fleet, tmp_path):
 
 
 def loaded(fleet):
-    """What the kernel says that it has loaded."""
+    """The version that the kernel reports as loaded."""
     return fleet.shell(NODE, "cat /proc/driver/nvidia/version")
 
 
@@ -52,7 +52,7 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
 
 def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     free = {"drained": True, "by": "", "reason": "", "jobs": [], "owned": False}
-    assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free  # services hold them, and they are nobody's job
+    assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free  # services hold them, but no job does
     job = gpu_daemons.start_job(busy, NODE, "auditor")
     found = call_module(busy, NODE, "gpu_users", wait_s=2, poll_s=1)["drain"]
     assert (found["drained"], [(row["id"], row["user"], row["state"]) for row in found["jobs"]]) == (False, [(str(job), "auditor", "sleep on /dev/nvidia0")])
@@ -106,7 +106,7 @@ def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
         argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as play:
         audits.wait_until(lambda: "rmmod" in busy.shell(NODE, f"cat {gpu_daemons.ORDER}"), "the first module goes")
-        busy.shell(NODE, "pkill -KILL -P $(systemctl show -p MainPID --value ssh)")  # every connection of this node
+        busy.shell(NODE, "pkill -KILL -P $(systemctl show -p MainPID --value ssh)")  # every ssh connection of this node
         play.wait(audits.DEADLINE_S)
     busy.shell(NODE, "touch /run/go")
     audits.wait_until(lambda: busy.shell(NODE, "systemctl is-active unhang-gpu-reload || :").strip() == "inactive", "the exchange ends")

@@ -1,4 +1,4 @@
-"""The module package_change on a booted node: real apt and dpkg, a repository of small packages, real systemd around them; and what may go wrong half way."""
+"""The module package_change on a booted node: real apt and dpkg, a repository of small packages, real systemd around them; and failures in the middle."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ NODE = "gpu001"
 OLD, NEW = "535.261.03-1", "535.309.01-1"
 PIN = "/etc/apt/preferences.d/unhang-driver"
 NAMES = ("nvidia-driver", "libnvidia-ml1")
-# A script that waits until it is told to go on, so that a test can do its worst meanwhile.
+# A script that waits until it may continue, so that a test can interfere meanwhile.
 HALTS = "[ -e /run/go ] || { touch /run/reached; while [ ! -e /run/go ]; do sleep 0.1; done; }"
 
 
 def driver(folder, version, **scripts):
-    """The packages of a driver: the driver wants the library of its own version."""
+    """The packages of a driver: the driver depends on the library of its own version."""
     library = build_package(folder, "libnvidia-ml1", version, ["/usr/lib/nvidia/libnvidia-ml.so.1", "/etc/nvidia/settings -> /usr/lib/nvidia"])
     return [library, build_package(folder, "nvidia-driver", version, [f"/usr/share/nvidia/{version}"], f"Depends: libnvidia-ml1 (= {version})\n", **scripts)]
 
 
 def equip(fleet, folder, *more, **scripts):
-    """The old driver on the node, whose repository has both; scripts: of the new one."""
+    """The old driver on the node, whose repository has both versions; scripts: of the new one."""
     files = [*driver(folder, OLD), *driver(folder, NEW, **scripts), *more]
     serve(fleet, NODE, files)
-    # Whatever a test left half way: the node is every test's.
+    # Removes what a test left half done, because all tests share the node.
     cleaning = f"systemctl kill --signal=KILL unhang-packages; rm -rf {PIN} /run/go /run/reached; dpkg --force-all --purge {' '.join(NAMES)}"
     fleet.undo.callback(fleet.shell, NODE, f"({cleaning}) 2>&1; :")
     fleet.shell(NODE, f"{APT} install nvidia-driver={OLD} libnvidia-ml1={OLD}")
@@ -47,7 +47,7 @@ def begun(fleet):
 
 
 def request(version, **options):
-    """What the driver's role asks for."""
+    """The request of the driver's role."""
     stanzas = [{"package": "src:nvidia-driver", "version": version}]
     more = {"update_cache": False, "root_free_min_mib": 20, **options}
     return {"install": {"nvidia-driver": version}, "expect": {"libnvidia-ml1": version}, "pin": {"file": PIN, "stanzas": stanzas}, **more}
@@ -59,25 +59,25 @@ def change_code(options, check=False):
 
 
 def change(fleet, check=False, **options):
-    """An answer of package_change."""
+    """A result of package_change."""
     return run_code(fleet, NODE, change_code(options, check))
 
 
 def restore(fleet, state_id):
-    """Names of the packages that a rollback brought back."""
+    """Names of the packages that a rollback restored."""
     code = f"from unhang_node.change.rollback.restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
     return run_code(fleet, NODE, code + "print(json.dumps([row['name'] for row in apply_restore('/', plan, 20).packages]))")
 
 
 def versions(fleet):
-    """Versions of the driver's packages that are installed to their end."""
+    """Versions of the driver's packages that are completely installed."""
     output = fleet.shell(NODE, "dpkg-query -W -f '${Version} ${db:Status-Abbrev}\\n' " + " ".join(NAMES))
     return [line.split()[0] for line in output.splitlines() if line.split()[1] == "ii"]
 
 
 @contextlib.contextmanager
 def halted(fleet, argv, environment=None):
-    """A call of package_change that has come to the script that halts, as a process."""
+    """A call of package_change that has reached the script that waits, as a process."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(fleet.bed.inside(argv, audits.PROJECT), env=environment, start_new_session=True, **streams) as process:
         try:
@@ -135,7 +135,7 @@ def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path)
     assert f"expected nvidia-driver 525.147.05-1, found on offer: {NEW}, {OLD}" in refused(install={"nvidia-driver": "525.147.05-1"})
     assert "no repository of this node has a package of that name" in refused(install={"nvidia-driver-470": ""})
     assert f"nvidia-driver {OLD} would be removed" in refused(install={"nvidia-tesla-driver": ""})
-    # The name says 525, and what comes is another driver.
+    # The package's name says 525, but another driver is installed.
     assert f"expected libnvidia-ml1 525.*, found that {NEW} comes" in refused(install={"nvidia-driver-525": ""}, expect={"libnvidia-ml1": "525.*"})
     assert state_of(fleet, NODE) == before
     fleet.shell(NODE, "apt-mark hold libnvidia-ml1", undo="apt-mark unhold libnvidia-ml1")
@@ -217,7 +217,7 @@ def test_whoever_has_apts_lock_is_waited_for_and_named(fleet, tmp_path):
     assert change(fleet, state_id=state_id, **request(NEW))["changed"]
 
 
-# Takes dpkg's lock for some seconds just before apt-get itself would, as unattended-upgrades may.
+# Holds dpkg's lock for some seconds just before apt-get itself would take it, as unattended-upgrades may.
 LATE_LOCK = """\
 #!/bin/sh
 case "$*" in *--simulate*|*--print-uris*|*" check"*) ;; *" install "*)
@@ -317,7 +317,7 @@ def test_what_an_admin_has_upgraded_and_held_since_stays_unless_the_rollback_nam
 
 @pytest.mark.parametrize("full", ["/boot", "/opt"])
 def test_a_file_system_that_is_full(fleet, tmp_path, full):
-    """/boot is looked at beforehand; /opt stands for what no estimate knows: dpkg itself finds it full."""
+    """The room in /boot is checked in advance; /opt stands for a file system that no estimate covers: dpkg itself finds it full."""
     kernel = build_package(tmp_path, "linux-image-6.1.0-99-amd64", "6.1.99-1", ["/boot/vmlinuz-6.1.0-99-amd64"])
     big = build_package(tmp_path, "nvidia-big", "1", ["/opt/big"])
     (tmp_path / "nvidia-big-1/opt/big").write_bytes(os.urandom(3 << 20))
@@ -337,7 +337,7 @@ def test_a_file_system_that_is_full(fleet, tmp_path, full):
 
 
 def small_var(fleet, spare_mib):
-    """The node's /var is a file system of its own with that much room, until the test ends."""
+    """The node's /var is a file system of its own with this much room, until the test ends."""
     copied = f"mount -t tmpfs -o size=$(($(du -sm /var | cut -f 1) + {spare_mib}))M small /mnt && cp -a /var/. /mnt/ && mount --bind /mnt /var && umount /mnt"
     fleet.shell(NODE, copied, undo="umount -l /var")
 

@@ -1,4 +1,4 @@
-"""Packages that ask questions while they are changed on a booted node: nobody is there to answer."""
+"""Packages that ask questions while they are changed on a booted node, where no person can answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from module_calls import call_module
 from repository import APT, build_package, serve
 
 NODE = "gpu001"
-# Loads a template and asks for it with the highest priority, as a driver's package asks for a licence or for Secure Boot's password.
+# Loads a template and asks its question with the highest priority, as a driver's package asks for a licence or for Secure Boot's password.
 ASKS = """\
 cat > /run/asking.templates <<END
 Template: asking/question
@@ -25,7 +25,7 @@ db_stop
 
 
 def package_with_settings(folder, version):
-    """A package whose settings differ from version to version, and whose script asks."""
+    """A package whose configuration file differs from version to version, and whose script asks a question."""
     built = build_package(folder, "asking", version, postinst=ASKS)
     tree = folder / f"asking-{version}"
     (tree / "etc").mkdir()

@@ -1,4 +1,4 @@
-"""The roles build_toolchain and gpu_binding on a booted node: what the audit finds, they repair."""
+"""The roles build_toolchain and gpu_binding on a booted node: they repair the findings of the audit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PINNED = {
 
 
 def rules(fleet, policy):
-    """What the audit finds on the node under the policy."""
+    """Findings of the audit on the node under the policy."""
     return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE))
 
 
 @pytest.fixture
 def bare(fleet, tmp_path):
-    """A node without compilers, whose repository has them, and with the lock of a build that died."""
+    """A node without compilers, whose repository has them, and with the lock of a build that was killed."""
     offer_toolchain(fleet, NODE, tmp_path)
     fleet.plant(NODE, LOCK, "")
     fleet.undo.callback(fleet.shell, NODE, f"rm -rf {BUILT} /var/lib/unhang")

@@ -1,4 +1,4 @@
-"""The role host_tuning, and gpu_binding's compute mode, on a booted node: real limits, /dev/shm, services, sysctls, sessions; what a container cannot do."""
+"""The role host_tuning, and gpu_binding's compute mode, on a booted node: real limits, /dev/shm, services, sysctls, sessions; and the limits of a container."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 
 import audits
 import pytest
+from node_with_low_limits import NODE, limits_of, make_stingy, shm_size
 from role_plays import play_role, state_of
-from stingy_node import NODE, limits_of, make_stingy, shm_size
 
 REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on", "gpu-persistence-off"}
 CANNOT = ("no kernel module can be loaded in a systemd-nspawn container", "kernel.numa_balancing cannot be set in a systemd-nspawn container")
@@ -16,7 +16,7 @@ CANNOT = ("no kernel module can be loaded in a systemd-nspawn container", "kerne
 
 @pytest.fixture
 def stingy(fleet):
-    """A node that gives jobs too little; its policy comes with it."""
+    """A node whose limits for jobs are too low, and its policy."""
     return make_stingy(fleet)
 
 
@@ -26,7 +26,7 @@ def may_raise(fleet):
 
 
 def rules(fleet, policy):
-    """What the audit finds on the node under the policy."""
+    """Findings of the audit on the node under the policy."""
     return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE))
 
 

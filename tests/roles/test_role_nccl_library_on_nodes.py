@@ -1,4 +1,4 @@
-"""The package of NCCL on a booted node is brought to the policy's version, up and down, and never past what the repository has."""
+"""The package of NCCL on a booted node is changed to the policy's version, up and down, and never beyond what the repository has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONLY = {"nccl_profile_conf": False, "nccl_profile_disable_settings": False, "ncc
 
 @pytest.fixture
 def equipped(fleet, tmp_path):
-    """A node with an old libnccl2 and its headers, whose repository has a newer one for this CUDA and for the next."""
+    """A node with an old libnccl2 and its headers, whose repository has a newer one for this CUDA release and for the next."""
     fields = {"libnccl-dev": "Depends: libnccl2 (= {})\n"}
     rows = [(name, version) for name in ("libnccl2", "libnccl-dev") for version in (OLD, NEW, OTHER)]
     serve(fleet, NODE, [build_package(tmp_path, name, version, fields=fields.get(name, "").format(version)) for name, version in rows])

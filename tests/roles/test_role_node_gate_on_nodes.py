@@ -1,4 +1,4 @@
-"""The role node_gate on a booted node: the quick check's timer runs without a reload of systemd, and a rollback takes it back."""
+"""The role node_gate on a booted node: the quick check's timer runs without a reload of systemd, and a rollback removes it."""
 
 from __future__ import annotations
 

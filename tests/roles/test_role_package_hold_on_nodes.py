@@ -14,7 +14,7 @@ POLICY = {"driver": {"version": "580.159.04", "held": True}}
 
 @pytest.fixture
 def equipped(fleet, tmp_path):
-    """A node with the old driver's packages, and an apt repository in which the new one waits; without the holds that another test may have left on it."""
+    """A node with the old driver's packages, and an apt repository that offers the new one; without holds that another test may have left on it."""
     fleet.shell(NODE, "rm -f /etc/apt/preferences.d/unhang-package-hold /etc/apt/apt.conf.d/52unhang-package-hold")
     serve(fleet, NODE, [build_package(tmp_path, name, version) for name in NAMES for version in (OLD, NEW)])
     fleet.shell(NODE, f"{APT} install " + " ".join(f"{name}={OLD}" for name in NAMES))
@@ -22,12 +22,12 @@ def equipped(fleet, tmp_path):
 
 
 def versions(fleet):
-    """Installed versions as dpkg has them."""
+    """Installed versions as dpkg reports them."""
     return set(fleet.shell(NODE, "dpkg-query -W -f '${Version}\\n' " + " ".join(NAMES)).split())
 
 
 def rules(fleet):
-    """What the audit finds on the node under the policy."""
+    """Findings of the audit on the node under the policy."""
     return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE))
 
 
@@ -47,7 +47,7 @@ def test_a_held_driver_stays_through_every_upgrade_until_it_is_let_go(equipped):
     equipped.shell(NODE, f"{APT} full-upgrade")
     equipped.shell(NODE, f"{APT} install {NAMES[0]}")
     assert versions(equipped) == {OLD}
-    equipped.shell(NODE, f"apt-mark unhold {NAMES[0]} && {APT} full-upgrade")  # the pin holds alone
+    equipped.shell(NODE, f"apt-mark unhold {NAMES[0]} && {APT} full-upgrade")  # only the pin holds the package now
     assert versions(equipped) == {OLD}
 
     assert play_role(equipped, "package_hold", NODE, POLICY, package_hold_state="absent").changed == {NODE: 1}

@@ -1,4 +1,4 @@
-"""Locks, saved states and playbooks/rollback.yml on booted nodes: after success, after a failure half way, after a reboot, after a killed controller."""
+"""Locks, saved states and playbooks/rollback.yml on booted nodes: after success, after a failure in the middle, after a reboot, after a killed controller."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 
 import audits
 import pytest
+from documented_command import as_typed
 from fakes.role_play import write_play
 from module_calls import call_module
+from node_with_low_limits import limits_of, make_stingy, shm_size
 from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
-from stingy_node import limits_of, make_stingy, shm_size
-from typed_commands import as_typed
 
 NODE = "gpu001"
 ROLLBACK = "playbooks/rollback.yml"
 POLICY = {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}}}
 VERSION = "580.159.04-1"
 HOLD = {"driver": {"version": "580.159.04", "held": True}}
-# What has a saved state's folder open is the module that is at work.
+# The process that has a saved state's folder open is the module at work.
 KILL_MODULE = "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ && kill -KILL ${one#/proc/}; done"
 
 
@@ -32,14 +32,14 @@ def node(fleet):
 
 
 def states(fleet):
-    """What is saved on the node, oldest first."""
+    """Saved states on the node, oldest first."""
     folders = fleet.shell(NODE, "ls -d /var/lib/unhang/states/*/ 2>/dev/null || true").split()
     rows = [json.loads(fleet.shell(NODE, f"cat {folder}/state.json")) for folder in folders]
     return sorted(rows, key=lambda row: row["number"])
 
 
 def without_saved(fleet):
-    """The node's files, what is saved for a rollback left out."""
+    """The node's files, except what is saved for a rollback."""
     return "".join(line + "\n" for line in state_of(fleet, NODE).splitlines() if "/var/lib/unhang" not in line)
 
 
@@ -63,7 +63,7 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert "nothing to undo" in again.output
     assert again.changed == {NODE: 0}
 
-    # A file where a folder has to be: the role fails after it has changed /etc/nccl.conf.
+    # A file where a folder is needed: the role fails after it has changed /etc/nccl.conf.
     node.shell(NODE, "touch /etc/systemd/system/ray.service.d")
     untouched = without_saved(node)
     failed = play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"])
@@ -97,7 +97,7 @@ def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
 
 @pytest.fixture
 def waiting(fleet, tmp_path):
-    """A node on which package_hold waits in the middle, for somebody has dpkg's lock: its pins are written, its holds are not. As it was before."""
+    """A node on which package_hold waits in the middle, because a process has dpkg's lock: its pins are written, its holds are not. As before at the end."""
     serve(fleet, NODE, [build_package(tmp_path, "nvidia-driver", VERSION)])
     fleet.shell(NODE, f"{APT} install nvidia-driver")
     untouched = without_saved(fleet)
@@ -121,7 +121,7 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
         assert second.failed == {NODE: 1}
         assert f"found run {holder['run']} by " in second.output
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
-    # The controller is dead, its module is not: it waits for dpkg on the node, and the next run waits for it as long as it may.
+    # The controller is dead, its module is not: it waits for dpkg on the node, and the next run waits for the module up to its limit.
     third = play_role(fleet, "package_hold", NODE, HOLD, node_change_take_over_wait_s=5)
     assert third.failed == {NODE: 1}
     assert "its last step is still at work on the node" in third.output
@@ -136,7 +136,7 @@ def test_a_run_that_lost_its_connection_is_gone_on_with_by_the_next(waiting):
     fleet, _untouched = waiting
     with playing(fleet, write_play(fleet.work, "package_hold"), [NODE], HOLD) as process:
         holder = await_pins(fleet)
-        fleet.shell(NODE, "pkill -KILL sshd; systemctl restart ssh; systemctl stop taker")  # the module ends its work unseen
+        fleet.shell(NODE, "pkill -KILL sshd; systemctl restart ssh; systemctl stop taker")  # the module finishes its work without a connection
         assert process.wait(audits.DEADLINE_S) != 0
     assert "UNREACHABLE" in (fleet.work / "playing.log").read_text()
     audits.wait_until(lambda: "nvidia" in fleet.shell(NODE, "apt-mark showhold"), "the module has done its part")
@@ -145,7 +145,7 @@ def test_a_run_that_lost_its_connection_is_gone_on_with_by_the_next(waiting):
 
 
 def gone_on_with(fleet, holder):
-    """The next run takes the place of the one that the lock names, says where that one stopped, and does the rest."""
+    """The next run takes over the lock of the run that it names, reports where that run stopped, and does the remaining work."""
     done = play_role(fleet, "package_hold", NODE, HOLD)
     assert done.code == 0
     assert f"took over from run {holder['run']}" in done.output
@@ -178,7 +178,7 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
 
 
 def probe(fleet):
-    """State and version of the package, as dpkg has them."""
+    """State and version of the package, as dpkg reports them."""
     return fleet.shell(NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe").strip()
 
 
@@ -203,7 +203,7 @@ def running(fleet):
 
 
 def files(fleet):
-    """The node's files, without what is saved, and without what the fake driver remembers."""
+    """The node's files, except saved states and what the fake driver remembers."""
     return "".join(line + "\n" for line in without_saved(fleet).splitlines() if FAKE not in line)
 
 

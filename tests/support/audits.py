@@ -1,4 +1,4 @@
-"""Runs playbooks/audit.yml among the nodes of a test bed with ansible-playbook itself, and reads the run folder that it leaves."""
+"""Runs playbooks/audit.yml among the nodes of a test bed with ansible-playbook itself, and reads the run folder that it writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def names_of(entry):
 
 
 def differences(before, after, schema=None, path=""):
-    """Paths of facts in which two answers differ, samples and counters left out."""
+    """Paths of facts that differ between two answers, without samples and counters."""
     if schema is None:
         schema = {"properties": load_schema()["properties"]["sections"]["properties"]}
     schema = resolved(schema)
@@ -79,14 +79,14 @@ def load_schema():
 
 
 def resolved(schema):
-    """The schema with its reference followed; what stands beside the reference counts too."""
+    """The schema with its reference resolved; keys beside the reference apply too."""
     if "$ref" not in schema:
         return schema
     return {**resolved(load_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]]), **schema}
 
 
 def wait_until(holds, what, deadline_s=DEADLINE_S):
-    """Until `holds()` is true; fails with `what` after the deadline. A look now and then, for there is nothing to be told by."""
+    """Waits until `holds()` is true; fails with `what` after the deadline. It polls, because nothing announces the change."""
     until = time.monotonic() + deadline_s
     while not holds():
         if time.monotonic() > until:
@@ -111,7 +111,7 @@ def inventory_of(bed, groups, variables=None, host_variables=None):
 
 
 def environment_of(bed, work):
-    """What Ansible needs and nothing of the user's own: a home, a folder for ssh's control sockets, the project's configuration."""
+    """The environment that Ansible needs, without the user's own settings: a home, a folder for ssh's control sockets, the project's configuration."""
     home = pathlib.Path(work) / "home"
     home.mkdir(exist_ok=True)
     sockets = bed.folder / "sockets" / str(len(list((bed.folder / "sockets").glob("*"))))
@@ -129,7 +129,7 @@ def environment_of(bed, work):
 
 
 def playbook_command(inventory, *arguments):
-    """argv of the audit as a person types it."""
+    """argv of the audit as a user types it."""
     return ["ansible-playbook", "playbooks/audit.yml", "-i", str(inventory), *arguments]
 
 
@@ -146,7 +146,7 @@ def run_audit(bed, work, inventory, *arguments, environment=None):
 
 
 def run(bed, command, environment, folder):
-    """Run a command inside the bed and from the project's folder; folder: where its run folder is."""
+    """Run a command inside the bed and from the project's folder; folder: of its run folder."""
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **captured)
     assert folder.is_dir(), f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -1,4 +1,4 @@
-"""ansible-builder and ansible-runner, which AWX rests on, beside the virtual environment, which stays as it is."""
+"""Installs ansible-builder and ansible-runner, which AWX uses, beside the virtual environment, which is not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("ansible-builder==3.2.0", "ansible-runner==2.4.3")
 
 
 def ready(cache):
-    """The folder to put on PYTHONPATH. Downloaded once, 20 MB."""
+    """The folder to put on PYTHONPATH. It is downloaded once (20 MB)."""
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / "-".join(package.replace("==", "-") for package in PACKAGES)
     with open(cache / "awx.lock", "w", encoding="ascii") as lock:

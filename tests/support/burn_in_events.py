@@ -1,4 +1,4 @@
-"""What the payload of a burn-in reports, as the judge gets it."""
+"""Events of a burn-in's payload, as the judge gets them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reading(gpu, phase="bfloat16", mhz=1700.0, power=690.0, reasons=()):
 
 
 def healthy(count=4, **end):
-    """Events of a burn-in of so many GPUs in which nothing was wrong; end: other fields of its last event."""
+    """Events of a burn-in of this many GPUs without any fault; end: other fields of its last event."""
     events = [{"e": "burn_begin", "host": "gpu001", "device": "cuda", "duration_s": 300.0}]
     for gpu in range(count):
         events.append({"e": "device", "gpu": gpu, "uuid": uuid(gpu), "model": "NVIDIA H200", "torch": "2.11.0"})

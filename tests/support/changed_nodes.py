@@ -1,4 +1,4 @@
-"""A healthy document with something changed in it: what a node with a fault would answer, and what the catalogue finds there."""
+"""A healthy document with some changes: the answer of a node with a fault, and the rules of the catalogue that fail on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view(today="2026-11-20"):
 
 
 def places(holder, path):
-    """(container, key) of every place that a path such as gpus.devices[*].pcie.width_now means."""
+    """(container, key) of every place that matches a path such as gpus.devices[*].pcie.width_now."""
     head, _, rest = path.partition(".")
     name, indexes = _STEP.match(head).groups()
     found = [(holder, name)]
@@ -41,9 +41,9 @@ def places(holder, path):
 
 
 def changed(document, change):
-    """A copy of a document with what a row of changes says. Raises KeyError for a key or a place that is not there.
+    """A copy of a document with the changes of a row. Raises KeyError for a key or a place that does not exist.
 
-    gpus: fewer of them. nccl, driver, kernel: another version, everywhere where it stands. settings: NCCL's in /etc/nccl.conf.
+    gpus: their new, lower number. nccl, driver, kernel: another version, wherever it occurs. settings: NCCL's in /etc/nccl.conf.
     facts: {path: value}. add: {path of a list: items}.
     """
     document = copy.deepcopy(document)
@@ -117,7 +117,7 @@ CHANGES = {
 
 
 def documents(case):
-    """The documents of a case: one node, or those of a group, of which `changes` says each node's own."""
+    """The documents of a case: one node, or the nodes of a group, for which `changes` has each node's own changes."""
     healthy = PLATFORMS[case["node"]]()
     return [changed(healthy, change) for change in case["changes"]]
 
@@ -140,7 +140,7 @@ def found_in_group(nodes):
 
 
 def found(case):
-    """{rule id: severity} of all that fails in a case and not on the healthy node itself."""
+    """{rule id: severity} of all rules that fail in a case and not on the healthy node itself."""
     nodes = documents(case)
     healthy, failing = baseline(case["node"])
     rules = {rule: severity for document in nodes for rule, severity in found_on_node(document, rules=rules_about(document, healthy)).items()}
@@ -158,18 +158,18 @@ def baseline(name):
 
 @functools.cache
 def sections_read():
-    """{rule id: sections that it reads to decide} of the node rules."""
+    """{rule id: sections that its decision reads} of the node rules."""
     return {rule.id: {path[0] for path in rule.decision_reads} for rule in catalogue().rules if rule.scope == "node"}
 
 
 def rules_about(document, healthy):
-    """The node rules that read a section in which a document differs from the healthy one; what the others say is as it was."""
+    """The node rules that read a section in which a document differs from the healthy one; the results of all others are unchanged."""
     differing = {name for name, section in document["sections"].items() if section != healthy["sections"].get(name)}
     return [rule for rule in catalogue().rules if rule.scope == "node" and sections_read()[rule.id] & differing]
 
 
 def found_anew(case):
-    """Ids of the rules that find something in a case which they do not find, or not with the same evidence, on the healthy node."""
+    """Ids of the rules with a finding in a case that the healthy node does not have, or has with other evidence."""
     nodes = documents(case)
     healthy, _ = baseline(case["node"])
     anew = {rule for document in nodes for rule, *_ in _evidence(document, rules_about(document, healthy)) - healthy_evidence(case["node"])}
@@ -182,13 +182,13 @@ def healthy_evidence(name):
 
 
 def _evidence(document, rules):
-    """{(rule id, item, evidence)} of what the rules find on a document."""
+    """{(rule id, item, evidence)} of the findings on a document."""
     world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
     return {(rule.id, one.item, repr(one.evidence)) for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}
 
 
 def words_of(document, rule_id):
-    """What a node rule reports on a document: `found` of each of its findings."""
+    """The findings of a node rule on a document: `found` of each."""
     world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
     (rule,) = [rule for rule in catalogue().rules if rule.id == rule_id]
     world.begin()

@@ -1,4 +1,4 @@
-"""The steps of a Containerfile in a plain Debian root, in mounts of their own that end with them: no image is built, and no container engine is there."""
+"""Runs the steps of a Containerfile in a plain Debian root, in mounts of their own that end with them: no image is built, and no container engine is needed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 SUITE = "bookworm"
 DEADLINE_S = 900
-# How this machine reaches its package registries, given to the root as it is here; an image would have its own.
+# The settings with which this machine reaches its package registries, passed to the root; an image would have its own.
 SHARED = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/apt.conf.d", "/etc/apt/auth.conf.d", "/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf")
-AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # whom this machine trusts; it lies elsewhere in the root, whose own list a step writes anew
+AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # CA certificates that this machine trusts; at another path in the root, whose own list a step writes
 PASSED_ON = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "no_proxy", "NO_PROXY")
 
 
 def plain_root(cache):
-    """A tar file of Debian 12 as mmdebstrap makes it (minbase), made once; what the image named in FROM has, and hardly more."""
+    """A tar file of Debian 12 as mmdebstrap makes it (minbase), made once; about the same as the image named in FROM."""
     cache.mkdir(parents=True, exist_ok=True)
     archive = cache / f"{SUITE}-minbase.tar"
     if not archive.exists():
@@ -30,14 +30,14 @@ def plain_root(cache):
 
 
 def steps_of(containerfile):
-    """[(instruction, arguments)] of a Containerfile, lines that go on joined."""
+    """[(instruction, arguments)] of a Containerfile, with continued lines joined."""
     text = Path(containerfile).read_text(encoding="utf-8").replace("\\\n", " ")
     lines = (line.strip() for line in text.splitlines())
     return [tuple(line.split(None, 1)) for line in lines if line and not line.startswith("#")]
 
 
 def script_of(steps, context, then):
-    """A shell script that plays the steps in the root $ROOT, and `then` as the image's user in its folder."""
+    """A shell script that runs the steps in the root $ROOT, and `then` as the image's user in its folder."""
     user, place = "root", "/"
     lines = ["set -eu"]
     for name, arguments in steps:
@@ -58,7 +58,7 @@ def script_of(steps, context, then):
 
 
 def play(containerfile, context, root, then):
-    """The finished script: returncode, stdout, stderr. root: a tar file; context: what COPY copies from."""
+    """The finished script: returncode, stdout, stderr. root: a tar file; context: the folder from which COPY copies."""
     setup = [
         "set -eu", "ROOT=$(mktemp -d)", "trap 'umount -R \"$ROOT\"; rmdir \"$ROOT\"' EXIT", 'mount -t tmpfs -o size=4g,mode=755 none "$ROOT"',
         f'tar -C "$ROOT" -xf {root}', 'mount -t proc none "$ROOT/proc"', 'mount --rbind /dev "$ROOT/dev"',

@@ -1,4 +1,4 @@
-"""Facts of recorded nodes with damage to some of them, the same for the same number."""
+"""Facts of recorded nodes with some of them damaged, the same damage for the same number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _places(value: Any, found: list, path: tuple = ()) -> list:
 
 
 def damaged(number: int) -> dict[str, Any]:
-    """Sections of a recorded node with some places null, some numbers and texts another, and some nulls explained."""
+    """Sections of a recorded node with some values null, some numbers and texts changed, and reasons for some of the nulls."""
     noise = random.Random(number)
     facts = copy.deepcopy(noise.choice(recorded_nodes()))
     sections = facts["sections"]

@@ -1,4 +1,4 @@
-"""Nodes for the tests of driver plans: small pieces of facts, offers and users, put together by name."""
+"""Nodes for the tests of driver plans: small pieces of facts, offers and users, selected by name."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ JOB = {"pid": 4711, "user": "alice", "command": "python3", "devices": ["/dev/nvi
 
 
 def rows(packages):
-    """Package rows as the facts have them."""
+    """Package rows in the form of the facts."""
     return [{"name": name, "version": version, "architecture": "amd64", "held": False, "state": "installed"} for name, version in packages.items()]
 
 
 def node(packages=TRIXIE_550, loaded="550.163.01"):
-    """Sections of a trixie node with headers for its one kernel."""
+    """Sections of a trixie node with headers for its only kernel."""
     return {
         "node": {
             "os": {"id": "debian", "version_id": "13", "family": "debian", "pretty_name": "Debian GNU/Linux 13"},
@@ -69,7 +69,7 @@ def node(packages=TRIXIE_550, loaded="550.163.01"):
 
 
 def case(policy=None, changes=None, offers=None, users=None, **options):
-    """A DriverInputs. changes: {dotted path: value} laid over the node's sections."""
+    """A DriverInputs. changes: {dotted path: value}, applied to the node's sections."""
     sections = copy.deepcopy(node())
     for path, value in (changes or {}).items():
         place = sections

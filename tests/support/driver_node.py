@@ -1,4 +1,4 @@
-"""A test node whose driver comes from packages: small stand-ins that lay out what Debian's do, and a module that is loaded at boot as dpkg has it then."""
+"""A test node whose driver comes from packages: small stand-ins with the layout of Debian's; a boot loads the module version that dpkg has installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KERNEL = "6.1.0-50-amd64"
 MODULES = f"/lib/modules/{KERNEL}"
 LIBRARY = "/srv/driver/libnvidia-ml.so"
 GRUB = f"menuentry 'Debian' --id one {{\n  linux /boot/vmlinuz-{KERNEL} root=/dev/sda1 ro\n  initrd /boot/initrd.img-{KERNEL}\n}}\n"
-# What a boot does: the module that dpkg had last is the one that is loaded.
+# Simulates a boot: the module that dpkg installed last becomes the loaded one.
 LOAD = """\
 #!/bin/sh
 version=$(dpkg-query -W -f '${Version}' libnvidia-ml1) && version=${version%%-*} || exit 0
@@ -32,7 +32,7 @@ ExecStart=/usr/local/sbin/testbed-driver
 [Install]
 WantedBy=sysinit.target
 """
-# A container's kernels are not read, for it boots none of them, and an overlay counts as an image. Seen through this layer the node is a machine with a disk.
+# Kernels of a container are not read, because it boots none, and an overlay counts as an image. This layer makes the node look like a machine with a disk.
 MACHINE = {"/srv/machine/run/systemd/container": "", "/srv/machine/proc/self/mountinfo": "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"}
 AS_MACHINE = {"unhang_rootfs": ["/srv/machine", "/"]}
 SOURCE = "Source: nvidia-graphics-drivers\n"
@@ -78,7 +78,7 @@ def prepare(fleet, name, folder, versions=(OLD, NEW), more=(), headers=True, gpu
 
 
 def restore(fleet, name):
-    """What is left when everything else was undone."""
+    """Removes what remains when everything else was undone."""
     fleet.shell(name, f"rm -rf /lib/modules/{KERNEL} /boot/grub /srv/driver /etc/apt/preferences.d/unhang-driver /etc/apt/preferences.d/unhang-package-hold")
     fleet.shell(name, "rm -f /etc/apt/apt.conf.d/52unhang-package-hold /dev/nvidia0")
     hardware.install_library(fleet.nodes[name], hardware.CAPTURED_DRIVER, fleet.library)

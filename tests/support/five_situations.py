@@ -1,4 +1,4 @@
-"""A fleet of 27 nodes that has something of everything a report must show, the five situations among it."""
+"""A fleet of 27 nodes with everything that a report must show, the five situations included."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NVIDIA_FORUM = {"url": "https://github.com/NVIDIA/open-gpu-kernel-modules/issues
 
 
 def fleet() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(findings, node documents) of a fleet of 27 that has something of everything a report must show."""
+    """(findings, node documents) of a fleet of 27 nodes with everything that a report must show."""
     nodes = [
         node(f"gpu{i:03d}", ["gpu", "production"], h200(active={5: 17} if i == 4 else None, ports_down={2} if i in (7, 8) else frozenset()))
         for i in range(1, 17)

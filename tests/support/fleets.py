@@ -1,4 +1,4 @@
-"""Run folders made for the reports' tests: what the judge and the audit would have written, small or large, decent or hostile."""
+"""Run folders for the reports' tests: documents as the judge and the audit write them, small or large, normal or hostile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 30
 
 
 def finding(rule: str, host: str | None, severity: str, title: str, expected: str, found: str, **more: Any) -> dict[str, Any]:
-    """One finding with every key that contract 2 wants."""
+    """One finding with every key that contract 2 requires."""
     made: dict[str, Any] = {
         "rule": rule,
         "title": title,
@@ -70,7 +70,7 @@ def document(
 
 
 def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
-    """What triage is given of findings."""
+    """The input of triage for these findings."""
     for number, one in enumerate(findings):
         if one["verdict"] == "fail":
             hosts = one.get("hosts") or ([one["host"]] if one["host"] is not None else [])
@@ -80,7 +80,7 @@ def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
 
 
 def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:
-    """As many hosts as were meant, those of the findings first; one is unread when a finding says so, or when no host of the findings is left that was read."""
+    """The given number of hosts, those of the findings first; a host is unread when a finding says so, or when the findings leave no host that was read."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]] if host is not None}
     unread = {one["host"] for one in findings if one["rule"] in UNREAD}
     silent = [f"healthy{number:05d}" for number in range(meant - len(hosts))]

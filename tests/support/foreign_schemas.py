@@ -1,4 +1,4 @@
-"""Whether what unhang writes for others is what they read: JUnit's XML and SARIF, by schemas that allow no more than what is written."""
+"""Checks the formats that unhang writes for other programs: JUnit's XML and SARIF, by schemas that permit only what is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _sarif():
 
 
 def junit_faults(text):
-    """A line for each departure; [] for none."""
+    """One line for each violation; [] for none."""
     suite = etree.fromstring(text.encode())
     faults = [] if _junit().validate(suite) else [str(one) for one in _junit().error_log]
     cases = suite.findall("testcase")
@@ -38,7 +38,7 @@ def junit_faults(text):
 
 
 def sarif_faults(text):
-    """The same; a result's rule is among the rules, by its id and by its place."""
+    """The same; also checks that each result's rule is among the rules, by its id and by its index."""
     log = json.loads(text)
     faults = [f"{'.'.join(map(str, one.instance_path))}: {one.message}" for one in _sarif().iter_errors(log)]
     for run in log["runs"]:

@@ -1,4 +1,4 @@
-"""What a test may do to the nodes; all of it is undone when the test ends."""
+"""The actions of a test on the nodes; all of them are undone when the test ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CACHE = audits.PROJECT / ".cache" / "testbed"
 
 @dataclasses.dataclass
 class Fleet:
-    """The nodes, as one test has them. undo: runs when it ends."""
+    """The nodes of one test. undo: runs when it ends."""
 
     bed: Testbed
     library: str
@@ -26,22 +26,22 @@ class Fleet:
 
     @property
     def nodes(self):
-        """Node by name."""
+        """Nodes by name."""
         return self.bed.nodes
 
     def plant(self, name, path, content, mode=0o644, owner=0):
-        """A file on the node, until the test ends."""
+        """Writes a file on the node, until the test ends."""
         return self.undo.enter_context(self.nodes[name].planted(path, content, mode, owner))
 
     def shell(self, name, command, undo=None):
-        """A root shell's command on the node; `undo` is another that takes it back."""
+        """Runs a command in a root shell on the node; `undo` is another command that reverses it."""
         output = self.nodes[name].shell(command)
         if undo:
             self.undo.callback(lambda: self.nodes[name].shell(undo))
         return output
 
     def equip(self, name, machine):
-        """Other hardware, until the test ends."""
+        """Gives the node other hardware, until the test ends."""
         self.undo.callback(self._equip, name, hardware.H200X8)
         self._equip(name, machine)
 
@@ -52,12 +52,12 @@ class Fleet:
         node.shell("systemctl start testbed-hardware")
 
     def answer(self, name, **answers):
-        """The same hardware, whose driver answers otherwise (a derived recording), until the test ends."""
+        """Gives the same hardware other answers of the driver (a derived recording), until the test ends."""
         self.undo.callback(hardware.install_profile, self.nodes[name], hardware.H200X8, self.work)
         hardware.install_profile(self.nodes[name], dataclasses.replace(hardware.H200X8, answers=answers), self.work)
 
     def power_off(self, name):
-        """Pull the plug; the node boots again when the test ends."""
+        """Cut the power; the node boots again when the test ends."""
         self.undo.callback(self.nodes[name].boot)
         self.nodes[name].power_off()
 
@@ -74,6 +74,6 @@ class Fleet:
         return self.unhang("audit", "--inventory", str(path), "--out", str(runs), *arguments, folder=runs / "latest")
 
     def unhang(self, *arguments, folder):
-        """A command of `unhang` among the nodes, as an Audit. folder: of its run."""
+        """A command of `unhang` run among the nodes, as an Audit. folder: of its run."""
         command = [sys.executable, "-P", "-m", "unhang", *arguments]
         return audits.run(self.bed, command, audits.environment_of(self.bed, self.work), folder)

@@ -1,4 +1,4 @@
-"""Golden outputs of the terminal table. A file's name says the fleet, the columns and the exit code; `python tests/support/golden.py` writes them anew."""
+"""Golden outputs of the terminal table. A file's name has the fleet, the columns and the exit code; `python tests/support/golden.py` writes all of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def outputs() -> dict[str, str]:
     from unhang.report.table import render_table
     from unhang.triage.actions import Setting
 
-    here = Setting(inventories=("inventory/mycluster",))  # as run.json of these fleets has it
+    here = Setting(inventories=("inventory/mycluster",))  # as in run.json of these fleets
     made = {}
     for name, findings in cases().items():
         for width in (80, 100, 120, 200) if name == "five_situations" else (100,):

@@ -1,4 +1,4 @@
-"""Puts recorded hardware into a test node: the fake driver library, its profile, and what /proc and /sys say of GPUs and modules.
+"""Puts recorded hardware into a test node: the fake driver library, its profile, and the files of /proc and /sys for GPUs and modules.
 
 Everything comes from the capture of a real 8×H200 node (tests/fixtures/h200x8) and small differences from it.
 """
@@ -23,7 +23,7 @@ MODULES = ("nvidia_uvm 3883008 0 - Live 0x0", "nvidia_modeset 1736704 0 - Live 0
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What is in a node. answers: a derived recording (see unhang_node/nvml/recording.py) without its base."""
+    """The hardware of a node. answers: a derived recording (see unhang_node/nvml/recording.py) without its base."""
 
     driver: str = CAPTURED_DRIVER
     model: str = "NVIDIA H200"
@@ -38,7 +38,7 @@ H200X8 = Machine()
 
 
 def consumer_gpus(model, gpus, driver, **changes):
-    """A machine of GPUs without NVLink and without ECC, as workstations have them."""
+    """A machine with GPUs without NVLink and without ECC, like a workstation."""
     unsupported = {"v": {"nvml_error": 3, "text": "Not Supported"}}
     answers = {
         "device_count": gpus,
@@ -57,7 +57,7 @@ def install(node, machine, library, work):
 
 
 def install_library(node, driver, library):
-    """libnvidia-ml.so.1 and libcuda.so.1 as a driver package lays them out; those of another version go."""
+    """libnvidia-ml.so.1 and libcuda.so.1 where a driver package puts them; those of another version are removed."""
     folder = node.root / LIBRARIES.lstrip("/")
     for old in [*folder.glob("libnvidia-ml.so.*"), *folder.glob("libcuda.so.*")]:
         old.unlink()
@@ -68,7 +68,7 @@ def install_library(node, driver, library):
 
 
 def install_profile(node, machine, work):
-    """/etc/unhang-fake-nvml.profile, replaced whole; modes that were set are forgotten, as by a driver that is loaded again."""
+    """/etc/unhang-fake-nvml.profile, replaced as a whole; modes that were set are lost, as after a reload of the driver."""
     (node.root / "etc/unhang-fake-nvml.profile.set").unlink(missing_ok=True)
     recording = pathlib.Path(work) / f"{node.name}.nvml.json"
     system = {"nvmlSystemGetDriverVersion": machine.driver, "nvmlSystemGetNVMLVersion": f"12.{machine.driver}", **machine.answers.get("system", {})}
@@ -81,7 +81,7 @@ def install_profile(node, machine, work):
 
 
 def install_files(node, files):
-    """Exactly these files below /srv/hardware; a value that starts with "-> " is a symbolic link."""
+    """Writes exactly these files below /srv/hardware; a value that starts with "-> " is a symbolic link."""
     top = node.root / HARDWARE.lstrip("/")
     for old in sorted(top.rglob("*"), reverse=True):
         old.rmdir() if old.is_dir() and not old.is_symlink() else old.unlink()
@@ -108,12 +108,12 @@ def blocks(name):
 
 
 def gpu_addresses(machine):
-    """PCI addresses of the machine's GPUs: the first of the captured ones."""
+    """PCI addresses of the machine's GPUs: the first of the captured addresses."""
     return [path.split(" ")[0].rsplit("/", 1)[1] for path, text in blocks("sys-pci.txt") if "device=0x2335" in text][: machine.gpus]
 
 
 def driver_files(machine):
-    """What stands below /proc/driver."""
+    """The files below /proc/driver."""
     files = {}
     addresses = gpu_addresses(machine)
     for path, text in blocks("proc-nvidia.txt"):
@@ -126,7 +126,7 @@ def driver_files(machine):
 
 
 def pci_files(machine):
-    """What stands below /sys/devices and /sys/bus/pci of the GPUs."""
+    """The files below /sys/devices and /sys/bus/pci for the GPUs."""
     files = {}
     addresses = gpu_addresses(machine)
     for path, text in blocks("sys-pci.txt"):
@@ -146,7 +146,7 @@ def pci_files(machine):
 
 
 def kernel_files(machine):
-    """The running kernel's release, where the machine names another than this one's."""
+    """The running kernel's release, where the machine has another than this one."""
     if machine.kernel is None:
         return {}
     return {"proc/sys/kernel/osrelease": machine.kernel + "\n", "proc/version": f"Linux version {machine.kernel} (buildd@builder) #1 SMP\n"}

@@ -1,8 +1,10 @@
-"""Facts of healthy nodes of six kinds, complete: what the collector would answer there with root."""
+"""Complete facts of healthy nodes of six kinds: the answer of the collector with root."""
 
 from __future__ import annotations
 
 import copy
+
+from healthy_slurm import NO_SLURM, slurm_of
 
 DRIVER = "580.178.04"
 NCCL = "2.30.7"
@@ -53,12 +55,13 @@ def gpu(index, model, architecture, capability, memory_mib, generation, power_w,
         "index": index, "error": None, "uuid": f"GPU-{index:08d}-0000-4000-8000-000000000000", "minor": index, "pci_address": f"0000:{index + 16:02x}:00.0",
         "model": model, "architecture": architecture, "compute_capability": capability, "board_part_number": "900-0",
         "vbios": VBIOS.get(model, "96.00.89.00.01"), "inforom": "G520.0200.00.05", "numa_node": index // 4, "cpus": "0-63" if index < 4 else "64-127",
-        "pcie": {"generation_now": generation, "generation_max": generation, "generation_card": generation, "width_now": 16, "width_max": 16, "replays": 0},
+        "pcie": {"generation_now": generation, "generation_max": generation, "generation_card": generation, "width_now": 16, "width_max": 16, "replays": 0,
+            "errors_fatal": 0, "errors_nonfatal": 0},
         "bar1_total_mib": BAR1_MIB.get(model, 131072.0), "bar1_used_mib": 1.6, "memory_total_mib": memory_mib, "memory_used_mib": 0.0,
         "memory_reserved_mib": 600.0, "utilization_percent": 0,
         "power_limit_w": power_w, "power_limit_default_w": power_w, "power_limit_max_w": power_w, "power_draw_w": 70.0,
         "clocks": {"sm_mhz": 345, "sm_max_mhz": 1980, "memory_mhz": 2619, "memory_max_mhz": 2619, "throttle_reasons": ["gpu_idle"]},
-        "temperature_c": 31, "temperature_slowdown_c": 87,
+        "temperature_c": 31, "temperature_slowdown_c": 87, "memory_temperature_c": 35, "memory_temperature_max_c": 95, "recovery_action": "none",
         "ecc": {
             "enabled": True, "pending": True, "corrected_volatile": 0, "uncorrected_volatile": 0, "corrected_aggregate": 0, "uncorrected_aggregate": 0,
             "sram_threshold_exceeded": False,
@@ -105,30 +108,32 @@ def interface(name, address, driver="mlx5_core", speed=100000, *, default=False)
     return {
         "name": name, "kind": "loopback" if name == "lo" else "physical", "state": "up", "speed_mbps": speed, "mtu": 1500, "addresses": [address],
         "numa_node": 0,
-        "driver": driver, "pci_address": "0000:01:00.0", "carrier_changes": 2, "default_route": default,
+        "driver": driver, "pci_address": "0000:01:00.0", "carrier_changes": 2, "frames_received": 1 << 40, "frames_damaged": 0, "default_route": default,
     }  # fmt: skip
 
 
 def rdma_device(number, layer, rate):
     port = {
-        "port": 1, "state": "active", "physical_state": "linkup", "link_layer": layer, "rate_gbps": rate, "lid": 1, "counters": {"link_downed": 0},
+        "port": 1, "state": "active", "physical_state": "linkup", "link_layer": layer, "rate_gbps": rate, "lid": 1, "sm_lid": 1 if layer == "infiniband" else 0,
+        "counters": {"link_downed": 0},
         "gids": [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c000:0201", "type": "roce_v2" if layer == "ethernet" else "ib",
             "interface": f"rail{number}"}],
     }  # fmt: skip
     return {
         "name": f"mlx5_{number}", "driver": "mlx5_core", "firmware": "28.43.2026", "board": "MT_0000000838", "pci_address": f"0000:{number + 32:02x}:00.0",
-        "pcie": {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16},
-        "numa_node": number // 4, "ats_enabled": None, "ports": [port],
+        "pcie": {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16, "errors_fatal": 0, "errors_nonfatal": 0},
+        "numa_node": number // 4, "ats_enabled": None, "programs": "open", "ports": [port],
     }  # fmt: skip
 
 
 def network_section(interfaces, usable, rdma=()):
     rdma = list(rdma)
     return {
-        "probe": probe(*absent("efa", "rdma[*].ats_enabled")), "interfaces": [interface("lo", "127.0.0.1/8", None, None), *interfaces],
+        "probe": probe(*absent("efa", "rdma[*].ats_enabled", *(() if rdma else ("peermem.linked",)))),
+        "interfaces": [interface("lo", "127.0.0.1/8", None, None), *interfaces],
         "usable_interfaces": usable, "shared_subnets": [], "firewalls": [],
         "has_rdma": bool(rdma), "has_infiniband": any(port["link_layer"] == "infiniband" for one in rdma for port in one["ports"]), "rdma": rdma,
-        "peermem": {"loaded": bool(rdma), "module": "nvidia_peermem" if rdma else None, "registered": bool(rdma)},
+        "peermem": {"loaded": bool(rdma), "module": "nvidia_peermem" if rdma else None, "registered": bool(rdma), "linked": True if rdma else None},
         "efa": None, "dmabuf": {"possible": True, "why_not": None},
     }  # fmt: skip
 
@@ -144,9 +149,14 @@ def limits_section():
     temp = [{"path": path, "size_bytes": 1 << 40, "free_bytes": 1 << 39, "noexec": False} for path in ("/tmp", "/var/tmp")]
     return {
         "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")], "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
+        "not_mounted": [], "in_use": {"tasks": 2500, "tasks_max": 4194304, "files": 5000, "files_max": 9223372036854775807, "connections": 300,
+            "connections_max": 262144, "load_15": 4.0},
         "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0, "memory_available_bytes": 1 << 40, "temp": temp,
         "filesystems": [
-            {"path": "/", "type": "ext4", "size_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes_free_percent": 97.0, "read_only": False, "soft": False}
+            {
+                "path": "/", "type": "ext4", "size_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes_free_percent": 97.0, "read_only": False, "soft": False,
+                "locks": True, "access_times": True,
+            },
         ],
         "remove_ipc": False, "overcommit_memory": 0, "transparent_hugepages": {"enabled": "madvise", "defrag": "madvise"},
         "sysctls": dict(SYSCTLS),
@@ -154,7 +164,7 @@ def limits_section():
 
 
 def services(*, slurm):
-    """What a node for training starts: the driver's daemon, time, interrupts, logins; Slurm where it is."""
+    """Services of a node for training: the driver's daemon, time, interrupts, logins; Slurm where it is used."""
     names = ["chrony", "irqbalance", "ssh", "systemd-resolved", *(["munge", "slurmd"] if slurm else [])]
     rows = [{"name": name, "state": "enabled", "running": True, "replaced": False} for name in names]
     return sorted([*rows, {"name": "nvidia-persistenced", "state": "disabled", "running": True, "replaced": False}], key=lambda row: row["name"])
@@ -167,21 +177,26 @@ def containers():
 def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
     kind = {"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False}
     configurations = [f"containers.{name}" for name in ("docker", "containerd", "toolkit", "kubelet")]
-    missing = ["container_runtimes[*].version", *configurations, *(["cpu.frequency", "memory_errors"] if vm else [])]
+    missing = ["container_runtimes[*].version", *configurations, *(["cpu.frequency", "memory_errors", "cpu_throttled_ms"] if vm else [])]
     return {
         "probe": probe(*absent(*missing)), "hostname": "node1", "machine_id": "a" * 32, "boot_id": "b" * 36, "uptime_s": 432000.0,
         "architecture": "x86_64",
         "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "family": "debian", "pretty_name": "Ubuntu 24.04.3 LTS"},
         "cpu": {"vendor": cpu, "model": "AMD EPYC 9654" if cpu == "AuthenticAMD" else "Intel(R) Xeon(R) Platinum 8480C", "sockets": numa, "logical_cpus": 128,
-            "frequency": None if vm else {"driver": "acpi-cpufreq" if cpu == "AuthenticAMD" else "intel_pstate", "governors": ["performance"]},
+            "frequency": None if vm else {"driver": "acpi-cpufreq" if cpu == "AuthenticAMD" else "intel_pstate", "governors": ["performance"],
+                "max_mhz": 3800, "limit_mhz": 3800},
             "idle": {"driver": "haltpoll" if vm else "acpi_idle", "governor": "menu", "deepest_state": "C1", "deepest_latency_us": 1}},
-        "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc", "time": {"daemon": "chronyd", "synchronized": None}, "irqbalance": True,
-        "cgroup": "v2", "services": services(slurm=slurm), "tuned_profile": "", "name_service": {"hosts": ["files", "dns"], "servers": ["127.0.0.53"]},
+        "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc",
+        "time": {"daemon": "chronyd", "synchronized": None, "kernel_in_step": True, "max_error_ms": 12}, "irqbalance": True,
+        "cgroup": "v2", "selinux": {"mode": "disabled", "container_use_devices": None}, "services": services(slurm=slurm), "troubled_units": [],
+        "tuned_profile": "", "name_service": {"hosts": ["files", "dns"], "servers": ["127.0.0.53"]},
+        "cpu_throttled_ms": None if vm else 0, "disks": [{"name": "nvme0", "model": "a disk", "state": "live"}], "arrays": [], "crashes": [],
         "cpu_state": {"offline": 0, "isolated": 0, "smt": "notimplemented" if vm else "on"}, "numa_without_memory": [],
         "memory_errors": None if vm else {"controllers": numa * 8, "corrected": 0, "uncorrected": 0}, "containers": containers(),
         "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [], "cdi": [],
-        "kubernetes": {"kubelet": False, "gpu_operator": False},
-        "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
+        "kubernetes": {"kubelet": False, "gpu_operator": False,
+            **dict.fromkeys(("resources", "gpus_offered", "cpu_manager_kept", "memory_manager_kept", "pods"))},
+        "slurm": slurm_of() if slurm else dict(NO_SLURM), "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
         "dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "board": "X13", "bios_version": "2.1"}, "secure_boot": False,
         "image": {"kind": "installed", "evidence": "root file system ext4"},
         "admission": {"path": "/etc/unhang/admission", "record": None, "private_keys": []},
@@ -217,6 +232,12 @@ def driver_packages(fabric):
     return [package(name, f"{DRIVER}-0ubuntu0.24.04.1", held=True) for name in names]
 
 
+def device_nodes(gpus=16):
+    """Device files of a node; more device files than GPUs are harmless."""
+    names = [*(str(number) for number in range(gpus)), "ctl", "-uvm", "-uvm-tools"]
+    return [{"path": f"/dev/nvidia{name}", "open_to_all": True} for name in names]
+
+
 def driver_section(flavour="open", *, fabric=False):
     library = {"path": f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{DRIVER}", "version": DRIVER}
     return {
@@ -224,7 +245,7 @@ def driver_section(flavour="open", *, fabric=False):
         "branch": "580", "cuda_version": "13.0", "nvml_version": f"13.{DRIVER}", "userspace": {"libnvidia_ml": library, "libcuda": dict(library)},
         "on_disk": {"path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko", "kernel": KERNEL, "version": DRIVER}, "packages": driver_packages(fabric),
         "install_method": "packages", "gsp_firmware": {"enabled": True, "version": DRIVER}, "persistence_daemon": True,
-        "parameters": {"OpenRmEnableUnsupportedGpus": "1"},
+        "parameters": {"OpenRmEnableUnsupportedGpus": "1"}, "device_nodes": device_nodes(),
         "nouveau_loaded": False, "mismatch": False, "mismatch_text": None,
     }  # fmt: skip
 
@@ -300,6 +321,8 @@ def document(sections):
 
 def gpu_node(devices, interconnect, network, *, node, settings, flavour="open", switches=0, missing=("fabric",)):
     packages = driver_packages(switches > 0)
+    if node["slurm"]["config"]:
+        node["slurm"]["config"]["gpus"] = len(devices)
     return document(
         {
             "node": node, "kernel": kernel_section(), "driver": driver_section(flavour, fabric=switches > 0), "fabric_manager": fabric_section(switches),
@@ -360,8 +383,20 @@ def cpu_only():
     driver = dict(
         driver_section(), probe=probe(), install_method="none", packages=[], loaded={"is_loaded": False, "version": None, "flavour": None, "line": None}
     )
-    driver.update(branch=None, cuda_version=None, nvml_version=None, userspace=None, on_disk=None, gsp_firmware=None, persistence_daemon=False, parameters=None)
-    driver["probe"] = probe(*absent("loaded", "branch", "cuda_version", "nvml_version", "userspace", "on_disk", "gsp_firmware", "parameters", "mismatch_text"))
+    driver.update(
+        branch=None,
+        cuda_version=None,
+        nvml_version=None,
+        userspace=None,
+        on_disk=None,
+        gsp_firmware=None,
+        persistence_daemon=False,
+        parameters=None,
+        device_nodes=None,
+    )
+    driver["probe"] = probe(
+        *absent("loaded", "branch", "cuda_version", "nvml_version", "userspace", "on_disk", "gsp_firmware", "device_nodes", "parameters", "mismatch_text")
+    )
     network = network_section([interface("eno1", "10.0.0.9/24", "bnxt_en", 25000, default=True)], ["eno1"])
     torch = {"probe": probe(), "environments": [], "extension_caches": []}
     nccl = {"probe": probe(), "libraries": [], "net_plugins": [], "settings": [], "effective": {"ssh": {}}}

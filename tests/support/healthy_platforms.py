@@ -10,7 +10,7 @@ AWS_KERNEL = "6.8.0-1044-aws"
 
 
 def on_kernel(document, release):
-    """The document with another kernel, everywhere where one stands."""
+    """The document with another kernel, wherever it occurs."""
     kernel = document["sections"]["kernel"]
     kernel["release"] = kernel["boot"]["default_release"] = release
     kernel["installed"][0].update(release=release, image=f"/boot/vmlinuz-{release}")
@@ -32,7 +32,7 @@ def h200_infiniband():
 
 
 def with_nvlsm(document):
-    """HGX B200 and B300: the switches are reached over InfiniBand management; none stands on the PCI bus, yet a fabric manager runs."""
+    """HGX B200 and B300: the switches are reached over InfiniBand management; none is on the PCI bus, yet a fabric manager runs."""
     for one in document["sections"]["gpus"]["devices"]:
         one["bar1_total_mib"] = 262144.0 if one["model"] == "NVIDIA B200" else 524288.0
     manager = document["sections"]["fabric_manager"]
@@ -112,7 +112,7 @@ def rtx_pro_6000(cpu="AuthenticAMD", count=4):
 
 
 def efa_device(number):
-    """As sysfs shows one: an unspecified link layer, and no lid."""
+    """As sysfs shows an EFA device: an unspecified link layer, and no lid."""
     port = {
         "port": 1, "state": "active", "physical_state": "linkup", "link_layer": "unknown", "rate_gbps": 100.0, "lid": 0, "counters": {},
         "gids": [{"index": 0, "gid": f"fe80:0000:0000:0000:00{number:02x}:00ff:fe00:0001", "type": "ib", "interface": None}],

@@ -16,18 +16,18 @@ DEADLINE_S = 600
 
 @dataclass(frozen=True)
 class Installed:
-    """program: the installed `unhang`; folder: where its users stand and have their home."""
+    """program: the installed `unhang`; folder: its users' current folder and home."""
 
     program: Path
     folder: Path
 
     @property
     def home(self):
-        """What the wheel holds besides Python packages."""
+        """The files of the wheel besides Python packages."""
         return next(self.program.parent.parent.glob("lib/python3*/site-packages/unhang/home"))
 
     def environment(self):
-        """Nothing of the caller's: no checkout, no setting, no program of another environment."""
+        """Nothing from the caller's environment: no checkout, no setting, no program of another environment."""
         return {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.folder), "LANG": "C.UTF-8", "XDG_STATE_HOME": str(self.folder / "state")}
 
     def __call__(self, *arguments, **options):
@@ -42,7 +42,7 @@ def finished(command, **options):
 
 
 def build(target, source, folder):
-    """The one file that the project's own build backend writes for `target` ("wheel" or "sdist") of a source tree into a folder."""
+    """The one file that the project's own build backend writes into a folder for `target` ("wheel" or "sdist") of a source tree."""
     done = finished([sys.executable, "-P", "-m", "hatchling", "build", "-t", target, "-d", folder], cwd=source)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = Path(folder).iterdir()
@@ -50,13 +50,13 @@ def build(target, source, folder):
 
 
 def contents(wheel):
-    """{path: bytes} of a wheel, but for the record of it, which counts the rest."""
+    """{path: bytes} of a wheel, without its RECORD file, which lists the others."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
 
 
 def with_dependencies():
-    """A virtual environment that holds requirements.txt and nothing of unhang, made once for these versions."""
+    """A virtual environment with the packages of requirements.txt and nothing of unhang, made once for these versions."""
     wanted = (PROJECT / "requirements.txt").read_bytes() + sys.version.encode() + os.fsencode(sys.base_prefix)
     place = PROJECT / ".cache" / "wheel" / hashlib.sha256(wanted).hexdigest()[:12]
     if not (place / ".ready").exists():
@@ -71,7 +71,7 @@ def with_dependencies():
 
 
 def install(wheel, folder):
-    """The wheel in that environment, in place of an earlier one; pip itself says whether its dependencies are what it asks for."""
+    """Installs the wheel in that environment, in place of an earlier one; pip itself checks that its dependencies are the required ones."""
     place = with_dependencies()
     pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python"]
     for argv in (["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel], ["check"]):

@@ -1,4 +1,4 @@
-"""Rules and run folders for the judge's tests, as small as they can be."""
+"""Minimal rules and run folders for the judge's tests."""
 
 from __future__ import annotations
 

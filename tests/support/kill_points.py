@@ -1,4 +1,4 @@
-"""Where a rollout's controller is killed: in each step, and on booted nodes also between two and while the node is at work; on its way forward and back."""
+"""Points at which a rollout's controller is killed: in each step; on booted nodes also between steps and while a node works; in the change and the rollback."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ PROVED, UNFIT = "gpu001", "gpu002"
 FORWARD = ("lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
 EVERY = [(host, when, step) for host, steps in ((PROVED, FORWARD), (UNFIT, BACK)) for step in steps for when in ("before", "after")]
-# Steps in which the node goes on for a while without its controller.
+# Steps in which the node continues for a while without its controller.
 AT_WORK = ("apply", "reboot", "roll_back", "reboot_back")
-LAST = ("release", "keep")  # behind them no step is left to begin
+LAST = ("release", "keep")  # no step follows them
 
 
 def chosen(some, every=EVERY):
-    """(host, when, step) of each: these, or every one there is where KILL_POINTS=every, or those that it names (KILL_POINTS='gpu001 within apply, …')."""
+    """(host, when, step) of each: these, all points where KILL_POINTS=every, or those that it names (KILL_POINTS='gpu001 within apply, …')."""
     named = os.environ.get("KILL_POINTS", "")
     if not named:
         return some
@@ -22,7 +22,7 @@ def chosen(some, every=EVERY):
 
 
 def every_on_nodes():
-    """In the order in which a rollout comes to them."""
+    """Sorted in the order in which a rollout reaches them."""
     found = []
     for host, when, step in EVERY:
         found += [(host, "within", step)] if when == "after" and step in AT_WORK else []

@@ -1,4 +1,4 @@
-"""The collection kubernetes.core, out of the Python package `ansible`, and its client, both beside the virtual environment, which stays as it is."""
+"""The collection kubernetes.core from the Python package `ansible`, and its client, both beside the virtual environment, which is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLLECTION = "ansible_collections/kubernetes/core/"
 
 
 def ready(cache):
-    """{variable: value} of an environment in which Ansible finds both. Downloaded once, 62 MB."""
+    """{variable: value} of an environment in which Ansible finds both. They are downloaded once (62 MB)."""
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"kubernetes-{ANSIBLE}-{CLIENT}"
     with open(cache / "kubernetes.lock", "w", encoding="ascii") as lock:

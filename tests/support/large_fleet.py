@@ -1,4 +1,4 @@
-"""A large fleet for the page, all of it made up: groups and racks, a driver that drifted, links down, nodes that do not answer, idle workstations."""
+"""A large invented fleet for the page: groups and racks, drivers of several versions, links down, nodes that do not answer, idle workstations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RACK = 40
 
 
 def fleet(count: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(findings, node documents); about one node in eleven has something wrong, some of it critical."""
+    """(findings, node documents); about one node in eleven has a fault, some of them critical."""
     hosts = [f"gpu{number:05d}" for number in range(count)]
     nodes = [_node(number, host) for number, host in enumerate(hosts)]
     found = [one for number, host in enumerate(hosts) for one in _found(number, host)]

@@ -1,4 +1,4 @@
-"""Real ansible-playbook on local connections; what a node's Python would print is planted through a stand-in for the node's interpreter."""
+"""Real ansible-playbook on local connections; a stand-in for the node's Python interpreter prints the planned output."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ ANY_FACTS = {
 
 
 def envelope(**more):
-    """What the module prints: one JSON line."""
+    """The output of the module: one JSON line."""
     return json.dumps({"changed": False, "node_facts": json.dumps(ANY_FACTS), **more})
 
 
 @dataclass
 class Fleet:
-    """Hosts of one test and the folder that everything lies in."""
+    """Hosts of one test and the folder with all their files."""
 
     folder: Path
     hosts: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)
 
     def answering(self, name, text, *, code=0, errors=""):
-        """A host whose Python prints `text`, whatever it is given; asked for its version it is a current one."""
+        """A host whose Python prints `text`, whatever it gets; asked for its version it reports a supported one."""
         return self.interpreter(name, self._planted(name, text, code, errors))
 
     def interpreter(self, name, script):
@@ -49,7 +49,7 @@ class Fleet:
         return self.host(name, ansible_python_interpreter=str(path))
 
     def host(self, name, **variables):
-        """A host on a local connection, unless the variables say otherwise."""
+        """A host with a local connection, unless the variables set another."""
         self.hosts[name] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
         return name
 
@@ -60,7 +60,7 @@ class Fleet:
 
     @property
     def inventory(self):
-        """The inventory file, written anew."""
+        """Writes the inventory file again."""
         path = self.folder / "hosts.yml"
         groups = {name: {"hosts": {host: {} for host in hosts}} for name, hosts in self.groups.items()}
         path.write_text(yaml.safe_dump({"all": {"hosts": self.hosts, "children": groups}}))
@@ -68,11 +68,11 @@ class Fleet:
 
     @property
     def runs(self):
-        """Where the runs go."""
+        """The folder of the runs."""
         return self.folder / "runs"
 
     def environment(self, **more):
-        """As `unhang` sets it, and not the caller's settings of Ansible."""
+        """The environment that `unhang` sets, without the caller's settings of Ansible."""
         mine = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
         named = {"UNHANG_RUNS": str(self.runs), "UNHANG_JUDGE": "0", "ANSIBLE_HOME": str(self.folder / "home"), "ANSIBLE_LOCAL_TEMP": str(self.folder / "temp")}
         return {**project.ansible_environment(PROJECT, mine), **named, **more}
@@ -84,7 +84,7 @@ class Fleet:
         return run(command, self.environment(**(environment or {})), self.folder)
 
     def nodes(self):
-        """host: node document, of the newest run."""
+        """{host: node document} of the newest run."""
         return {node["host"]: node for node in map(read, (self.runs / "latest" / "nodes").glob("*.json"))}
 
     def run_document(self):
@@ -100,7 +100,7 @@ def run(command, environment, folder):
 
 
 def read(path):
-    """A JSON file."""
+    """Reads a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

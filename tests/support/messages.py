@@ -1,6 +1,6 @@
-"""Messages that programs can print (tests/fixtures/diagnose_messages), in the forms in which they reach a log, and how many of them a diagnosis knows.
+"""Messages of programs (tests/fixtures/diagnose_messages), in the forms in which they reach a log, and how many of them a diagnosis recognises.
 
-`python tests/support/messages.py` prints the coverage by file, `-v` each miss besides.
+`python tests/support/messages.py` prints the coverage by file; with `-v` also each message that is not recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unhang.strict_yaml import load_yaml
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_messages"
 AMONG = 3
-# How each kind of program's lines arrive: alone, and behind what launchers, loggers and collectors put before them. {} is the message.
+# The forms in which each kind of program's lines arrive: alone, and after the prefixes of launchers, loggers and collectors. {} is the message.
 FORMS: Mapping[str, tuple[str, ...]] = {
     "nccl": (
         "gpu-a:811:902 [3] {at}:480 NCCL {level} {line}",
@@ -39,13 +39,13 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class MessageDiagnosis:
-    """What a diagnosis makes of one message in one form. causes: first ones, with whether they are more than a remark."""
+    """The diagnosis of one message in one form. causes: the first ones, and whether they are more than a remark."""
 
     form: str
     causes: tuple[tuple[str, bool], ...]
 
     def is_first(self, row: Mapping[str, Any]) -> bool:
-        """Whether it leads to the row's cause, or to none where the row has none."""
+        """Whether it finds the row's cause, or none where the row has none."""
         if row["cause"] is None:
             return not any(aloud for _, aloud in self.causes)
         return bool(self.causes) and self.causes[0][0] == row["cause"] and (self.causes[0][1] or bool(row.get("info")))
@@ -66,13 +66,13 @@ def read_messages() -> list[tuple[str, dict[str, Any]]]:
 
 
 def forms_of(row: Mapping[str, Any]) -> Iterator[str]:
-    """The message as it may stand in a log."""
+    """The message as it may appear in a log."""
     for form in FORMS[row.get("forms", "program")]:
         yield form.format(line=row["line"], at=row.get("at", ""), level=row.get("level", "WARN"), program=row.get("program", "app"))
 
 
 def diagnoses_of(row: Mapping[str, Any], folder: Path) -> Iterator[MessageDiagnosis]:
-    """What a log of this one message gives, form by form."""
+    """The diagnosis of a log with only this message, for each form."""
     log = folder / "job.log"
     for form in forms_of(row):
         log.write_text(f"{form}\n", encoding="utf-8")

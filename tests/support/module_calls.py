@@ -1,4 +1,4 @@
-"""Calls one of the project's modules on a test node and gives its answer: over ssh as a role does, or what lies behind it without ssh, which is quicker."""
+"""Calls one of the project's modules on a test node and gives its result: over ssh as a role does, or its Python code directly, which is faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import audits
 
 
 def command_of(fleet, name, module, check, options):
-    """(argv, environment) of a call of a module on a node."""
+    """(argv, environment) for a call of a module on a node."""
     work = fleet.work / f"call-{len(list(fleet.work.glob('call-*')))}"
     work.mkdir()
     inventory = work / "hosts.json"
@@ -22,7 +22,7 @@ def command_of(fleet, name, module, check, options):
 
 
 def call_module(fleet, name, module, /, check=False, answer_within_s=audits.DEADLINE_S, **options):
-    """The module's answer, a failure too."""
+    """The module's result, also of a failure."""
     argv, environment = command_of(fleet, name, module, check, options)
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=answer_within_s, **captured)
@@ -31,7 +31,7 @@ def call_module(fleet, name, module, /, check=False, answer_within_s=audits.DEAD
 
 
 def code_call(fleet, name, code):
-    """argv that runs a line of Python on the node, with the project's code for nodes at hand; what it prints as JSON is its answer."""
+    """argv that runs a line of Python on the node, with the project's node code importable; the line prints its result as JSON."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as target:
         for path in sorted((audits.PROJECT / "module_utils").rglob("*.py")):
@@ -42,12 +42,12 @@ def code_call(fleet, name, code):
 
 
 def run_code(fleet, name, code):
-    """The answer of a line of Python on the node."""
+    """The result of a line of Python on the node."""
     done = fleet.bed.run(code_call(fleet, name, code), timeout_s=audits.DEADLINE_S)
     sys.stdout.write(f"{code}\n{done.stdout}\n{done.stderr}\n")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_answer(output):
-    """The answer out of what `ansible` prints: after the host's name and what became of it."""
+    """The result from the output of `ansible`, where it follows the host's name and status."""
     return json.JSONDecoder().raw_decode(output, output.index(" => {") + 4)[0]

@@ -1,4 +1,4 @@
-"""Real libnccl files, from the wheels that PyTorch users get theirs from, laid out as a package installs them."""
+"""Real libnccl files from the wheels that PyTorch installs, with the layout of a package."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import tempfile
 import zipfile
 
 USUAL = "2.20.5"
-OTHER = "2.21.5"  # newer, for ldconfig leads libnccl.so.2 to the newest that it finds
+OTHER = "2.21.5"  # newer, because ldconfig links libnccl.so.2 to the newest that it finds
 VERSIONS = (USUAL, OTHER)
 PLACE = "usr/lib/x86_64-linux-gnu"
 IN_WHEEL = "nvidia/nccl/lib/libnccl.so.2"
 
 
 def ready(cache, version):
-    """A folder below `cache` to lay over a root: libnccl.so.<version> and its links. Downloaded once."""
+    """A folder below `cache` to put over a root: libnccl.so.<version> and its links. It is downloaded once."""
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"nccl-{version}"
     with open(cache / "nccl.lock", "w", encoding="ascii") as lock:
@@ -31,7 +31,7 @@ def ready(cache, version):
 
 
 def download(work, version):
-    """The path of the wheel."""
+    """Path of the wheel."""
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform=manylinux2014_x86_64"]
     subprocess.run([*argv, "--dest", work, f"nvidia-nccl-cu12=={version}"], check=True, stdin=subprocess.DEVNULL)
     return next(os.path.join(work, name) for name in os.listdir(work) if name.endswith(".whl"))

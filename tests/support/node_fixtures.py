@@ -1,4 +1,4 @@
-"""Fixtures of the tiers that boot nodes: four nodes with recorded 8×H200 hardware, whole again after each test. A tier's conftest.py takes them from here."""
+"""Fixtures of the tiers that boot nodes: four nodes with recorded 8×H200 hardware, restored after each test. A tier's conftest.py imports them."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def why_not():
 
 
 def pytest_configure(config):
-    """In CI nodes are no choice: tests that were left out would look like tests that passed."""
+    """In CI nodes are required: skipped tests would look like tests that passed."""
     if why_not() and os.environ.get("CI") and os.geteuid() == 0:
         raise pytest.UsageError(f"tests on booted nodes cannot run: {why_not()}")
 
 
 def pytest_report_header():
-    """The one line that says that a tier is left out."""
+    """The one line that reports that a tier is skipped."""
     return f"tests on booted nodes are skipped: {why_not()}" if why_not() else None
 
 
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory):
-    """The fake libnvidia-ml.so.1, built from C."""
+    """The fake libnvidia-ml.so.1, compiled from C."""
     from fakes.nvml import build_fake_nvml
 
     return build_fake_nvml(str(tmp_path_factory.mktemp("fake-nvml")))
@@ -70,7 +70,7 @@ def bed(fake_library, nccl, tmp_path_factory):
 
 
 def fleet_for(bed, library, work):
-    """The nodes, and everything that was done to them undone at the end."""
+    """The nodes; all changes to them are undone at the end."""
     with contextlib.ExitStack() as undo:
         yield Fleet(bed, library, work, undo)
 
@@ -83,7 +83,7 @@ def fleet(bed, fake_library, tmp_path):
 
 @pytest.fixture(scope="class")
 def class_fleet(bed, fake_library, tmp_path_factory):
-    """The nodes for the tests of one class, which look at one audit."""
+    """The nodes for the tests of one class, which share one audit."""
     yield from fleet_for(bed, fake_library, tmp_path_factory.mktemp("class"))
 
 

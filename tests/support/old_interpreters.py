@@ -1,4 +1,4 @@
-"""Older Pythons of this machine, for programs that run under them."""
+"""Older Python versions of this machine, for programs that must run under them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages for some nodes alone, as a layer over the shared tree: installed once by apt itself, and nodes of other test beds are none the heavier."""
+"""Packages for some nodes only, as a layer over the shared tree: apt itself installs them once, and nodes of other test beds do not get them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 
-# Runs in a mount namespace of its own: $1 the tree, $2 where the layer goes, the rest packages.
+# Runs in a mount namespace of its own: $1 is the tree, $2 the folder of the layer, the rest packages.
 INSTALL = """
 set -e
 tree=$1; target=$2; shift 2
@@ -31,7 +31,7 @@ rmdir "$work"
 
 
 def ready(cache, tree, packages):
-    """The layer's folder below `cache`, for this tree; installed now (half a minute) if it is not there."""
+    """The layer's folder below `cache`, for this tree; installed now (half a minute) if it is missing."""
     folder = cache / f"{packages[0]}-{tree.name.partition('-')[2]}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:8]}"
     with open(cache / "layer.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -47,7 +47,7 @@ def ready(cache, tree, packages):
 
 
 def user_of(folder, name):
-    """uid of a user that the packages made."""
+    """uid of a user that the packages created."""
     for line in (folder / "etc" / "passwd").read_text().splitlines():
         fields = line.split(":")
         if fields[0] == name:

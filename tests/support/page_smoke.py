@@ -1,4 +1,4 @@
-"""Results of smoke tests for the page, after the one that was measured on 8 × H200."""
+"""Results of smoke tests for the page, modelled on one that was measured on 8 × H200."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEASURED = Path(__file__).parents[1] / "fixtures" / "h200x8" / "smoke.json"
 
 
 def result(host: str, slow_gpu: int | None = None, share: float = 1.0, minute: int = 0) -> dict[str, Any]:
-    """A test of one host alone. slow_gpu: copies to and from it reach `share` of the others, bandwidth too, and the test fails."""
+    """A test of one host alone. slow_gpu: its copies have `share` of the others' bandwidth, the collectives' bandwidth drops too, and the test fails."""
     made: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
     made["hosts"][0]["host"] = host
     made |= {"started": f"2026-03-02T03:{minute:02d}:00+00:00", "duration_s": 51.2}
@@ -28,7 +28,7 @@ def result(host: str, slow_gpu: int | None = None, share: float = 1.0, minute: i
 
 
 def write_results(run: Path, *results: dict[str, Any]) -> None:
-    """As the rollout keeps them: smoke/TIME/GROUP/result.json of the run folder."""
+    """As the rollout writes them: smoke/TIME/GROUP/result.json of the run folder."""
     for number, one in enumerate(results):
         folder = run / "smoke" / f"20260302T0314{number:02d}Z" / "group"
         folder.mkdir(parents=True)

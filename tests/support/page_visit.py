@@ -1,4 +1,4 @@
-"""A page in a real browser, and everything that it complains about or asks for."""
+"""A page in a real browser, and every error and request that it causes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def browser():
 
 
 class Visit:
-    """A page that is open, and everything that it complained about or asked for."""
+    """An open page, and every error and request that it caused."""
 
     def __init__(self, browser, path: Path, size: str = "desktop", scheme: str = "light", script: bool = True):
         width, height = SIZES[size]

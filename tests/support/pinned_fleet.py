@@ -1,4 +1,4 @@
-"""Four nodes with a fault that a role mends, and playbooks/remediate.yml over them."""
+"""Four nodes with a fault that a role repairs, and playbooks/remediate.yml for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROLES = ["gpu_binding"]
 
 @pytest.fixture
 def pinned(fleet):
-    """Four nodes on which every job is given GPU 0; and how they were before."""
+    """Four nodes on which every job gets GPU 0; and their state before."""
     for name in NAMES:
         fleet.plant(name, "/etc/environment", "SITE=1\nCUDA_VISIBLE_DEVICES=0\n")
         fleet.undo.callback(fleet.shell, name, "rm -rf /var/lib/unhang")
@@ -33,7 +33,7 @@ def untouched(fleet, *names):
 
 
 def findings(fleet):
-    """What the newest run found, {(host, rule)}."""
+    """Findings of the newest run, {(host, rule)}."""
     document = json.loads((fleet.work / "runs" / "latest" / "findings.json").read_text())
     return {(one["host"], one["rule"]) for one in document["findings"] if one["verdict"] == "fail"}
 

@@ -1,4 +1,4 @@
-"""Runs the project's playbooks that change nodes over ssh on test nodes, as a person runs them."""
+"""Runs the project's playbooks that change nodes over ssh on test nodes, as a user does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import audits
+from controller_process import under_way
 from fakes.role_play import read_play
-from under_way import under_way
 
 
 def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables=None):
-    """(argv, environment) of one playbook over the hosts, each in a work folder of its own."""
+    """(argv, environment) of one playbook for the hosts, with a new work folder for each call."""
     inventory = inventory_for(fleet, hosts, policy, host_variables)
     argv = ["ansible-playbook", str(playbook), "-i", str(inventory), "-e", json.dumps(variables), *arguments]
     return fleet.bed.inside(argv, audits.PROJECT), environment_for(fleet, inventory.parent)
@@ -30,18 +30,18 @@ def inventory_for(fleet, hosts, policy, host_variables=None, **variables):
 
 
 def environment_for(fleet, work):
-    """What Ansible and `unhang` are given, and nothing of the user's own."""
+    """The environment that Ansible and `unhang` need, without the user's own settings."""
     return {
         **audits.environment_of(fleet.bed, work),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
         "ANSIBLE_NOCOLOR": "1",
         "UNHANG_RUNS": str(fleet.work / "runs"),
-        "UNHANG_JUDGE": "0",  # the report at the end; what the playbooks go by they have judged themselves
+        "UNHANG_JUDGE": "0",  # the report at the end; the playbooks have judged what they need themselves
     }
 
 
 def run_typed(fleet, argv):
-    """Played of a command of a page (typed_commands.as_typed) whose inventory is one of inventory_for()."""
+    """Played of a command of a page (documented_command.as_typed) whose inventory is one of inventory_for()."""
     inventory = Path(argv[argv.index("-i") + 1])
     program = [sys.executable, "-P", "-m", *argv] if argv[0] == "unhang" else argv
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
@@ -58,7 +58,7 @@ def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, deadli
 
 @contextlib.contextmanager
 def playing(fleet, playbook, hosts, policy, *arguments, **variables):
-    """A playbook under way, in a process group of its own; killed when the block ends, as a controller dies: without a word to anybody."""
+    """A running playbook, in a process group of its own; killed when the block ends, so that the controller ends without a message to any node."""
     command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables)
     with (fleet.work / "playing.log").open("w+") as log, under_way(command, environment, log) as process:
         yield process

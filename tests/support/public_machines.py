@@ -1,4 +1,4 @@
-"""Nodes whose GPUs answer what nvidia-smi printed on public machines; the rest of each node is that of a healthy one."""
+"""Nodes whose GPUs return the values that nvidia-smi printed on public machines; the rest of each node is that of a healthy one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded nodes for the tests of the system and kernel_log sources: how they are read, changed and checked against the schema."""
+"""Recorded nodes for the tests of the system and kernel_log sources: reads, changes and checks them against the schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROOTS = REPOSITORY / "tests" / "fixtures" / "roots"
 NAMES = ("h200x8", "a6000x3-kernel-5.4", "container", "rdma-h100")
 SECTIONS = ("node", "kernel", "limits", "network", "gpus", "interconnect", "faults")
-PRIMARY = ("node", "kernel", "limits", "network", "faults")  # of these every field is this source's
+PRIMARY = ("node", "kernel", "limits", "network", "faults")  # these sources read every field of these sections
 
 
 def place(name):
@@ -37,7 +37,7 @@ def read(folder, wanted=SECTIONS, **options):
 
 
 def facts(folder, section, **options):
-    """One section's fragment; a section that failed as a whole raises what it raised."""
+    """One section's fragment; raises the error of a section that failed as a whole."""
     fragment = read(folder, (section,), **options)[section][0]
     if isinstance(fragment, Exception):
         raise fragment
@@ -45,7 +45,7 @@ def facts(folder, section, **options):
 
 
 def unread(folder, section, **options):
-    """{field: row} of what one section says that it could not read."""
+    """{field: row} of the values that one section could not read."""
     return read(folder, (section,), **options)[section][1]
 
 
@@ -55,7 +55,7 @@ def copied(name, tmp_path):
 
 
 def write(folder, path, text):
-    """Writes a file of the node, in the place of whatever was there."""
+    """Writes a file of the node, in place of an older one."""
     target = Path(str(folder) + path)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink() or target.exists():
@@ -75,7 +75,7 @@ def validator():
 
 
 def complaints(section, fragment, rows=()):
-    """What the schema says against a fragment: [] for a good one."""
+    """The schema's errors about a fragment: [] for a good one."""
     whole = {"schema": "unhang/node-facts/1", "collector": {"version": "0"}, "sections": {}}
     whole["sections"][section] = dict(fragment, probe={"status": "ok", "unread": list(rows)})
     return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in validator().iter_errors(whole)]

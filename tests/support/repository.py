@@ -30,7 +30,7 @@ def build_package(folder, name, version, files=(), fields="", **scripts):
         else:
             place.touch(mode=0o755)
     command = ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(folder)]
-    # The same bytes whenever it is built: sums that were kept stay true.
+    # The same bytes at each build, so that cached checksums stay valid.
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
     return folder / f"{name}_{version}_amd64.deb"
 
@@ -47,7 +47,7 @@ def packages_index(files):
 
 
 def serve(fleet, node, files):
-    """The node's apt knows these packages and no others, until the test ends."""
+    """Makes these packages the only ones that the node's apt can install, until the test ends."""
     names = " ".join(sorted({path.name.split("_")[0] for path in files}))
     fleet.plant(node, f"{FOLDER}/Packages", packages_index(files))
     for path in files:

@@ -1,4 +1,4 @@
-"""Applies a role to a test node over ssh with ansible-playbook, and tells what is in a node's files."""
+"""Applies a role to a test node over ssh with ansible-playbook, and gives the content of a node's files."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def play_role(fleet, role, name, policy, *arguments, deadline_s=audits.DEADLINE_
 
 
 def state_of(fleet, name):
-    """Names, modes, owners and sums of all files that a role could have touched; not of what is mounted there, such as the tests' own Python."""
+    """Names, modes, owners and checksums of all files that a role could have touched; without mounts, such as the tests' own Python."""
     places = " ".join(LOOKED_AT)
-    # The lock's counter goes up whenever the node is taken, and is no change; the folder it lies in is there from then on.
+    # The lock's counter rises whenever the node is locked, and is no change; its folder exists from then on.
     others = "grep -v -e '^/var/lib/unhang [0-9]' -e '/var/lib/unhang/fencing.json'"
     listed = fleet.shell(name, f"find {places} -xdev -printf '%p %m %u %l\\n' 2>/dev/null | {others} | sort")
     return listed + fleet.shell(name, f"find {places} -xdev -type f -exec sha256sum {{}} + 2>/dev/null | {others} | sort")

@@ -1,4 +1,4 @@
-"""What must hold of any rollout, whatever happened, by what truly happened on the modelled nodes. Shares nothing with the machine that it checks."""
+"""Properties of every rollout, whatever happened, checked on what really happened to the modelled nodes. Shares no code with the machine that it checks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 PROOFS = {"audit", "smoke_alone", "smoke_together"}
 NAMED = {
-    "released", "held", "kept", "lost", "taken over", "refused", "withdrawn", "no answer", "not released", "deferred", "to come",
+    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn", "no answer", "not released", "deferred", "to come",
 }  # fmt: skip
 
 
 def check(case: Any, states: dict[str, Any]) -> list[str]:
-    """What is broken, one line each. states: {host: its state as the status says it}."""
-    faults = [*_reboots(case), *_drains(case), *_room(case), *_floor(case), *_changes(case), *_given_back_unproved(case), *_brake(case)]
+    """The violations, one line each. states: {host: its state in the status}."""
+    faults = [*_reboots(case), *_drains(case), *_room(case), *_floor(case), *_changes(case), *_released_unproved(case), *_failure_limit(case)]
     return faults + _verdicts(case, states) + [line for host in case.plan.targets for line in _end(case, host, states)] + _second_run(case, states)
 
 
@@ -58,7 +58,7 @@ def _room(case: Any) -> list[str]:
 
 
 def _floor(case: Any) -> list[str]:
-    """No drain of ours takes the fleet below its floor, by who was in service when the scheduler was asked last before the drain was ordered."""
+    """No drain by the rollout takes the fleet below its floor, by the scheduler's last answer before the drain was ordered about the nodes in service."""
     if not case.plan.floor:
         return []
     fleet = {*case.plan.targets, *case.world.beside}
@@ -80,7 +80,7 @@ def _floor(case: Any) -> list[str]:
 
 
 def _changes(case: Any) -> list[str]:
-    """Nothing acts beside a job, on a node in service, or on one that another run has."""
+    """Nothing acts on a node with a job, in service, or locked by another run."""
     faults = []
     for host in case.plan.targets:
         locked = drained = changed = False
@@ -100,7 +100,7 @@ def _changes(case: Any) -> list[str]:
 
 
 def _standing(events: list[tuple[int, str, Any]]) -> str:
-    """untouched, proved, back or broken."""
+    """untouched, proved, restored or broken."""
     if not any(what == "change" for _, what, _ in events):
         return "untouched"
     last = max(at for at, what, _ in events if what in ("change", "boot"))
@@ -110,19 +110,19 @@ def _standing(events: list[tuple[int, str, Any]]) -> str:
     return "back" if verdicts.get("audit_back") else "broken"
 
 
-def _given_back_unproved(case: Any) -> list[str]:
+def _released_unproved(case: Any) -> list[str]:
     faults = []
     for host in case.plan.targets:
         events = _events(case, host)
         for at, what, _ in events:
             standing = _standing([one for one in events if one[0] < at])
             if what == "undrain" and standing not in ("untouched", "proved"):
-                faults.append(f"{host}: given back while {standing}")
+                faults.append(f"{host}: released while {standing}")
     return faults
 
 
-def _brake(case: Any) -> list[str]:
-    """Harm stays within the batch in flight: before the first change of a wave all in front of it are accounted for."""
+def _failure_limit(case: Any) -> list[str]:
+    """Damage stays within the batch in flight: a wave begins only while the nodes of the earlier waves keep the failure limit."""
     faults = []
     for number, wave in enumerate(case.plan.waves):
         first = min((at for host in wave for at, what, _ in _events(case, host) if what == "change"), default=None)
@@ -153,10 +153,12 @@ def _postponed(case: Any) -> set[str]:
 
 
 def _verdicts(case: Any, states: dict[str, Any]) -> list[str]:
-    """Who was judged unhealthy once is never given back."""
+    """A node that was judged unhealthy is never released."""
     bad = {host for what, host, detail in case.world.log if what == "verdict" and detail[0] in PROOFS and not detail[1]}
     written = {line["host"] for line in _lines(case) if line["status"] == "failed" and line["step"] in PROOFS}
-    return [f"{host}: judged unhealthy, and ended {states[host].state}" for host in sorted(bad | written) if states[host].state in ("released", "held")]
+    return [
+        f"{host}: judged unhealthy, and ended {states[host].state}" for host in sorted(bad | written) if states[host].state in ("released", "drained by others")
+    ]
 
 
 def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
@@ -165,7 +167,7 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
     standing = _standing(events)
     wanted = {
         "released": standing == "proved" and not ours and not locked,
-        "held": standing == "proved" and not ours and not locked,
+        "drained by others": standing == "proved" and not ours and not locked,
         "kept": standing == "back" and node.drained_by is not None and not locked,
         "lost": node.drained_by is not None,
         "withdrawn": standing == "untouched" and not ours and not locked,
@@ -178,12 +180,12 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
         faults.append(f"{host}: said to be {state}, and is {standing}, drained by {node.drained_by}, locked by {node.holder}")
     named = [kind for kind, _left in states[host].boots]
     truth = [detail for _, what, detail in events if what == "boot" and detail in ("trial", "reboot", "rollback")]
-    if state in ("released", "held", "kept") and len(named) < len(truth):
+    if state in ("released", "drained by others", "kept") and len(named) < len(truth):
         faults.append(f"{host}: booted {truth}, and {named} are named")
     return faults
 
 
 def _second_run(case: Any, states: dict[str, Any]) -> list[str]:
-    """The same command once more changes nothing that has come to its end."""
-    over = {"released", "held", "kept"}
+    """When the same command runs once more, it does not change a node that has a final state."""
+    over = {"released", "drained by others", "kept"}
     return [f"{host}: {what} by a run that had nothing to do" for what, host, _ in case.world.log[case.finished_at :] if case.ended.get(host) in over]

@@ -1,4 +1,4 @@
-"""A small plan on disk, and a journal of what became of its nodes, written by the machine's own order of steps."""
+"""A small plan on disk, and a journal of its nodes, written in the machine's own order of steps."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def planned(folder):
 
 
 class Recorded(Conductor):
-    """A controller whose nodes answer what they are to answer."""
+    """A controller whose nodes return the given results."""
 
     def __init__(self, folder, plan):
         super().__init__(folder, plan, 0)
 
     def begin(self):
-        """Becomes the controller."""
+        """Becomes the current controller."""
         object.__setattr__(self, "epoch", begin(self.folder, HOSTS, {"by": "ops@ctl"}, lambda _holder: True, "")["epoch"])
 
     def _running(self, host):
-        """As the node would have been read."""
+        """The node's values, as if it had been read."""
         return RUNNING
 
     def through(self, host, until=None, failing=None):
-        """Every step that the node needs; until: the one in which the controller dies; failing: the one that fails."""
+        """Runs every step that the node needs; until: the step in which the controller dies; failing: the step that fails."""
         for step in STEPS:
             order = self.ask(host, step, GROUPS, "9")
             if order is None:

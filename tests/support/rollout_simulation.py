@@ -1,4 +1,4 @@
-"""Drives the rollout's state machine over the modelled nodes with random kills, faults and second controllers. No decision of a rollout is made here."""
+"""Drives the rollout's state machine over the modelled nodes with random kills, faults and second controllers. It makes no decision of a rollout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from rollout_world import FAULTS, ROLLBACK_FAULTS, Node, World
 
-from unhang.rollout import brake, machine
+from unhang.rollout import failure_limit, state_machine
 from unhang.rollout.floor import Service, floor_evidence, floor_left
 from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
 from unhang.rollout.node_state import NodeState
-from unhang.rollout.standing import Standing, standing_of
-from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
+from unhang.rollout.rollout_state import RolloutState, standing_of
+from unhang.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"
@@ -21,29 +21,29 @@ MOST_CONTROLLERS = 40
 
 
 class Superseded(Exception):
-    """Another controller has begun."""
+    """Another controller has started."""
 
 
 class Killed(Exception):
-    """In the middle of a line of the journal."""
+    """The controller was killed in the middle of a line of the journal."""
 
 
 @dataclasses.dataclass
 class Journal:
-    """The journal's bytes, as a disk has them."""
+    """The bytes of the journal, as on a disk."""
 
     content: bytes = b""
     newest: int = 0
     tears: random.Random | None = None
-    known: Standing = dataclasses.field(default_factory=Standing)
+    known: RolloutState = dataclasses.field(default_factory=RolloutState)
     followed: JournalParser = dataclasses.field(default_factory=JournalParser)
 
     def of(self, waves: tuple[tuple[str, ...], ...]) -> None:
-        """It is the journal of a plan with these waves."""
-        self.known, self.followed = Standing(waves), JournalParser()
+        """Makes it the journal of a plan with these waves."""
+        self.known, self.followed = RolloutState(waves), JournalParser()
 
-    def read(self) -> Standing:
-        """As the action plugins do: what was read is known, and only what was appended since is read."""
+    def read(self) -> RolloutState:
+        """Reads like the action plugins: keeps what was read before, and reads only what was appended since."""
         return self.known.take(self.followed.feed(self.content[self.followed.taken_bytes :]))
 
     def append(self, epoch: int, entry: Entry) -> None:
@@ -57,7 +57,7 @@ class Journal:
 
     def begin(self) -> int:
         entries = parse_journal(self.content).entries
-        followed, anew = self.read(), Standing(self.known.waves).take(entries)
+        followed, anew = self.read(), RolloutState(self.known.waves).take(entries)
         counted = standing_of(anew.waves, anew.nodes)
         if vars(anew) != vars(followed) or (counted.counts, counted.out) != (followed.counts, followed.out):
             raise AssertionError(f"expected what was followed to be what is read anew, found {vars(followed)} and {vars(anew)}")
@@ -68,23 +68,23 @@ class Journal:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedPlan:
-    """What is rolled out. floor: nodes that stay in service, of those of the waves and those beside them."""
+    """The input of a rollout. floor: number of nodes that stay in service, among those of the waves and the others of the fleet."""
 
     targets: dict[str, Target]
     waves: tuple[tuple[str, ...], ...]
-    limits: brake.Limits
+    limits: failure_limit.Limits
     floor: int = 0
 
 
 @dataclasses.dataclass
 class RandomRollout:
-    """One random rollout. machine: the functions that decide; a test gives wrong ones."""
+    """One random rollout. machine: the functions that decide; a test passes wrong ones."""
 
     plan: SimulatedPlan
     world: World
     journal: Journal
-    rules: object = machine
-    brake: object = brake
+    rules: object = state_machine
+    failure_limit: object = failure_limit
     floor: object = staticmethod(floor_left)
     finished_at: int = 0
     ended: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -95,13 +95,13 @@ class RandomRollout:
         self.faults_at_first = {host: frozenset(node.faults) for host, node in self.world.nodes.items()}
 
     def states(self) -> dict[str, NodeState]:
-        """Each host as the journal has it."""
+        """Each host's state by the journal."""
         standing = self.journal.read()
         return {host: standing.node(host) for host in self.plan.targets}
 
 
 def controller(case: RandomRollout) -> Iterator[None]:
-    """One run of the command: what the playbook does, step by step. A yield is where it may be killed, or stand still."""
+    """One run of the command: the work of the playbook, step by step. At each yield it may be killed or paused."""
     epoch = case.journal.begin()
 
     def put(entry: Entry) -> None:
@@ -110,8 +110,8 @@ def controller(case: RandomRollout) -> Iterator[None]:
     for number, _wave in enumerate(case.plan.waves):
         yield
         yield from keep_floor(case, put)
-        admitted = case.brake.admit(case.journal.read(), number, case.plan.limits)
-        put(Entry(AT, "", BRAKE, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
+        admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits)
+        put(Entry(AT, "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
                 put(Entry(AT, host, "lock", DEFERRED, 0, {"why": why}))
@@ -127,7 +127,7 @@ def controller(case: RandomRollout) -> Iterator[None]:
 
 
 def keep_floor(case: RandomRollout, put) -> Iterator[None]:
-    """The scheduler is asked who is in service, where the plan has a floor; somebody may drain a node before the answer is written down."""
+    """Asks the scheduler which nodes are in service, where the plan has a floor; another user may drain a node before the answer is recorded."""
     if not case.plan.floor:
         return
     out = case.world.listed()
@@ -137,10 +137,10 @@ def keep_floor(case: RandomRollout, put) -> Iterator[None]:
     put(Entry(AT, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
 
 
-def play_step(case: RandomRollout, epoch: int, wave: int, admitted: brake.Admission, step: str, put) -> Iterator[None]:
-    """One step over a batch: who needs it is asked, all begin, each answer is judged and written down."""
+def play_step(case: RandomRollout, epoch: int, wave: int, admitted: failure_limit.Admission, step: str, put) -> Iterator[None]:
+    """One step over a batch: finds the nodes that need it, begins all of them, then judges and records each answer."""
     standing = case.journal.read()
-    against = {host: case.brake.why_not(standing, host, wave, case.plan.limits) for host in admitted.begin}
+    against = {host: case.failure_limit.why_not(standing, host, wave, case.plan.limits) for host in admitted.begin}
     asked = [case.rules.next_order(standing.node(host), case.plan.targets[host], epoch, why) for host, why in against.items()]
     orders = [order for order in asked if order is not None and order.step == step]
     for group in [orders] if step == TOGETHER and orders else [[order] for order in orders]:
@@ -167,7 +167,7 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
 
 
 def target_of(node: Node) -> Target:
-    """As a plan has it: a reboot for the trial, and one for a driver, or for a kernel that is not tried first."""
+    """The plan's number of reboots: one for the trial, and one for a driver, or for a kernel that is not tried first."""
     reboots = int(node.trial) + int(not node.trial or node.wants[1] != "d1")
     return Target(node.host, f"{node.host}-boot-1", reboots, {"kernel": node.wants[0], "driver": node.wants[1]})
 
@@ -193,7 +193,7 @@ def random_case(seed: int) -> RandomRollout:
         size = dice.randint(1, 4)
         waves.append(tuple(rest[:size]))
         rest = rest[size:]
-    limits = brake.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (brake.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
+    limits = failure_limit.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (failure_limit.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
     service = random.Random(seed * 17 + 3)
     beside = {f"other{number:03}": service.random() < 0.4 for number in range(service.randint(0, 4))}
     fleet = count + len(beside)
@@ -202,7 +202,7 @@ def random_case(seed: int) -> RandomRollout:
 
 
 def simulate(case: RandomRollout, seed: int) -> RandomRollout:
-    """Kills, second controllers, other runs and nodes that come back, until the command has come to its end undisturbed; then once more, in peace."""
+    """Kills, second controllers, other runs and nodes that return, until the command has finished undisturbed; then once more without disturbance."""
     dice = random.Random(seed * 31 + 7)
     disturbed = dice.choice((0.0, 0.02, 0.1))
     alive, started = [controller(case)], 1
@@ -212,7 +212,7 @@ def simulate(case: RandomRollout, seed: int) -> RandomRollout:
             kill(case, one, alive, dice)
             come_back(case.world, dice)
         elif roll < disturbed * 1.5 and len(alive) < 3:
-            alive.append(controller(case))  # a second one; the first, cut off, knows nothing of it
+            alive.append(controller(case))  # a second one; the first, which is cut off, does not know about it
             started += 1
         elif roll < disturbed * 1.6:
             case.world.take_over(dice)
@@ -231,7 +231,7 @@ def simulate(case: RandomRollout, seed: int) -> RandomRollout:
 
 
 def advance(one: Iterator[None], alive: list[Iterator[None]]) -> None:
-    """One part further; it goes when it is done, or finds that another has taken its place."""
+    """Runs one part further; removes the controller when it has finished, or finds that another has replaced it."""
     try:
         next(one)
     except (StopIteration, Superseded, Killed):
@@ -239,7 +239,7 @@ def advance(one: Iterator[None], alive: list[Iterator[None]]) -> None:
 
 
 def kill(case: RandomRollout, one: Iterator[None], alive: list[Iterator[None]], dice: random.Random) -> None:
-    """SIGKILL, now and then in the middle of the next line of the journal."""
+    """SIGKILL, sometimes in the middle of the next line of the journal."""
     if dice.random() < 0.3:
         case.journal.tears = dice
         advance(one, alive)
@@ -250,7 +250,7 @@ def kill(case: RandomRollout, one: Iterator[None], alive: list[Iterator[None]], 
 
 
 def come_back(world: World, dice: random.Random) -> None:
-    """Nodes that had vanished answer again, a scheduler is back, a disk has room."""
+    """Nodes that had vanished answer again, a scheduler is back, a disk has free space."""
     for node in world.nodes.values():
         if not node.up and dice.random() < 0.7:
             node.up = True

@@ -1,5 +1,5 @@
-"""A model of nodes and their scheduler for the simulation of a rollout: boots, locks, drains, jobs, roles, and their faults. It does what it is told, and
-writes down what truly happened in `log`; it decides nothing about a rollout."""
+"""A model of nodes and their scheduler for the simulation of a rollout: boots, locks, drains, jobs, roles, and their faults. It carries out its orders and
+records in `log` what really happened; it decides nothing about a rollout."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ FAULTS = (
     "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
     "booted since the plan", "boots before its release", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
+    "undrained before its apply", "undrained before its reboot",
 )  # fmt: skip
 ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
 
 @dataclasses.dataclass
 class Node:
-    """What is true of one node. wants: (kernel, driver) of the plan; trial: its kernel comes by a trial boot."""
+    """The real state of one node. wants: (kernel, driver) of the plan; trial: its kernel is tried by a trial boot."""
 
     host: str
     faults: set[str]
@@ -46,7 +47,7 @@ class Node:
 class World:
     """All nodes; log: (what, host, detail) in the order in which it happened.
 
-    beside: nodes of the fleet that are in no wave, and whether somebody has drained them.
+    beside: nodes of the fleet that are in no wave, and whether another user has drained them.
     """
 
     def __init__(self, nodes: list[Node], beside: Mapping[str, bool] | None = None) -> None:
@@ -79,7 +80,7 @@ class World:
         return out
 
     def drained_by_others(self, dice: random.Random) -> None:
-        """Somebody drains a node of the fleet, or gives one back that is in no wave."""
+        """Another user drains a node of the fleet, or resumes one that is in no wave."""
         host = dice.choice(sorted(self.fleet()))
         if host in self.beside:
             self.beside[host] = not self.beside[host]
@@ -89,14 +90,14 @@ class World:
             self.note("drained by somebody else", host)
 
     def take_over(self, dice: random.Random) -> None:
-        """Another run takes one of the nodes, because somebody said that the first is over."""
+        """Another run takes over one of the nodes, because a user declared that the first run is over."""
         node = dice.choice(list(self.nodes.values()))
         if node.up and node.holder not in (None, "elsewhere"):
             node.holder, node.token = "elsewhere", node.token + 1
             self.note("taken over", node.host)
 
     def carry_out(self, orders: list[Order], run: str, targets: dict[str, Target]) -> Iterator[dict[str, StepResult]]:
-        """Yields {} between the parts of an act, in which a controller may die, and at last the answers of all hosts."""
+        """Yields {} between the parts of an act, where a controller may die, and finally the answers of all hosts."""
         answers: dict[str, StepResult] = {}
         if orders[0].step == "smoke_together":
             yield {}
@@ -114,13 +115,21 @@ class World:
                 answers[order.host] = done.value
         yield answers
 
-    # What stands in front of each act on a node: it answers, and its number is not higher.
+    # Checks before each act on a node: the node answers, and its number is not higher.
     def _refuses(self, node: Node, order: Order) -> StepResult | None:
         if not node.up:
             return StepResult("silent", {"why": "unreachable"})
         if order.token != node.token or node.holder is None:
             return StepResult("fenced", {"why": f"the node's number is {node.token}", "holder": node.holder})
         return None
+
+    def _in_use(self, node: Node, step: str) -> StepResult | None:
+        """Somebody has ended the drain, and a job has started; the step looks before it acts."""
+        if f"undrained before its {step}" not in node.faults:
+            return None
+        node.faults.discard(f"undrained before its {step}")
+        node.drained_by, node.jobs = None, ["a-job-since"]
+        return StepResult("failed", {"why": "expected it drained, found a-job-since", "free": False})
 
     def _crash(self, node: Node, at: str) -> None:
         if "crashes in between" in node.faults:
@@ -192,6 +201,8 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
+        if refused := self._in_use(node, "apply"):
+            return refused
         if "says ok and does nothing" in node.faults:
             return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": False})
         if node.trial and not node.trial_done:
@@ -233,6 +244,8 @@ class World:
             node.up = False
         yield
         if refused := self._refuses(node, order):
+            return refused
+        if node.boot_id == order.boot_id and (refused := self._in_use(node, kind)):
             return refused
         if "says ok and does nothing" not in node.faults and node.boot_id == order.boot_id:
             self.note("change", node.host, list(node.jobs))
@@ -294,7 +307,7 @@ class World:
         if "rollback says ok and does nothing" not in node.faults:
             node.installed, node.trial_done = ("k1", "d1"), False
         yield
-        # It tells of what it has brought back itself: one that is done again, for nobody heard of the first, finds nothing left.
+        # It reports only what it has restored itself: a repeated rollback, after the first answer was lost, finds nothing more to restore.
         return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": came_back})
 
     def _reboot_back(self, node: Node, order: Order, run: str):
@@ -339,4 +352,4 @@ class World:
         node.holder = None
         self.note("unlock", node.host)
         held = f"drained by {node.drained_by}" if node.drained_by else ""
-        return StepResult("ok", {"boot_id": node.boot_id, "drained": node.drained_by is not None, "owned": False, "held": held})
+        return StepResult("ok", {"boot_id": node.boot_id, "drained": node.drained_by is not None, "owned": False, "drained_by_others": held})

@@ -1,4 +1,4 @@
-"""Small run folders, as the audit and the judge leave them."""
+"""Small run folders, as the audit and the judge write them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ class Fleet:
         self.folder = folder
         self.number = 0
 
-    def run(self, nodes: dict[str, Any], findings=None, *, limit=None, rules=("bad", "worse", "group-differs"), smoke=None, day=20, unread=()) -> Path:
+    def run(
+        self, nodes: dict[str, Any], findings=None, *, limit=None, rules=("bad", "worse", "group-differs"), smoke=None, day=20, unread=(), inventory="i"
+    ) -> Path:
         """nodes: host -> its sections, or the status of one that was not read. findings None: not judged. smoke: host -> busbw."""
         self.number += 1
         folder = self.folder / "runs" / f"202611{day:02d}T{self.number:06d}Z-run{self.number}"
         (folder / "nodes").mkdir(parents=True)
         started = f"2026-11-{day:02d}T{self.number // 60:02d}:{self.number % 60:02d}:00Z"
-        run = {"schema": "unhang/run/1", "id": folder.name, "started": started, "finished": started, "hosts": list(nodes), "limit": limit, "inventory": ["i"]}
+        run = {"schema": "unhang/run/1", "id": folder.name, "started": started, "finished": started, "hosts": list(nodes), "limit": limit}
+        run["inventory"] = [inventory]
         write(folder / "run.json", run)
         for host, sections in nodes.items():
             read = not isinstance(sections, str)
@@ -59,5 +62,5 @@ class Fleet:
 
 
 def write(path: Path, document: Any) -> None:
-    """A JSON file."""
+    """Reads a JSON file."""
     path.write_text(json.dumps(document), encoding="utf-8")

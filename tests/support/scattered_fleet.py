@@ -1,4 +1,4 @@
-"""A run of any number of nodes, each of whose rules fails on a scattered part of them: for the first screen."""
+"""A run of any number of nodes in which each rule fails on scattered nodes: for the first screen."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TITLE = "A thing that is not as it should be, told in a line that is too long fo
 
 
 def finding(rule, host, severity, **more):
-    """One finding with a remedy that a role brings about, or that a person has to think about."""
+    """One finding with a remedy that a role applies, or that a person must consider."""
     remedy = {"role": "host_tuning", "policy": {"host": {"persistence": True}}} if len(rule) % 2 else {"person": "look at " + " and ".join([TITLE] * 4)}
     return fleets.finding(rule, host, severity, TITLE, "e", "f", **{"remedy": remedy, **more})
 
 
 @functools.cache
 def fleet(nodes, criticals, others, unread):
-    """A run of so many nodes; each rule fails on a scattered part of those that were read."""
+    """A run of this many nodes; each rule fails on scattered nodes among those that were read."""
     names = [f"gpu{number:05d}" for number in range(nodes)]
     gone = names[3::11][:unread]
     hosts = sorted(set(names) - set(gone))

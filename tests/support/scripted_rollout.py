@@ -1,6 +1,6 @@
-"""The waves of playbooks/remediate.yml by the real ansible-playbook, action plugins and callback, over nodes that are scripted: each does what its script says.
+"""The waves of playbooks/remediate.yml by the real ansible-playbook, action plugins and callback, over scripted nodes: each acts as its script says.
 
-Not real are the nodes alone: a step's tasks file is one that asks a stand-in, and the lock and the baseline of a node are kept nowhere.
+Only the nodes are not real: a step's tasks file asks a stand-in, and a node's lock and baseline are not stored anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fakes.role_play import PROJECT, environment, read_play
 
 from unhang.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
 from unhang.rollout.journal import read_journal
-from unhang.rollout.standing import replay
+from unhang.rollout.rollout_state import replay
 from unhang.rollout.steps import STEPS
 from unhang.schemas.configuration import hash_of_sections
 
@@ -35,46 +35,47 @@ STEP = """
   ansible.builtin.set_fact:
     rollout_evidence: '{{{{ rollout_evidence | combine(scripted.evidence) }}}}'
 """
+CHECKED = "- name: Check that no job runs\n  ansible.builtin.include_tasks: still_free.yml\n"
 HELD = "- name: Nothing\n  ansible.builtin.meta: noop\n"
 
 
 def sections(boot):
-    """Of a node's facts before it is changed, as far as a rollout reads them."""
+    """The facts of a node before its change that a rollout reads."""
     driver = {"probe": READ, "loaded": {"is_loaded": True, "version": OLD}}
     return {"node": {"probe": READ, "boot_id": boot}, "driver": driver, "kernel": {"probe": READ, "release": OLD_KERNEL}}
 
 
 @dataclasses.dataclass
 class Scripted:
-    """folder: of everything; run: the plan's run folder; played: what ansible-playbook said."""
+    """folder: of all files; run: the plan's run folder; played: the output of ansible-playbook."""
 
     folder: object
     run: object
     played: object = None
 
     def states(self):
-        """{host: state} by the journal, of those that it names."""
+        """{host: state} by the journal, for the hosts that it names."""
         return {host: node.state for host, node in replay(read_journal(self.run).entries).nodes.items()}
 
     def why(self, host):
-        """Why a node stands as it does."""
+        """The reason for a node's state."""
         return replay(read_journal(self.run).entries).node(host).why
 
     def drained(self):
-        """Hosts that are out of service by what was truly done."""
+        """Hosts that are really out of service."""
         return sorted(path.name.removesuffix(".drained") for path in self.folder.glob("*.drained"))
 
     def boot(self, host):
-        """The boot that the node is in by what was truly done."""
+        """The boot that the node is really in."""
         return json.loads((self.run / "nodes" / f"{host}.json").read_text())["facts"]["sections"]["node"]["boot_id"]
 
     def acts(self, step):
-        """Hosts on which a step was carried out, in order."""
+        """Hosts on which a step really ran, in order."""
         return [line.split()[0] for line in (self.folder / "acts").read_text().splitlines() if line.split()[1] == step]
 
 
 def planned(folder, waves, floor=0):
-    """The run folder of a plan with these waves, each of whose nodes gets another kernel and driver by one reboot."""
+    """The run folder of a plan with these waves, in which each node gets another kernel and driver with one reboot."""
     run = folder / "runs" / "20261120T070000Z-0123456789"
     (run / "nodes").mkdir(parents=True)
     hosts = [host for wave in waves for host in wave]
@@ -93,14 +94,16 @@ def planned(folder, waves, floor=0):
 
 
 def prepare(folder, waves, real=(), floor=0):
-    """The playbook in a folder of its own. real: files of tasks/rollout that are played as they are; floor: nodes that stay in service."""
+    """The playbook in a folder of its own. real: files of tasks/rollout that are used unchanged; floor: number of nodes that stay in service."""
     source, tasks = PROJECT / "playbooks" / "tasks" / "rollout", folder / "tasks" / "rollout"
     tasks.mkdir(parents=True)
     plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())}
     (folder / "rollout.yml").write_text(json.dumps([plays[name] for name in PLAYS]))
-    for name in ("step", "floor", "boot_id", *STEPS, "ours"):
+    for name in ("step", "floor", "boot_id", "still_free", *STEPS, "ours"):
         is_real = name in ("step", "floor", *real)
-        (tasks / f"{name}.yml").write_text((source / f"{name}.yml").read_text() if is_real else HELD if name == "ours" else STEP.format(step=name))
+        checked = CHECKED if "still_free" in real and name in ("apply", "reboot", "roll_back") else ""
+        scripted = HELD if name == "ours" else checked + STEP.format(step=name)
+        (tasks / f"{name}.yml").write_text((source / f"{name}.yml").read_text() if is_real else scripted)
     return Scripted(folder, planned(folder, waves, floor))
 
 

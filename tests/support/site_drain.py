@@ -1,4 +1,4 @@
-"""A site's own program for drain_command: what a scheduler would know of each node is kept in a file beside it."""
+"""A site's own program for drain_command: a file beside it has the state of each node that a scheduler would know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
 
 
 def install(folder, states):
-    """The program, with what is known of each node; the role's variables that name it. states: {node: what differs from FREE}."""
+    """The program with the state of each node, and the role's variables that name it. states: {node: differences from FREE}."""
     hook = folder / "site-drain"
     hook.write_text(HOOK)
     hook.chmod(0o755)
@@ -44,11 +44,16 @@ def install(folder, states):
 
 
 def drained_then(folder, act, node):
-    """Somebody drains the node once this was done, such as "release gpu001"."""
+    """Another user drains the node once this act was done, such as "release gpu001"."""
     state = {**FREE, "drained": True, "by": "alice", "reason": "bad DIMM"}
     (folder / "then").write_text(json.dumps({act: {node: state}}))
 
 
+def started_then(folder, act, node):
+    """Somebody ends the drain of a node once this act was done, and a job starts on it."""
+    (folder / "then").write_text(json.dumps({act: {node: {**FREE, "jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}}}))
+
+
 def known(folder, node):
-    """What it knows of a node now."""
+    """The current state of a node."""
     return json.loads((folder / f"{node}.json").read_text())

@@ -44,47 +44,47 @@ TOPOLOGY = "SwitchName=leaf1 Nodes=gpu[001-002]\nSwitchName=leaf2 Nodes=gpu[003-
 
 
 def missing():
-    """Programs of Slurm that this machine lacks."""
+    """Programs of Slurm that this machine does not have."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
 @dataclasses.dataclass
 class SlurmHere:
-    """bed: its namespaces; folder: what the daemons write; environment: in which commands find them."""
+    """bed: its namespaces; folder: of the daemons' files; environment: in which Slurm's commands work."""
 
     bed: Testbed
     folder: object
     environment: dict
 
     def run(self, *command, code=0):
-        """What a command printed."""
+        """Output of a command."""
         done = self.bed.run(command, env=self.environment)
         assert done.returncode == code, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
     def start_controller(self):
-        """slurmctld, which goes to the background by itself."""
+        """Starts slurmctld, which goes to the background by itself."""
         self.run("slurmctld", "-f", str(self.folder / "slurm.conf"))
 
     def stop_controller(self):
-        """slurmctld ends; its state is saved."""
+        """Ends slurmctld; its state is saved."""
         pid = (self.folder / "slurmctld.pid").read_text().strip()
         self.run("kill", pid)
         audits.wait_until(lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended")
 
     def start_daemon(self, node):
-        """slurmd of a node."""
+        """Starts slurmd of a node."""
         (self.folder / f"spool-{node}").mkdir(exist_ok=True)
         self.run("slurmd", "-N", node)
 
     def state(self, node):
-        """(states, reason) as scontrol says them."""
+        """(states, reason) from scontrol."""
         command = self.run("scontrol", "show", "node", node).split("\n")
         fields = {key: value for line in command for key, _, value in [line.strip().partition("=")]}
         return fields["State"].split()[0], fields.get("Reason", "")
 
     def start_job(self, node):
-        """A job that runs on a node until it is cancelled; its id."""
+        """Starts a job that runs on a node until it is cancelled; gives its id."""
         script = self.folder / "job.sh"
         script.write_text("#!/bin/sh\nexec sleep 3000\n")
         job = self.run("sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--chdir=/tmp", "--output=/dev/null", str(script))
@@ -92,7 +92,7 @@ class SlurmHere:
         return job
 
     def play(self, work, playbook, hosts, variables, *arguments):
-        """A finished ansible-playbook over hosts that are names alone."""
+        """A finished ansible-playbook with hosts that are only names."""
         inventory = work / "hosts.yml"
         inventory.write_text(f"all:\n  vars: {{ansible_connection: local}}\n  hosts:\n{''.join(f'    {name}: {{}}' + chr(10) for name in hosts)}")
         extra = [word for name, value in variables.items() for word in ("-e", f"{{{name!r}: {value!r}}}")]
@@ -103,7 +103,7 @@ class SlurmHere:
 
 
 def booted(work):
-    """The cluster, every node idle; ends with its namespaces. A generator for a fixture."""
+    """The cluster, with every node idle; ends with its namespaces. A generator for a fixture."""
     with Testbed(CACHE, ()) as bed:
         folder = bed.folder / "slurm"
         for part in ("munge", "state"):

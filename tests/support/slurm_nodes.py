@@ -1,4 +1,4 @@
-"""Booted nodes in a real Slurm: each with its own slurmd and munged, slurmctld on this side of the bridge."""
+"""Booted nodes in a real Slurm: each with its own slurmd and munged; slurmctld is on this side of the bridge."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 def missing():
-    """Programs of Slurm that this machine lacks."""
+    """Programs of Slurm that this machine does not have."""
     return [name for name in CONTROLLER if shutil.which(name) is None]
 
 
@@ -57,7 +57,7 @@ def marks(timeout_s):
 
 @dataclasses.dataclass
 class Cluster:
-    """bed: the nodes; fleet: what a test may do to them; environment: in which Slurm's commands find the controller; folder: what its daemons write."""
+    """bed: the nodes; fleet: a test's actions on them; environment: in which Slurm's commands find the controller; folder: of its daemons' files."""
 
     bed: Testbed
     fleet: Fleet
@@ -66,28 +66,28 @@ class Cluster:
 
     @contextlib.contextmanager
     def lent(self, work):
-        """A Fleet of these nodes, everything undone at the end. work: a folder of the test's."""
+        """A Fleet of these nodes, with all changes undone at the end. work: a folder of the test."""
         with contextlib.ExitStack() as undo:
             yield Fleet(self.bed, self.fleet.library, work, undo)
 
     def say(self, *argv):
-        """What one of Slurm's commands says."""
+        """Output of one of Slurm's commands."""
         return self.bed.run(argv, env=self.environment).stdout.strip()
 
     def must(self, *argv):
-        """The same, of a command that has to succeed."""
+        """The same for a command that must succeed."""
         done = self.bed.run(argv, env=self.environment)
         assert done.returncode == 0, f"{argv}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
     def state(self, node):
-        """(states, reason) as scontrol says them."""
+        """(states, reason) from scontrol."""
         lines = self.must("scontrol", "show", "node", node).split("\n")
         fields = {key: value for line in lines for key, _, value in [line.strip().partition("=")]}
         return fields["State"].split()[0], fields.get("Reason", "")
 
     def start_job(self, node, script):
-        """A job that has a node to itself; its id, once it runs."""
+        """Starts a job that has a node for itself; gives its id once it runs."""
         path = self.folder / "job.sh"
         path.write_text(script)
         job = self.must("sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--chdir=/tmp", "--output=/dev/null", str(path))
@@ -95,17 +95,17 @@ class Cluster:
         return job
 
     def start_controller(self):
-        """slurmctld, which goes to the background by itself."""
+        """Starts slurmctld, which goes to the background by itself."""
         self.must("slurmctld", "-f", str(self.folder / "slurm.conf"))
 
     def stop_controller(self):
-        """slurmctld ends; its state is saved."""
+        """Ends slurmctld; its state is saved."""
         pid = (self.folder / "slurmctld.pid").read_text().strip()
         self.must("kill", pid)
         audits.wait_until(lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended")
 
     def all_idle(self):
-        """Waits until every node takes jobs."""
+        """Waits until every node accepts jobs."""
         count = str(len(self.bed.names))
         audits.wait_until(lambda: self.say("sinfo", "--noheader", "--states=idle", "--format=%D") == count, f"{count} nodes are idle")
 
@@ -118,7 +118,7 @@ def configuration(names, folder, auth):
 
 @contextlib.contextmanager
 def room_for_nodes():
-    """Each booted node takes seven of the machine's inotify instances, and beds of several workers stand side by side: more than Linux's usual 128."""
+    """Each booted node uses seven of the machine's inotify instances, and several workers have a bed each: more than Linux's usual 128."""
     before = INOTIFY.read_text()
     if int(before) < INSTANCES and os.access(INOTIFY, os.W_OK):
         INOTIFY.write_text(str(INSTANCES))
@@ -131,7 +131,7 @@ def room_for_nodes():
 
 @contextlib.contextmanager
 def cluster_of(names, library, work, layers=()):
-    """A Cluster of these nodes, every one idle. library: the fake libnvidia-ml; work: a folder of the test's; layers: as Testbed has them."""
+    """A Cluster of these nodes, with every node idle. library: the fake libnvidia-ml; work: a folder of the test; layers: as for Testbed."""
     layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
     munge, key = package_layer.user_of(layer, "munge"), os.urandom(128)
 
@@ -140,7 +140,7 @@ def cluster_of(names, library, work, layers=()):
         hardware.install(node, hardware.H200X8, library, work)
         node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
         node.write("/etc/slurm/slurm.conf", configuration(names, "/nowhere", ""))
-        # Left to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
+        # Without this setting slurmd refuses a kernel that has the old control groups too; it uses neither version.
         node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
         node.write("/var/spool/slurmd/.keep", "")
 
@@ -154,7 +154,7 @@ def cluster_of(names, library, work, layers=()):
 
 
 def _start(cluster, names, key):
-    """munged and slurmctld, which go to the background by themselves and end with the bed."""
+    """Starts munged and slurmctld, which go to the background by themselves and end with the bed."""
     folder = cluster.folder
     for part in ("munge", "state"):
         (folder / part).mkdir(mode=0o700, parents=True)

@@ -1,4 +1,4 @@
-"""Nodes in a real Slurm as an operator has them: an inventory, the commands of `unhang`, and what a rollout's journal and Slurm say of each node."""
+"""Nodes in a real Slurm as an operator has them: an inventory, the commands of `unhang`, and each node's state in a rollout's journal and in Slurm."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import subprocess
 import sys
 
 import audits
-from under_way import under_way
+from controller_process import under_way
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.standing import replay
+from unhang.rollout.rollout_state import replay
 
 DEADLINE_S = 1500
 SMOKE = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--phases", "broadcast,all_reduce", "--step-timeout", "200"]
-# Patient, for the nodes share a machine with others.
+# Long limits, because the nodes share a machine with other tests.
 PATIENT = {"unhang_node_timeout_s": 400, "unhang_silence_s": 60, "unhang_deadline_s": 200}
 VARIABLES = {**PATIENT, "drain_poll_s": 1, "unhang_come_up_timeout_s": 10, "smoke_test_arguments": SMOKE, "smoke_test_experiments": False}
 
 
 class Site:
-    """cluster: of slurm_nodes; work: a folder of the test's; groups, variables and host_variables: of the inventory."""
+    """cluster: of slurm_nodes; work: a folder of the test; groups, variables and host_variables: of the inventory."""
 
     def __init__(self, cluster, work, groups=None, variables=None, host_variables=None):
         self.cluster, self.work = cluster, work
@@ -34,7 +34,7 @@ class Site:
         return self.cluster.bed.inside([sys.executable, "-P", "-m", "unhang", *argv], audits.PROJECT)
 
     def unhang(self, *argv, codes=(0, 1)):
-        """What a command printed."""
+        """Output of a command."""
         captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
         done = subprocess.run(self.command(*argv), env=self.cluster.environment, check=False, **captured)
         sys.stdout.write(f"$ unhang {' '.join(argv)}\n{done.stdout}\n{done.stderr}\n")
@@ -53,7 +53,7 @@ class Site:
 
     @contextlib.contextmanager
     def remediating(self, run, python, *argv):
-        """`unhang remediate --apply` under way; what it says goes to remediate.log. Killed when the block ends."""
+        """A running `unhang remediate --apply`; its output goes to remediate.log. Killed when the block ends."""
         command = self.command("remediate", str(run), "--apply", "--drain", "slurm", "--python", str(python), *argv)
         with (self.work / "remediate.log").open("a") as log:
             try:
@@ -63,13 +63,13 @@ class Site:
                 sys.stdout.write(self.output)
 
     def await_step(self, process, run, host, step, status):
-        """Until a step of a node is in the journal, while the rollout is under way."""
+        """Waits until the journal has a step of a node, while the rollout runs."""
         audits.wait_until(lambda: entries(run, host, step, status) or process.poll() is not None, f"{host}: {step} {status}", DEADLINE_S)
         assert process.poll() is None, self.output[-5000:]
 
     @property
     def output(self):
-        """Everything that `unhang remediate` printed so far."""
+        """All output of `unhang remediate` so far."""
         return (self.work / "remediate.log").read_text()
 
 
@@ -79,7 +79,7 @@ def entries(run, host, step, status):
 
 
 def node_of(run, host):
-    """Where the journal has a node."""
+    """The state of a node in the journal."""
     return replay(read_journal(run).entries).node(host)
 
 
@@ -106,7 +106,7 @@ def failed_rules(run, names):
 
 
 def unnamed(plan, host, rules):
-    """Of these rules those that the plan neither gives to a person nor refuses with whose it is."""
+    """Those of these rules that the plan neither gives to a person nor names in a refusal."""
     [row] = [row for row in plan["hosts"] if row["host"] == host]
     texts = " ".join(one["why"] for one in row["refused"])
     return sorted(rule for rule in rules - {one["rule"] for one in row["person"]} if rule not in texts)

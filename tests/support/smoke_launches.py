@@ -1,4 +1,4 @@
-"""`unhang smoke` over the test bed's nodes by ssh: how it is started, and that nothing of it stays."""
+"""`unhang smoke` over the test bed's nodes by ssh: starts it, and checks that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import audits
 import torch_in_nodes
 from four_nodes import NAMES
-from reached import ssh_config
+from node_launchers import ssh_config
 
 DEADLINE_S = 280
 SMALL = ("--max-size", "64K", "--sizes", "16K", "--step-timeout", "60")
@@ -64,7 +64,7 @@ def left_over(fleet, name):
 
 
 def nothing_left(fleet, names=NAMES):
-    """Waits until no node runs anything of it any more, and checks that nothing stays in /tmp."""
+    """Waits until no node runs any of its processes, and checks that /tmp has none of its files."""
     audits.wait_until(lambda: not any(left_over(fleet, name) for name in names), "the payload's processes are gone")
     for name in names:
         assert "unhang-smoke-" not in fleet.shell(name, "ls /tmp")

@@ -13,7 +13,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
 DEADLINE_S = 240
-# Messages small, steps patient: these tests share the machine with others.
+# Small messages and long limits for steps: these tests share the machine with others.
 SMALL = ("--max-size", "64K", "--sizes", "16K")
 PATIENT = ("--step-timeout", "60")
 
@@ -39,12 +39,12 @@ class Smoke:
 
 
 def command(*arguments, local=True):
-    """argv of the command as a person types it."""
+    """argv of the command as a user types it."""
     return [sys.executable, "-P", "-m", "unhang", "smoke", *(["--local"] if local else []), *map(str, arguments)]
 
 
 def environment(**more):
-    """Nothing of the caller's settings of NCCL, gloo or torchrun."""
+    """The environment without the caller's settings of NCCL, gloo or torchrun."""
     theirs = ("NCCL_", "TORCH_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_", "SLURM_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     return {**mine, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
@@ -56,7 +56,7 @@ def smoke(*arguments, form="json", local=True, **more):
 
 
 def typed(argv):
-    """A finished command of a page (typed_commands.as_typed)."""
+    """A finished command of a page (documented_command.as_typed)."""
     return _finished([sys.executable, "-P", "-m", *argv], environment())
 
 
@@ -67,7 +67,7 @@ def _finished(argv, variables):
 
 
 def load_payload():
-    """The payload as a module; it imports no torch before it is a rank."""
+    """The payload as a module; it imports torch only when it runs as a rank."""
     spec = importlib.util.spec_from_file_location("unhang_smoke", PAYLOAD)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -75,7 +75,7 @@ def load_payload():
 
 
 def payload_processes():
-    """{pid: command line} of agents and ranks that run now, zombies left out."""
+    """{pid: command line} of running agents and ranks, without zombies."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,4 +1,4 @@
-"""Sources to run in children of their own: one that answers, one that stalls; and whether a child is left."""
+"""Sources to run in child processes: one that answers, one that stalls; and a check whether a child is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def children():
 
 
 def forget_others():
-    """Children of before are none of this test's."""
+    """Ignores children that exist already, because this test did not start them."""
     _OTHERS.clear()
     _OTHERS.update(children())
 

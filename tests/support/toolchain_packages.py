@@ -1,4 +1,4 @@
-"""What building CUDA extensions takes, as small packages of the tests' own on a booted node."""
+"""The packages that are needed to build CUDA extensions, as small packages of the tests' own on a booted node."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def toolchain(folder, *without):
 
 
 def offer_toolchain(fleet, name, folder, *others):
-    """The node's repository has them, and others."""
+    """Puts them, and `others`, into the node's repository."""
     serve(fleet, name, [*others, *toolchain(folder)])

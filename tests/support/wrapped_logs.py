@@ -1,6 +1,6 @@
-"""Logs as people's systems hand them on: behind prefixes of launchers and collectors, as JSON, cut, redrawn, repeated, mixed with healthy output.
+"""Logs in the forms in which users' systems deliver them: with prefixes of launchers and collectors, as JSON, cut, redrawn, repeated, mixed with other output.
 
-`python tests/support/wrapped_logs.py [-v]` prints for each way how many logs of all fixtures keep their first answer.
+`python tests/support/wrapped_logs.py [-v]` prints for each form how many logs of all fixtures keep their first answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def every_log() -> list[Path]:
 
 
 def first_answer(path: Path | str) -> tuple[str, str]:
-    """(first cause above info, else the outcome's word; its severity)."""
+    """(first cause above info, else the conclusion's word; its severity)."""
     found: Mapping[str, Any] = diagnose([str(path)])
     loud = [cause for cause in found["causes"] if cause["severity"] != "info"]
     return (loud[0]["cause"], loud[0]["severity"]) if loud else (found["outcome"]["word"], "info")
@@ -56,12 +56,12 @@ def _iso(moment: datetime) -> str:
 
 
 def _cut(columns: int) -> Callable[[Lines], str]:
-    """A terminal of so many columns, copied: long lines go on in the next one."""
+    """A copy from a terminal of this many columns: long lines continue in the next one."""
     return lambda lines: "".join(line[at : at + columns] + "\n" for line in lines for at in range(0, len(line) or 1, columns))
 
 
 def _interleaved(lines: Lines) -> str:
-    """Each rank's lines in their order, the ranks among each other at random; a line without rank stays with the line before it."""
+    """Each rank's lines in their order, the ranks mixed at random; a line without rank stays with the line before it."""
     noise, ranks, rank = random.Random(7), {}, ""
     for line in lines:
         if found := _RANK.search(line):
@@ -113,16 +113,16 @@ WRAPS: dict[str, Callable[[Lines], str]] = {
     "the last 60 %": lambda lines: "".join(f"{line}\n" for line in lines[len(lines) * 2 // 5 :]),
     "without the first 20 %": lambda lines: "".join(f"{line}\n" for line in lines[len(lines) // 5 :]),
 }
-LOSSY = ("the last 60 %", "without the first 20 %")  # what decides may be gone
+LOSSY = ("the last 60 %", "without the first 20 %")  # the deciding lines may be missing
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a log, without their ends."""
+    """The lines of a log, without line ends."""
     return path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
 def wrapped_answer(lines: Lines, wrap: str, folder: Path) -> tuple[str, str]:
-    """The first answer to the log as one way hands it on."""
+    """The first answer to the log in one of the forms."""
     log = folder / "job.log"
     log.write_text(WRAPS[wrap](lines), encoding="utf-8", newline="")
     return first_answer(log)

@@ -1,4 +1,4 @@
-"""What every sweep starts from."""
+"""Fixtures of all sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node whose files hold anything: each costs its own fields alone."""
+"""A node with arbitrary contents of files: each bad file costs only its own fields."""
 
 from __future__ import annotations
 

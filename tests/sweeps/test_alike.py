@@ -1,4 +1,4 @@
-"""Nodes that are configured alike: what is looked up, and what a function tells of their measured numbers, is what judging in full says."""
+"""Nodes with equal configuration: cached verdicts, and those of functions over measured numbers, equal the verdicts of the full judge."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from damaged_nodes import damaged, recorded_nodes
 from judge_cases import rule
 
+from unhang.judge import node_rules
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import InvalidNode, to_facts
 from unhang.judge.engine import Engine
@@ -60,9 +61,11 @@ def by_engine(engine: Engine, node: NodeView) -> dict[tuple[str, str], int]:
 def in_full(rules: list[Any], node: NodeView) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     world = node_world(node, view())
-    for one in rules:
-        for judged in judge_rule(one, world) if one.scope == "node" else ():
-            found[one.id, judged.verdict] = found.get((one.id, judged.verdict), 0) + judged.items
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_rules, "FEW_ITEMS", 1 << 40)
+        for one in rules:
+            for judged in judge_rule(one, world) if one.scope == "node" else ():
+                found[one.id, judged.verdict] = found.get((one.id, judged.verdict), 0) + judged.items
     return found
 
 
@@ -155,7 +158,7 @@ def test_a_text_of_a_rule_is_a_constant_and_never_code(text):
 
 
 def of_slowdown(*temperatures: Any) -> dict[str, Any]:
-    """A node whose GPUs do not say when they slow down; the first of them have these temperatures."""
+    """A node whose GPUs do not report when they slow down; the first of them have these temperatures."""
     facts = copy.deepcopy(recorded_nodes()[1])
     for device, temperature in zip(facts["sections"]["gpus"]["devices"], temperatures, strict=False):
         device["temperature_c"] = temperature
@@ -168,7 +171,7 @@ def of_slowdown(*temperatures: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("when", ["item.temperature_c >= item.temperature_slowdown_c - 3", "item.temperature_slowdown_c <= item.temperature_c + 3.5"])
 def test_what_is_skipped_for_a_null_that_nodes_have_in_common_is_skipped_only_where_all_else_was_read(when):
-    """After two nodes that are alike, for one whose own value is missing, or too large for a sum, is looked at by itself."""
+    """After two nodes with equal configuration, a node whose own value is missing, or too large for a sum, is judged by itself."""
     rules = [compile_rule(rule(when, id="own", for_each="gpus.devices | selectattr('error', 'unknown')"), view().tables)]
     engine = Engine(rules, view())
     looks = [of_slowdown(), of_slowdown(31), of_slowdown(40, None), of_slowdown(2**60, -(2**53)), of_slowdown(None), of_slowdown(90.5)]
@@ -190,7 +193,7 @@ def with_gids(kind: str, *gids: str) -> dict[str, Any]:
 
 
 def test_what_is_decided_without_a_nodes_own_address_is_decided_once_and_the_rest_for_each_node():
-    """On InfiniBand nobody asks for the GIDs; on Ethernet they decide, and each node has its own."""
+    """On InfiniBand no rule reads the GIDs; on Ethernet they decide, and each node has its own."""
     marks: list[str] = []
     rules = [one for one in load_catalogue().rules if one.scope == "node" and ("network", "rdma", "*", "ports", "*", "gids", "*", "gid") in one.decision_reads]
     assert len(rules) > 1

@@ -1,4 +1,4 @@
-"""Random documents of nodes, read in parts and at once."""
+"""Random node documents, decoded in parts and as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fact that is marked `config` is compared between peers, or stands here with the reason why it may differ."""
+"""Every fact that is marked `config` is compared between peers, or listed here with the reason why it may differ."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fnmatch
 import pytest
 import yaml
 from changed_nodes import PLATFORMS, catalogue, changed, found_in_group
+from healthy_slurm import NO_SLURM
 
 from unhang.schemas.shapes import read_schema
 
@@ -14,12 +15,21 @@ MAY_DIFFER = {
     "node.container_runtimes[*].*": "which runtimes there are is compared; versions of single ones by packages",
     "node.cpu.vendor": "part of the model", "node.cpu.sockets": "part of the number of CPUs", "node.name_addresses": "each node's own",
     "network.shared_subnets": "follows from addresses, which are each node's own; ports-share-a-subnet looks at each node",
+    "node.cpu.frequency.*_mhz": "cpu-frequency-limited looks at each node; the model is compared",
+    "node.disks[*].*": "their number is compared; models of disks come in several makes", "node.arrays[*].*": "array-degraded looks at each node",
+    "limits.in_use.*_max": "kernel-table-nearly-full looks at each node, and the settings behind them are compared",
+    "gpus.devices[*].memory_temperature_max_c": "part of the VBIOS, which is compared",
     "node.dmi.vendor": "part of the product", "node.dmi.board": "part of the product",
     "node.image.*": "how a node was installed shows in what it has",
     "node.kubernetes.*": "part of what the cluster's own tools roll out", "node.module_key.*": "a key of each node",
     "node.os.*": "id and version are compared, which tell the rest",
     "node.python.path": "the version is compared", "node.virtualization.*": "the kind is compared", "node.architecture": "part of the processor",
-    "node.slurm.slurmd": "its version is compared",
+    "node.cdi[*].kind": "part of the specification's path, which is compared",
+    "node.slurm.slurmd": "its version is compared", "node.slurm.*.path": "what the files set is compared",
+    "node.slurm.config.node": "slurm-gpus-not-configured and its neighbours look at each node", "node.slurm.config.gpus": "each node's own line is judged",
+    "node.slurm.config.memory_mib": "each node's own line is judged", "node.slurm.config.cores": "each node's own line is judged",
+    "node.slurm.config.threads_per_core": "each node's own line is judged", "node.slurm.gres.rows[*].*": "each node's own lines are judged",
+    "node.slurm.plugins_missing": "slurm-plugin-missing looks at each node",
     "kernel.version": "the build of a release that is compared", "kernel.modules[*].*": "names are compared; versions by driver and packages",
     "kernel.out_of_tree": "part of the modules", "kernel.installed[*].*": "old kernels stay on some nodes longer; what boots next is compared",
     "kernel.dkms[*].*": "kernel-next-boot-without-driver looks at each node",
@@ -99,6 +109,9 @@ def test_reason_speaks_of_a_fact_that_is_there(pattern):
 
 
 DRIFTS = yaml.safe_load("""
+group-slurm-configuration-differs: {facts: {node.slurm.config.proctrack: proctrack/linuxproc}}
+group-slurm-control-groups-differ: {facts: {node.slurm.cgroup.constrain_devices: false}}
+group-selinux-differs: {facts: {node.selinux.mode: enforcing}}
 group-mtu-differs: {facts: {'network.interfaces[1].mtu': 9000}}
 group-iommu-differs: {facts: {'interconnect.iommu.mode': translated}}
 group-kernel-command-line-differs: {facts: {kernel.cmdline: ro quiet}}
@@ -130,3 +143,10 @@ def test_drift_of_one_node_is_found_and_equal_nodes_are_silent(rule):
     shown = found_in_group([healthy, healthy, changed(healthy, DRIFTS[rule])])
     assert rule in shown
     assert found_in_group([healthy, healthy, healthy]) == {}
+
+
+def test_a_node_without_slurmd_is_one_finding():
+    healthy = PLATFORMS["h100_infiniband"]()
+    without = changed(healthy, {"facts": {"node.slurm": NO_SLURM}})
+    shown = found_in_group([healthy, healthy, without])
+    assert [rule for rule in shown if "slurm" in rule] == ["group-slurm-differs"]

@@ -34,7 +34,7 @@ def test_work_that_grows_with_the_facts_is_counted_and_stopped():
 
 @pytest.mark.parametrize("word", ["or", "and"])
 def test_nothing_of_a_node_is_held_by_what_it_did_not_know(word):
-    """The judge goes through ten thousand nodes without the collector of cycles: an exception that is kept holds every frame, and so the node's facts."""
+    """The judge reads ten thousand nodes without the garbage collector for cycles: a stored exception holds every frame, and so the node's facts."""
     gc.collect()
     gc.disable()
     try:

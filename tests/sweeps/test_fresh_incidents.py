@@ -1,4 +1,4 @@
-"""Incidents met later: each that has a rule by now is found on the node that it makes, and each that has none says why."""
+"""Later incidents: each with a rule by now is found on its node, and each without a rule has a reason."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RULES_OF_TABLES = {"nccl_issues": "nccl-release-", "driver_issues": "driver-rele
 
 
 def rules_of(name):
-    """How the id of a finding begins that knows what `became` names."""
+    """The beginning of the ids of findings for a name in `became`."""
     table = name.partition("/")[0]
     return RULES_OF_TABLES.get(table, name)
 
 
 def is_told(case, name):
-    """Whether a rule finds on a case what `became` names: the rule itself, or one over a table that tells of this row and no other."""
+    """Whether a case leads to the finding that `became` names: of the rule itself, or of a rule over a table for exactly this row."""
     table, _, key = name.partition("/")
     found = sorted(rule for rule in found_anew(case) if rule.startswith(rules_of(name)))
     if not key:

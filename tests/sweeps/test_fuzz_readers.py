@@ -1,4 +1,4 @@
-"""Each reader over its first cases of `make fuzz`, and over everything that it ever stumbled on."""
+"""Each reader over its first cases of `make fuzz`, and over every input that made it fail once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that write the history at once, or are killed while they do."""
+"""Processes that write the history at the same time, or are killed while writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from run_folders import Fleet, facts, finding
 
 import unhang
 from unhang.history.database import reading
-from unhang.history.place import ROLLBACK, WRITE_AHEAD
+from unhang.history.location import ROLLBACK, WRITE_AHEAD
 from unhang.history.recording import record
 from unhang.history.run_rows import run_rows
 
@@ -41,19 +41,19 @@ def fleet(tmp_path):
 
 @pytest.fixture
 def db(tmp_path):
-    """A file that is not there yet."""
+    """A file that does not exist yet."""
     return tmp_path / "state" / "history.db"
 
 
 @pytest.fixture(params=[WRITE_AHEAD, ROLLBACK])
 def journal(request, monkeypatch):
-    """The journal of each kind of file system, on the one that is here: what is tested are SQLite's own locks and ours."""
+    """The journal mode for each kind of file system, on this machine's: the test is about SQLite's own locks and those of unhang."""
     monkeypatch.setattr("unhang.history.database.journal_mode", lambda folder: request.param)
     return request.param
 
 
 def started(db, journal, *folders):
-    """Another program that stores runs, on a file system that bears this journal."""
+    """Another program that stores runs, on a file system that supports this journal."""
     environment = {**os.environ, "JOURNAL": journal, "PYTHONPATH": os.pathsep.join((TOOLS, MODULE_UTILS))}
     return subprocess.Popen([sys.executable, "-c", RECORD, str(db), *map(str, folders)], env=environment, stderr=subprocess.PIPE, text=True)
 

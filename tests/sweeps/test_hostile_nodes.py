@@ -1,4 +1,4 @@
-"""One node's answer costs no other node its result: whatever it holds, it is read as far as it can be, or that node is invalid and the rest stand."""
+"""A node's answer never affects the results of other nodes: any content is read as far as possible, or makes only this node invalid."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_numbers_without_end_are_shown_as_they_stand(tmp_path, capsys):
     ],
 )
 def test_a_name_that_ends_in_a_number_without_end_is_shown_in_table_and_page(tmp_path, capsys, each, item):
-    """On one node, on two that fold, and beside one whose name ends in a number that folds."""
+    """On one node, on two that are folded, and beside one whose name ends in a number that is folded."""
     name = "path" if "path" in item else "name"
     facts = [{**sections(), "nccl": {"probe": OK, each.partition(".")[2]: [item, {**item, name: item[name][:-100]}]}} for _ in range(2)]
     rules = str(write_rules(tmp_path / "rules", rule(f"item.{name} != ''", for_each=each, id="named", severity="error", found=f"{{{{ item.{name} }}}}")))
@@ -175,11 +175,11 @@ def test_a_node_with_a_thousand_faults_has_a_bounded_number_of_findings(tmp_path
     found = judged(run, catalogue)
     assert len(found["findings"]) == 64
     assert [one["where"] for one in found["findings"] if "items" in one["where"]] == [{"items": 1024 - 63}]
-    assert found["totals_by_rule"]["each"]["fail"] == 1024  # what is folded counts all the same
+    assert found["totals_by_rule"]["each"]["fail"] == 1024  # folded findings are counted too
 
 
 def test_forty_nodes_with_a_thousand_faults_each_leave_no_rule_out_and_take_bounded_memory(tmp_path):
-    """Three rules that find each row of 40 answers: 122,880 faults. What is kept and written of them is bounded, on each node and in all."""
+    """Three rules that find each row of 40 answers: 122,880 faults. The stored and written number is limited, for each node and in all."""
     rows = [rule("item.name != 'x'", for_each="nccl.settings", id=f"each-{number}") for number in range(3)]
     rules = load_catalogue([write_rules(tmp_path / "rules", *rows, rule("gpus.count == 2", id="good"))], built_in=False)
     facts = [{**sections(), "nccl": {"probe": OK, "settings": settings(number)}} for number in range(40)]

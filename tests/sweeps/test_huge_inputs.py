@@ -23,7 +23,7 @@ def test_dump_of_sixty_megabytes_of_empty_maps_is_refused_within_its_limits():
 
 
 class CountingPattern:
-    """A pattern that notes how many characters it was given to search."""
+    """A pattern that records how many characters it had to search."""
 
     def __init__(self, compiled):
         self.compiled, self.pattern, self.characters = compiled, compiled.pattern, 0
@@ -36,9 +36,11 @@ class CountingPattern:
 
 @pytest.mark.parametrize("names", ["/dev/nvidia1", "/dev/nvidia", "/dev/nvidia1 ", "/dev/nvidiactl:"])
 def test_a_line_of_one_device_name_over_and_over_is_searched_a_few_times_and_not_once_for_each_name(names):
-    """Counted in characters that a pattern is given, over all signatures and lines that no two are alike in: at most a few times the text."""
+    """Counted in characters that patterns search, over all signatures, and lines of which no two are alike: at most a few times the text."""
     lines = [f"{'x' * number} {names * (LONGEST_LINE // len(names) - 40)}".encode() for number in range(1, 31)]
-    counting = [replace(one, pattern=CountingPattern(one.pattern)) for one in load_signatures()]
+    counting = [replace(one) for one in load_signatures()]
+    for one in counting:
+        vars(one)["pattern"] = CountingPattern(one.pattern)
     scan_blocks([Block(1, lines)], "a.log", Sieve(counting))
     searched = {one.id: one.pattern.characters for one in counting}
     assert searched["device-file-refused"] > 0
@@ -46,7 +48,7 @@ def test_a_line_of_one_device_name_over_and_over_is_searched_a_few_times_and_not
 
 
 def test_archive_of_ten_gigabytes_is_read_up_to_the_cap_and_no_further(tmp_path, monkeypatch):
-    """Ten gigabytes of lines in ten megabytes: one piece over and over, as the format allows. Of the file no more is read than the cap takes."""
+    """Ten gigabytes of lines in ten megabytes: one piece repeated, as the format allows. No more of the file is read than the limit permits."""
     log = tmp_path / "a.log.gz"
     piece = gzip.compress(b"step 10 loss 2.5\n" * (1 << 20))
     log.write_bytes(piece * ((10 << 30) // (17 << 20) + 1))

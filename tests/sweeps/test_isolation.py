@@ -1,4 +1,4 @@
-"""The scheduler against simulated fleets: what is broken is found, nobody else is blamed, in as few rounds as promised."""
+"""The search against simulated fleets: it finds the broken nodes and links and no others, within the promised number of rounds."""
 
 from __future__ import annotations
 

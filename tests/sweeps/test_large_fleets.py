@@ -1,4 +1,4 @@
-"""What a step of a rollout takes is independent of the fleet: counted in calls and in bytes that are read, not in time."""
+"""The cost of a rollout's step is independent of the size of the fleet: counted in calls and bytes read, not in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAVE = 5
 
 
 def fleet(folder, count):
-    """(rollout, the last wave) of so many nodes; all waves before the last are through."""
+    """(rollout, the last wave) of this many nodes; all waves before the last have finished."""
     folder.mkdir()
     example = planned(folder)
     hosts = [f"gpu{number:05d}" for number in range(count)]
@@ -35,7 +35,7 @@ def fleet(folder, count):
 
 
 def play(rollout, hosts):
-    """Every step of a batch; gives the states at its end."""
+    """Runs every step of a batch; gives the final states."""
     for step in STEPS:
         for host in hosts:
             order = conductor_of(rollout).ask(host, step, {}, "0")

@@ -1,4 +1,4 @@
-"""The page of a large fleet stays one that a browser opens at once."""
+"""The page of a large fleet is small enough for a browser to open at once."""
 
 from __future__ import annotations
 

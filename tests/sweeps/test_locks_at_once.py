@@ -1,4 +1,4 @@
-"""Many processes that lock one node at once."""
+"""Many processes lock one node at the same time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wish(run, expires_s=600, across_reboot=False):
 
 
 def rush(root, number, answers):
-    """One of many that want the node at the same moment; who gets it lets go and takes it again."""
+    """One of many processes that want the node at the same time; it releases the lock and takes it again."""
     got = 0
     for _ in range(20):
         try:

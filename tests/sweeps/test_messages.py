@@ -1,4 +1,4 @@
-"""What programs can print at all, listed from their sources: each message leads to its cause in every form in which it reaches a log, or to none."""
+"""All messages of programs, listed from their sources: each leads to its cause (or to none) in every form in which it appears in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A healthy node changed in one way that an expert calls a fault: nearly all are found, as loud as they deserve."""
+"""A healthy node with one change that an expert calls a fault: nearly all changes are found, with the expected severity."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ AIM = 0.95
 
 
 def loudest(case):
-    """The gravest severity among the findings that the change brought, 0 without any."""
+    """The highest severity of the findings that the change caused, 0 without any."""
     return max((LOUDNESS[severity] for severity in found(case).values()), default=0)
 
 
 def is_right(case):
-    """Found as loud as it deserves, or one step louder."""
+    """Whether it was found with the expected severity, or the next higher one."""
     return loudest(case) - LOUDNESS[case["severity"]] in (0, 1)
 
 
@@ -52,7 +52,7 @@ def test_nearly_all_of_more_than_a_hundred_faults_are_found_with_the_right_sever
 
 
 def test_what_departs_from_the_table_of_models_is_folded_under_the_rule_that_names_it():
-    """Alone it stands where no rule knows the fault."""
+    """It is listed alone where no rule knows the fault."""
     rows = {rule.id: rule.row for rule in catalogue().rules}
     alone = set()
     for name, case in CASES.items():

@@ -1,4 +1,4 @@
-"""The package manager apart from the module that started it, its deadlines waited out."""
+"""The package manager in a process that is independent of the module; waits for its real deadlines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 
 @pytest.mark.skipif(os.path.isdir("/run/systemd/system"), reason="the unit is tried on booted nodes")
 class TestApart:
-    """Where no systemd runs: a session of its own."""
+    """Where systemd does not run: a session of its own."""
 
     def test_commands_run_until_one_fails_and_all_is_logged(self, tmp_path):
         code, log = run_apart(str(tmp_path), [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]], 60)
@@ -22,6 +22,6 @@ class TestApart:
         assert code == KILLED
 
     def test_a_deadline_ends_the_waiting_and_not_the_command(self, tmp_path):
-        with pytest.raises(StillAtWork, match="it goes on"):
+        with pytest.raises(StillAtWork, match="it continues"):
             run_apart(str(tmp_path), [["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"]], 1)
         os.kill(int((tmp_path / "pid").read_text()), 15)

@@ -1,4 +1,4 @@
-"""New nodes against their peers, by the audit's own drift rules over real facts: whose value is the measure, and both values in the finding."""
+"""New nodes compared with their peers, by the audit's own drift rules over real facts: the expected value, and both values in the finding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def narrow(sections):
 
 
 def judged(folder, changes):
-    """findings.json of a run of one group. changes: {host: what is done to its facts, None for nothing}."""
+    """findings.json of a run of one group. changes: {host: the change to its facts, None for no change}."""
     (folder / "nodes").mkdir(parents=True)
     for host, change in changes.items():
         facts = copy.deepcopy(FACTS)
@@ -88,7 +88,7 @@ def judged(folder, changes):
 def decided(folder, changes, reference=None, severities=("critical", "error", "warning", "info")):
     """{host: row}, every smoke test having passed."""
     audit = judged(folder, changes)
-    audit["findings"] = [row for row in audit["findings"] if row["scope"] == "group"]  # what one node is told for itself is not asked here
+    audit["findings"] = [row for row in audit["findings"] if row["scope"] == "group"]  # findings on a single node are not part of this test
     return decide(list(changes), Observation(audit, dict.fromkeys(changes, GOOD), GOOD, reference, severities))
 
 

@@ -1,4 +1,4 @@
-"""A power cut after each write of a kernel's trial boot leaves a node that boots."""
+"""After a power cut at any write of a kernel's trial boot the node can boot."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def started(node, release, boot="boot-2"):
 def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
     count = len(boot_trial.prepare_steps(str(plant_grub_node(tmp_path / "count")), "panic=30"))
     for done in range(count + 1):
-        # The kernel is installed after the last of these steps, and update-grub runs then: so each cut is looked at with the new kernel in no menu yet.
+        # The kernel is installed after the last of these steps, and update-grub runs then: so at each of these cuts the new kernel is in no menu yet.
         node = plant_grub_node(tmp_path / f"cut-{done}", kernels=(OLD,))
         for step in boot_trial.prepare_steps(str(node), "panic=30")[:done]:
             step.act()
@@ -80,7 +80,7 @@ def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_c
         default, one_shot = boots(node)
         guarded = (node / "etc/unhang/boot-trial").exists()
         assert one_shot is None
-        # A guard that goes back to a default that is the new kernel would never end.
+        # If the default is the new kernel, the guard would reboot for ever.
         assert default == OLD or not guarded
         assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
         assert boots(node) == (NEW, None)

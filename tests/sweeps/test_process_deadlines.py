@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unhang_node.process import run_process
 
-PATIENT_S = 120  # how long a test waits for what happens at once on an idle machine
+PATIENT_S = 120  # seconds to wait for an event that is immediate on an idle machine
 
 
 def shell(text, **options):

@@ -1,4 +1,4 @@
-"""Random names of nodes: what is folded unfolds to the same names."""
+"""Random names of nodes: folding and unfolding gives the same names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unhang.nodeset import fold_hosts
 
-# A host whose name is a word of the sentence is not told from it: its findings stand for themselves.
+# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
 HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))
 
 

@@ -1,4 +1,4 @@
-"""Logs of failures that were made on machines with GPUs (tests/bench/*_scenes.yml): what today's PyTorch, NCCL and the frameworks upon them print."""
+"""Logs of failures that were made on machines with GPUs (tests/bench/*_scenes.yml), with the messages of today's PyTorch, NCCL and frameworks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SCENES = {
 LABELS = {folder: yaml.safe_load((TESTS / "fixtures" / folder / "labels.yml").read_text(encoding="utf-8")) for folder in SCENES}
 RIGHT = {TESTS / "fixtures" / folder / f"{name}.txt": row["right"] for folder, rows in LABELS.items() for name, row in rows.items()}
 ONE_RANK_TELLS = "one rank alone tells that it waits, and no line says that another had called something else, had left, or was slow"
-# name -> why the log does not decide; of the scenes with frameworks none is left.
+# name -> why the log does not decide; none of the scenes with frameworks is here any more.
 UNDECIDED = dict.fromkeys(["different-collectives", "uneven-batches", "fsdp-skips-forward", "fsdp2-rank-sleeps", "store-gone"], ONE_RANK_TELLS)
-# Healthy, and no line says so: the program's own last words are known to nobody. That they raise no alarm is asked of them below.
+# Healthy logs without a line that shows it, because no signature knows the program's last lines. A test below checks that they raise no alarm.
 END_WITHOUT_A_WORD = {
     "healthy-download-retried", "healthy-gloo-graphs", "healthy-tensor-parallel", "mpi-runtime-absent", "deterministic-without-workspace-config",
     "mps-pipes-without-daemon", "healthy-preload-missing", "healthy-mps-folder-absent", "healthy-gloo-hostname-not-local", "healthy-loss-scale-falls",
@@ -28,7 +28,7 @@ END_WITHOUT_A_WORD = {
     "healthy-rpc-parameter-server",
     "healthy-recompile-limit-reached", "healthy-async-save-and-load"
 }  # fmt: skip
-# Healthy, though something failed on the way: the failure is shown, as no line says that it was survived.
+# Healthy logs with a failure on the way: the failure is shown, because no line shows that it was survived.
 FAILED_ON_THE_WAY = {
     "healthy-broken-images-skipped", "healthy-second-node-leaves", "healthy-configs-too-large-for-shared-memory", "healthy-no-checkpoint-starts-fresh",
     "healthy-engine-refuses-one-request",
@@ -54,6 +54,8 @@ NOT_NAMED = {
     "rpc-interface-absent": "nothing fails by it",
     "weights-server-behind-proxy": "a refused connection beside a proxy in the environment, which is everywhere",
     "jax-one-process-raises": "a traceback without a process's number",
+    "visible-devices-twice": "an ordinal that is not there: the driver says as much where a container has no GPU",
+    "healthy-second-attempt-after-time-out": "the watchdog's own words; which rank was late stands in the program's own numbers alone",
     "mapped-file-truncated": "a bus error, which a full /dev/shm gives as well",
 }
 ANSWERED = sorted(path for path in RIGHT if path.stem not in {*UNDECIDED, *END_WITHOUT_A_WORD, *FAILED_ON_THE_WAY, *NOT_NAMED})

@@ -1,4 +1,4 @@
-"""Each known fault of a release is found on a node that has it, and not on the same node with the release that repairs it."""
+"""Each known fault of a release is found on a node with this release, and not on the same node with the release that repairs it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ INSTALLED = {
 
 
 def node_of(table, row):
-    """A healthy node on which a fault would show, but for the release."""
-    if not row.get("models") and ("efa" in row.get("network", ()) or row.get("of") in ("aws-ofi-nccl", "efa-installer")):
+    """A healthy node on which the fault would appear, except for the release."""
+    if "efa" in row.get("network", ()) or (not row.get("models") and row.get("of") in ("aws-ofi-nccl", "efa-installer")):
         name = "p5_efa" if "aarch64" not in row.get("processors", ()) else "gb200_nvl72"
     else:
         wanted = [*row.get("models", ()), *row.get("architectures", ())]
@@ -42,11 +42,11 @@ def node_of(table, row):
 
 
 def shown(row):
-    """What has to be changed in a healthy node besides the release, so that the fault shows."""
+    """The changes that a healthy node needs besides the release, so that the fault appears."""
     change = {}
     if row.get("setting"):
         change["settings"] = {row["setting"]: next(iter(row.get("values") or ["Ring"]))}
-    if row.get("models") and row["models"][0] not in NODES:
+    if row.get("models") and (row["models"][0] not in NODES or "efa" in row.get("network", ())):
         name, model = next((name, one) for name, one in catalogue().tables["gpu_models"].items() if one["model"] == row["models"][0])
         change["facts"] = {"gpus.model": name, "gpus.devices[*].model": name, "gpus.devices[*].architecture": model["architecture"]}
     if "volta" in row.get("architectures", ()):

@@ -26,7 +26,7 @@ def test_message_repeated_thousands_of_times_is_kept_a_bounded_number_of_times()
 
 
 def seconds_on_endless_lines(signature):
-    """Pieces of the row's own example over and over, as long as a line may be. The processor's time counts, which other work does not add to."""
+    """Repeated pieces of the row's own example, up to the longest line. Processor time counts, which other work does not increase."""
     example = signature.examples["match"][0]
     began_s = time.process_time()
     for piece in (example, example[: len(example) // 2], example + " ", re.sub(r"\d", "9", example) * 3):
@@ -35,5 +35,5 @@ def seconds_on_endless_lines(signature):
 
 
 def test_a_line_made_to_run_a_pattern_away_is_answered():
-    """A pattern that tries every way again and again takes minutes and more."""
+    """A pattern that backtracks through every combination takes minutes and more."""
     assert [one.id for one in load_signatures() if seconds_on_endless_lines(one) >= ENDLESS_S] == []

@@ -1,4 +1,4 @@
-"""A fault has one name: on the examples of a rule no other rule of its kind fires, unless the rule says so in `also`."""
+"""A fault has one rule: on a rule's examples no other rule of its kind fires, unless `also` of the rule lists it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unhang.judge.node_rules import judge_rule, node_world
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
 ROOTS = {rule.id: {path[0] for path in rule.decision_reads} for rule in CATALOGUE.rules}
-OTHERWISE_READ = {"run_status", "message", "host", "groups", "policy_error"}  # of an example with one of these every rule is asked
+OTHERWISE_READ = {"run_status", "message", "host", "groups", "policy_error"}  # every rule is judged on an example with one of these
 VIEW = catalogue_view(CATALOGUE.tables, tuple(RULES))
 
 
@@ -21,7 +21,7 @@ def of_kind(scope):
 
 
 def firing_on_node(example, others):
-    """Ids of the node rules that fail on a fragment. A rule of which the fragment holds nothing answers as it does of an empty node, on which none fails."""
+    """Ids of the node rules that fail on a fragment. A rule that reads nothing of the fragment gives its verdict on an empty node, on which none fails."""
     world = node_world(example_node(example), VIEW)
     asked = others if set(example) & OTHERWISE_READ else [rule for rule in others if ROOTS[rule.id] & set(example)]
     return {rule.id for rule in asked if fails(rule, world)}
@@ -52,7 +52,7 @@ def test_no_other_rule_of_its_kind_fires_on_the_examples_unless_the_rule_says_so
 
 
 def test_a_rule_that_fires_by_mistake_is_seen():
-    """The check itself: two rules that say the same of a node are found out."""
+    """Tests the check itself: it detects two rules that report the same about a node."""
     example = RULES["driver-545-23-08-p2p-deadlock"].row["examples"]["match"][0]
     assert firing_on_node(example, of_kind("node")) == {"driver-545-23-08-p2p-deadlock"}
     nodes = RULES["group-driver-differs"].row["examples"]["match"][0]

@@ -1,4 +1,4 @@
-"""What a second look had against the catalogue: every line of it has an answer, and every answer that a node can show is a test."""
+"""The objections of a second review of the catalogue: every line has an answer, and every answer that a node can demonstrate is tested."""
 
 from __future__ import annotations
 

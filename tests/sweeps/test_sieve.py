@@ -1,4 +1,4 @@
-"""No line that a signature reads is passed over: not for want of its anchor, nor of a text that it needs, nor by what was learnt of lines like it."""
+"""No line that matches a signature is skipped: not by the search for anchors, nor by needed texts, nor by the cache of line shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 from support.wrapped_logs import every_log, lines_of
 
-from unhang.diagnose import likenesses, scanning, stamps, wording
+from unhang.diagnose import line_prefixes, line_shapes, scanning, word_model
 from unhang.diagnose.calls import without_calls
 from unhang.diagnose.needed_texts import holds
 from unhang.diagnose.reading import Block
@@ -30,7 +30,7 @@ def fixture_lines() -> Sequence[str]:
 
 @cache
 def matches() -> list[tuple[bytes, list[tuple[Signature, re.Match[str]]]]]:
-    """(line, (signature, match) of all that read it): each anchor is looked for in each line."""
+    """(line, (signature, match) of all that match it): each anchor is searched in each line."""
     lines = [line.encode("utf-8", "replace") for line in fixture_lines()]
     tried: list[dict[str, Signature]] = [{} for _ in lines]
     whole = b"\n".join(lines)
@@ -50,11 +50,11 @@ def asked_much() -> Sieve:
 
 
 def trials_by_line(sieve: Sieve, lines: Sequence[bytes]) -> dict[bytes, dict[str, Trial]]:
-    return {likeness: {one.signature.id: one for one in trials} for likeness, trials in sieve.likely(lines)}
+    return {line_shape: {one.signature.id: one for one in trials} for line_shape, trials in sieve.likely(lines)}
 
 
 def test_fixtures_hold_matches_of_most_signatures():
-    """Else the tests below would say little."""
+    """Otherwise the tests below would prove little."""
     assert len({row.id for _, found in matches() for row, _ in found}) > 0.9 * sum(not row.reads_on for row in SIGNATURES)
 
 
@@ -100,7 +100,7 @@ def ids_by_line(scan: Scan) -> dict[int, set[str]]:
 
 
 def test_lines_with_other_digits_before_it_hide_no_line():
-    """What is learnt of a likeness on lines that a signature does not match must not decide for one that it does."""
+    """A result for a line_shape from lines that a signature does not match must not decide for a line that it matches."""
     noise = random.Random(4)
     lines = [line for line in fixture_lines() if len(line) < 2000]
     mixed = [one for line in lines for one in (other_digits(line, noise), other_digits(line, noise), other_digits(line, noise), line)]
@@ -117,32 +117,32 @@ def test_memory_that_is_full_is_emptied_and_hides_nothing(monkeypatch):
     blocks = [Block(at + 1, lines[at : at + 50]) for at in range(0, len(lines), 50)]
     plain = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
     for name, most in (("MOST_REMEMBERED", 5000), ("MOST_WANTED", 20), ("MOST_TRIES", 20)):
-        monkeypatch.setattr(likenesses, name, most)
+        monkeypatch.setattr(line_shapes, name, most)
     sizes = []
 
-    class Watched(likenesses.Likenesses):
+    class Watched(line_shapes.LineShapes):
         def forget_many(self):
             super().forget_many()
             sizes.append((len(self.wanted), len(self._tries), sum(map(len, self.dull))))
 
-    monkeypatch.setattr(scanning, "Likenesses", Watched)
+    monkeypatch.setattr(scanning, "LineShapes", Watched)
     small = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
     assert all(wanted <= 20 and tries <= 20 and dull < 30_000 for wanted, tries, dull in sizes) and sizes
     assert plain.keys() <= small.keys() and all(plain[number] <= small[number] for number in plain)
 
 
 def test_short_looks_before_long_patterns_leave_none_of_their_matches_out():
-    for line in (text[: stamps.LOOKED_AT] for text in fixture_lines()):
-        if any(pattern.search(line) for pattern in stamps._STAMPS):
-            assert stamps._ANY_STAMP.search(line), line
-        if stamps._SYSLOG_HOST.search(line):
-            assert stamps._ANY_TIME.search(line), line
-        if stamps._NCCL.search(line):
-            assert stamps._NCCL_BEHIND_HOST.search(line), line
-        assert all(held in line for held, pattern in stamps._RANKS if pattern.search(line)), line
+    for line in (text[: line_prefixes.LOOKED_AT] for text in fixture_lines()):
+        if any(pattern.search(line) for pattern in line_prefixes._STAMPS):
+            assert line_prefixes._ANY_STAMP.search(line), line
+        if line_prefixes._SYSLOG_HOST.search(line):
+            assert line_prefixes._ANY_TIME.search(line), line
+        if line_prefixes._NCCL.search(line):
+            assert line_prefixes._NCCL_BEHIND_HOST.search(line), line
+        assert all(held in line for held, pattern in line_prefixes._RANKS if pattern.search(line)), line
 
 
 def test_lines_that_name_a_failure_are_those_with_such_a_word():
     lines = [line.encode("utf-8", "replace") for line in fixture_lines()]
-    slowly = [line for line in lines if any(word in line.lower() for word in wording._FAILURES)]
-    assert wording.naming_a_failure(lines) == slowly and 1000 < len(slowly) < len(lines)
+    slowly = [line for line in lines if any(word in line.lower() for word in word_model._FAILURES)]
+    assert word_model.naming_a_failure(lines) == slowly and 1000 < len(slowly) < len(lines)

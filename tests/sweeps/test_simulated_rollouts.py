@@ -1,4 +1,4 @@
-"""Random rollouts with kills, faults and second controllers under a checker of what must always hold; and wrong machines, each of which it catches.
+"""Random rollouts with kills, faults and second controllers, under a checker of invariants; and wrong state machines, each of which the checker finds.
 
 `make simulate` runs 10,000 (SIMULATED_ROLLOUTS); 200 by default.
 """
@@ -15,10 +15,10 @@ import pytest
 from rollout_checker import check
 from rollout_simulation import random_case, simulate
 
-from unhang.rollout import brake, machine
+from unhang.rollout import failure_limit, state_machine
 from unhang.rollout.floor import Floor, Service, floor_left
 from unhang.rollout.node_state import NodeState
-from unhang.rollout.standing import standing_of
+from unhang.rollout.rollout_state import standing_of
 from unhang.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
@@ -27,17 +27,17 @@ SEEDS_FOR_A_WRONG_MACHINE = 1000
 
 
 def played(seed, **wrong):
-    """A finished case. wrong: functions in place of the machine's and the brake's."""
+    """A finished case. wrong: functions in place of the machine's and the failure limit's."""
     case = random_case(seed)
-    case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
+    case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(state_machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
     case.floor = wrong.get("floor", floor_left)
-    case.brake = SimpleNamespace(**{name: wrong.get(name, getattr(brake, name)) for name in ("admit", "why_not")})
+    case.failure_limit = SimpleNamespace(**{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")})
     return simulate(case, seed)
 
 
 @cache
 def played_right(seed):
-    """(what the checker found, how each node ended) of a rollout by the machine as it is."""
+    """(faults that the checker found, final state of each node) of a rollout by the unchanged machine."""
     case = played(seed)
     states = case.states()
     return tuple(check(case, states)), tuple(node.state for node in states.values())
@@ -59,14 +59,14 @@ def test_a_rollout_without_faults_releases_every_node():
     case = random_case(3)
     for node in case.world.nodes.values():
         node.faults, node.drained_by, node.holder, node.boot, node.jobs = set(), None, None, 1, ["job"]
-    plan = dataclasses.replace(case.plan, limits=brake.Limits(), floor=0)
+    plan = dataclasses.replace(case.plan, limits=failure_limit.Limits(), floor=0)
     case = simulate(dataclasses.replace(case, plan=plan), 3)
     assert {node.state for node in case.states().values()} <= {RELEASED, "taken over"}
     assert check(case, case.states()) == []
 
 
 def order_with(node, target, epoch, stopped, **changed):
-    return machine.next_order(dataclasses.replace(node, **changed), target, epoch, stopped)
+    return state_machine.next_order(dataclasses.replace(node, **changed), target, epoch, stopped)
 
 
 def acts_beside_jobs(node, target, epoch, stopped=None):
@@ -74,16 +74,16 @@ def acts_beside_jobs(node, target, epoch, stopped=None):
 
 
 def boots_again_after_it_was_killed(node, target, epoch, stopped=None):
-    order = machine.next_order(node, target, epoch, stopped)
+    order = state_machine.next_order(node, target, epoch, stopped)
     return dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9) if order and order.step == "reboot" else order
 
 
-def gives_back_what_was_not_proved(node, target, epoch, stopped=None):
+def releases_what_was_not_proved(node, target, epoch, stopped=None):
     return order_with(node, target, epoch, stopped, proofs=dict.fromkeys(PROOFS, node.boot_id))
 
 
-def gives_back_what_failed(node, target, epoch, stopped=None):
-    order = machine.next_order(node, target, epoch, stopped)
+def releases_what_failed(node, target, epoch, stopped=None):
+    order = state_machine.next_order(node, target, epoch, stopped)
     return dataclasses.replace(order, step="release") if order and order.step == "keep" else order
 
 
@@ -92,7 +92,7 @@ def forgets_what_it_changed(node, target, epoch, stopped=None):
 
 
 def begins_again_what_has_ended(node, target, epoch, stopped=None):
-    return machine.next_order(NodeState(node.host) if node.state in FINAL else node, target, epoch, stopped)
+    return state_machine.next_order(NodeState(node.host) if node.state in FINAL else node, target, epoch, stopped)
 
 
 def acts_with_the_node_undrained(node, target, epoch, stopped=None):
@@ -100,12 +100,12 @@ def acts_with_the_node_undrained(node, target, epoch, stopped=None):
 
 
 def hears_no_failure(order, answer, target):
-    status, evidence = machine.judge(order, answer, target)
+    status, evidence = state_machine.judge(order, answer, target)
     return (DONE, evidence) if order.step in PROOFS and evidence.get("healthy") is False else (status, evidence)
 
 
 def believes_that_it_is_back(order, answer, target):
-    status, evidence = machine.judge(order, answer, target)
+    status, evidence = state_machine.judge(order, answer, target)
     return (DONE, evidence) if order.step == "audit_back" and evidence.get("healthy") is False else (status, evidence)
 
 
@@ -115,25 +115,25 @@ def as_if_answered(standing):
 
 
 def counts_no_silence(standing, wave, limits):
-    return brake.admit(as_if_answered(standing), wave, limits)
+    return failure_limit.admit(as_if_answered(standing), wave, limits)
 
 
 def has_no_canaries(standing, wave, limits):
-    return brake.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
+    return failure_limit.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
 
 
-def never_brakes(standing, wave, limits):
-    admitted = brake.admit(standing, wave, limits)
+def never_stops(standing, wave, limits):
+    admitted = failure_limit.admit(standing, wave, limits)
     begin = tuple(host for host in standing.waves[wave] if standing.node(host).state not in FINAL)
     return dataclasses.replace(admitted, begin=begin, stopped=None)
 
 
 def takes_any_number_out(standing, wave, limits):
-    return brake.admit(standing, wave, dataclasses.replace(limits, groups=()))
+    return failure_limit.admit(standing, wave, dataclasses.replace(limits, groups=()))
 
 
 def begins_whoever_is_there(standing, wave, limits):
-    return dataclasses.replace(brake.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
+    return dataclasses.replace(failure_limit.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
 
 
 def counts_the_drained_as_in_service(service, ours, floor):
@@ -154,9 +154,9 @@ def asks_for_the_floor_at_no_time(service, ours, floor):
 
 
 def admits_others_before_a_canary_that_was_put_off(standing, wave, limits):
-    admitted = brake.admit(standing, wave, limits)
+    admitted = failure_limit.admit(standing, wave, limits)
     if admitted.stopped and "put off" in admitted.stopped:
-        return brake.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
+        return failure_limit.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
     return admitted
 
 
@@ -168,8 +168,8 @@ WRONG = {
     "acts beside jobs": {"next_order": acts_beside_jobs},
     "acts with the node undrained": {"next_order": acts_with_the_node_undrained},
     "boots again after it was killed": {"next_order": boots_again_after_it_was_killed, "may_act": says_nothing},
-    "gives back what was not proved": {"next_order": gives_back_what_was_not_proved},
-    "gives back what failed": {"next_order": gives_back_what_failed},
+    "releases what was not proved": {"next_order": releases_what_was_not_proved},
+    "releases what failed": {"next_order": releases_what_failed},
     "forgets what it changed": {"next_order": forgets_what_it_changed},
     "begins again what has ended": {
         "next_order": begins_again_what_has_ended,
@@ -179,7 +179,7 @@ WRONG = {
     "believes that it is back": {"judge": believes_that_it_is_back},
     "counts no silence": {"admit": counts_no_silence, "why_not": says_nothing},
     "has no canaries": {"admit": has_no_canaries, "why_not": says_nothing},
-    "never brakes": {"admit": never_brakes, "why_not": says_nothing},
+    "never stops": {"admit": never_stops, "why_not": says_nothing},
     "counts nodes that others drained as in service": {"floor": counts_the_drained_as_in_service},
     "counts its own drains as in service": {"floor": counts_its_own_drains_as_in_service},
     "takes a dead controller's word for a drain": {"floor": takes_a_dead_controllers_word_for_a_drain},

@@ -1,4 +1,4 @@
-"""A stuck driver call or file under the whole collector, whose real deadlines are waited out."""
+"""A stuck driver call or file in the whole collector; waits for its real deadlines."""
 
 from __future__ import annotations
 

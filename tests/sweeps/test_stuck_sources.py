@@ -1,4 +1,4 @@
-"""Sources that never answer, whose real deadlines are waited out. Other faults of a source: tests/unit/unhang_node/test_probe.py."""
+"""Sources that never answer; waits for their real deadlines. Other faults of a source: tests/unit/unhang_node/test_probe.py."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_grandchildren_die_with_a_stuck_child(tmp_path):
     pytest.fail("the grandchild still runs")
 
 
-# The parent gives up root, its child takes it back: then the parent may not kill it, as it cannot kill one in state D.
+# The parent gives up root, its child takes it again: then the parent may not kill the child, just as it cannot kill one in state D.
 SURVIVOR = """
 import json, os, sys, time
 from unhang_node import probe

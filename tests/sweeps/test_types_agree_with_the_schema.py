@@ -1,4 +1,4 @@
-"""The types that node files are decoded into say what the schema says: a real document, damaged in one place, is refused by both or by neither."""
+"""The types into which node files are decoded agree with the schema: a real document with one damaged place is refused by both or by neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the GPU bench breaks NCCL's ways with breaks exactly those: descriptors between processes, and NCCL's files in /dev/shm; all else goes on."""
+"""The library with which the GPU bench breaks transports of NCCL breaks only those: descriptors between processes, and NCCL's files in /dev/shm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print(passed, "|", made(b"/dev/shm/nccl-XXXXXX"), "|", made(b"/dev/shm/other-XXX
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """The library, built."""
+    """The library, compiled."""
     target = tmp_path_factory.mktemp("broken-ways") / "broken_ways.so"
     subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(target), str(SOURCE), "-ldl"], check=True)
     return target

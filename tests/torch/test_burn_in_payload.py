@@ -1,4 +1,4 @@
-"""The burn-in with real torch on the CPU: results are exact in any order, a flipped bit is found wherever it is, SIGTERM ends everything."""
+"""The burn-in with real torch on the CPU: results are exact in any order, a flipped bit is found wherever it is, SIGTERM ends all processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def torch():
 
 
 def workers_left():
-    """pids of agents and workers of a burn-in that run now."""
+    """pids of running agents and workers of a burn-in."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -64,7 +64,7 @@ def test_a_product_is_what_whole_numbers_say_and_a_flipped_bit_changes_its_total
 
 
 def test_sums_in_another_order_have_the_same_bits(payload, torch):
-    """In float32, which adds in the order that it is given: the inputs are such that no order rounds."""
+    """In float32, which adds in the given order: with these inputs no order causes rounding."""
     product, _ = payload.make_product(torch, torch.device("cpu"), "float32", 32, 16384)
     order = torch.randperm(product.inner, generator=torch.Generator().manual_seed(1))
     backwards = torch.zeros(32, 32)
@@ -143,7 +143,7 @@ def test_looks_of_a_week_fit_into_the_line_in_which_they_leave(payload):
 
 
 def test_sensors_read_what_two_real_gpus_answered(tmp_path):
-    """Of a libnvidia-ml.so.1 that answers as they did; what was not recorded is None."""
+    """Of a libnvidia-ml.so.1 with the recorded answers; a value that was not recorded is None."""
     build_fake_nvml(str(tmp_path))
     write_profile(str(PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"), str(tmp_path / "profile"))
     driver = environment(LD_LIBRARY_PATH=str(tmp_path), UNHANG_FAKE_NVML_PROFILE=str(tmp_path / "profile"))
@@ -171,6 +171,15 @@ def test_the_command_finds_the_flip_of_a_drill_and_leaves_nothing_behind():
     assert (wrong["what"], wrong["elements"], wrong["places"][0]["bits"]) == ("collective", 1, [5])
     assert [set(row["done"]) for row in document["gpus"]] == [{*TYPES, "memory", "collective"}] * 2
     assert workers_left() == []
+
+
+@pytest.mark.parametrize("where", ["int8", "memory", "collective"])
+def test_a_drill_strikes_also_where_the_time_is_over_after_the_first_round(where):
+    plan = {"device": "cpu", "nproc": 2, "duration_s": 0.001, "round_s": 0.001, "types": ["int8"], "drill": {"gpu": 1, "where": where}}
+    argv = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), stdin=subprocess.DEVNULL, check=True)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(event["gpu"], event["what"], event["elements"]) for event in events if event["e"] == "wrong"] == [(1, where, 1)]
 
 
 def test_sigterm_ends_agent_and_workers_and_what_was_done_is_reported():

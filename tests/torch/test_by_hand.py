@@ -1,4 +1,4 @@
-"""The payload without an agent: under torchrun and by hand it tells the same events, and ends a stall by itself."""
+"""The payload without an agent: under torchrun and started by hand it reports the same events, and ends a stall by itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PLAN = {"backend": "gloo", "phases": ["broadcast", "all_reduce"], "max_bytes": 6
 
 
 def run(argv, plan, **more):
-    """(code, events) of the payload started with these words. Ranks that come to their end leave no folder of their own."""
+    """(code, events) of the payload started with this command. Ranks that finish leave no folder of their own."""
     with tempfile.TemporaryDirectory() as folder:
         variables = environment(UNHANG_SMOKE_PLAN=json.dumps(plan), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TMPDIR=folder, **more)
         shown = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL, "check": False}
         done = subprocess.run([*argv, str(PAYLOAD)], env=variables, **shown)
-        assert done.returncode or [path.name for path in Path(folder).glob("unhang-*")] == []  # torchrun kills what is left when one rank stalls
+        assert done.returncode or [path.name for path in Path(folder).glob("unhang-*")] == []  # torchrun kills the remaining ranks when one stalls
     sys.stdout.write(done.stderr[-2000:])
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

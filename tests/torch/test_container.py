@@ -1,4 +1,4 @@
-"""The words that run a Python in an image, for each runtime and launcher; the real runs in containers are among the integration tests."""
+"""The command that runs a Python in an image, for each runtime and launcher; the integration tests run real containers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_does_not_go_together_is_refused(image, runtime, options, launcher)
         choose_container(image, runtime, None, options, launcher, True)
 
 
-# Stands for docker: keeps what it was given, and runs what follows the image on this machine.
+# Stands for docker: records its arguments, and runs the command after the image on this machine.
 DOCKER = """#!/bin/sh
 printf '%s\\n' "$@" >> {log}
 while [ "$1" != users.img ]; do shift; done

@@ -1,4 +1,4 @@
-"""`unhang smoke --local` with real torch and gloo: what is well passes, each planned fault is named with its rank, and nothing is left running."""
+"""`unhang smoke --local` with real torch and gloo: a healthy run passes, each planned fault is named with its rank, and no process is left running."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from documented_command import as_typed
 from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke, typed
-from typed_commands import as_typed
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -78,14 +78,14 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
 )
 def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, message):
     wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'storm'}"
-    ranks = 4 if "slow" in drill else 3  # fewer than four cannot tell who is slow
+    ranks = 4 if "slow" in drill else 3  # with fewer than four, the slow rank cannot be identified
     done = smoke("--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments")
     assert done.code == 1, done.stdout
     assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
     assert message in done.suspects[0]["why"]
     assert done.suspects[0]["host"] == os.uname().nodename
     assert done.suspects[0]["next"]
-    # Rank 1 is no sender of the broadcast, so its wrong data shows from the next operation on.
+    # Rank 1 does not send in the broadcast, so its wrong data appears from the next operation on.
     assert done.suspects[0]["phase"] == ("all_reduce" if "corrupt" in drill else phase)
     assert list(check_schema(done.result, read_schema("smoke-1"))) == []
 
@@ -109,7 +109,7 @@ def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each
 
 
 def started(*arguments):
-    """A running `unhang smoke` whose ranks are all in the storm: the first that gets there announces it, and the others may be a phase behind."""
+    """A running `unhang smoke` whose ranks are all in the storm: the first one there announces it, and the others may still be one phase earlier."""
     argv = command("--backend", "gloo", "--format", "json", *arguments)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     for line in process.stderr:
@@ -122,7 +122,7 @@ def started(*arguments):
 
 
 def storms(rank_and_pid):
-    """Whether a rank's page of memory says that it is in the storm."""
+    """Whether a rank's page of memory shows that it is in the storm."""
     rank, pid = rank_and_pid
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError), open(f"/proc/{pid}/cmdline", "rb") as source:
         argv = source.read().split(b"\0")
@@ -132,7 +132,7 @@ def storms(rank_and_pid):
 
 
 def descendants(pid):
-    """pids below a process; what ends while it is looked at has none."""
+    """pids of a process's descendants; a process that ends meanwhile has none."""
     found = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -166,7 +166,7 @@ def gone(pids):
 
 @pytest.fixture
 def busy():
-    """Three ranks that storm for as long as anybody lets them; a planned absence of rank 0 keeps the others inside a collective."""
+    """Three ranks whose storm does not end by itself; the planned absence of rank 0 keeps the others inside a collective."""
     process = started("--nproc", 3, "--max-size", "64K", *PATIENT, "--phases", "storm", "--drill", "0:absent:storm", "--no-experiments")
     yield process
     process.kill()
@@ -201,7 +201,7 @@ def test_a_rank_killed_from_outside_is_named_with_the_signal(busy):
 def test_no_process_is_left_when_the_launcher_is_ended(busy, number):
     ranks = ranks_of(busy)
     assert sorted(ranks) == [0, 1, 2]
-    os.kill(ranks[1], signal.SIGSTOP)  # one that cannot hear anything but SIGKILL
+    os.kill(ranks[1], signal.SIGSTOP)  # a rank that reacts only to SIGKILL
     busy.send_signal(number)
     busy.wait(timeout=DEADLINE_S)
     assert gone(ranks.values())

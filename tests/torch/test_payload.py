@@ -1,4 +1,4 @@
-"""The payload's pure parts: what is mapped, what must agree, which transport NCCL's log tells, what may run where."""
+"""The payload's pure functions: mapped libraries, values that must agree, transports from NCCL's log, interfaces that a setting allows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import sys
 import pytest
 from smoke_runs import PAYLOAD, load_payload
 
-from unhang.smoke import plan as planning
+from unhang.smoke import node_plans as planning
 
 payload = load_payload()
 
 
 def rank_facts(rank, machine="m", index=None, local_rank=None, **more):
-    """Facts of one rank as it would exchange them."""
+    """Facts of one rank in the form in which ranks exchange them."""
     local_rank = rank if local_rank is None else local_rank
     index = local_rank if index is None else index
     device = {"index": index, "uuid": f"GPU-{machine}-{index}", "model": "NVIDIA H200", "local_rank": local_rank, "local_rank_set": True}

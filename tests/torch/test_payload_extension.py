@@ -1,4 +1,4 @@
-"""The build phase: a real extension by the real compiler, one that never ends, one that fails, and none at all."""
+"""The build phase: a real extension by the real compiler, one that never ends, one that fails, and no compiler."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from smoke_runs import PATIENT, PAYLOAD, environment, smoke
 
 from unhang.smoke.local import free_port, run_local
-from unhang.smoke.plan import Member, NodePlan, Request, plan_group
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.result import judge
 
-FOR_EVER = f"sleep 9{os.getpid():07d}"  # told apart from any other's
-KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that says who it is, and then does not compile
+FOR_EVER = f"sleep 9{os.getpid():07d}"  # differs from every other process's command
+KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that prints its version, and then does not compile
 
 
 def built(tmp_path, script, **plan):

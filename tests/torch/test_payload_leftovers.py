@@ -1,4 +1,4 @@
-"""Folders of runs whose launcher was killed: the next survey of the same user takes them away, and none that somebody may still want."""
+"""Folders of runs whose launcher was killed: the next survey of the same user removes them, except those that may still be needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAN = {"nproc": 1, "rank_offset": 0, "world_size": 1, "master_address": "127.0.
 
 
 def put(parent, name, record=None, age_s=0):
-    """A folder as a run leaves it."""
+    """A folder in the state in which a run leaves it."""
     folder = parent / name
     folder.mkdir()
     (folder / "events.jsonl").write_text("{}\n")
@@ -29,7 +29,7 @@ def put(parent, name, record=None, age_s=0):
 
 
 def survey(parent):
-    """The payload's survey, by a process of its own, as every launcher asks for it first."""
+    """The payload's survey in a process of its own, which every launcher runs first."""
     argv = [sys.executable, str(PAYLOAD), "survey"]
     done = subprocess.run(argv, env={**os.environ, "TMPDIR": str(parent)}, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert json.loads(done.stdout)["e"] == "survey"
@@ -60,7 +60,7 @@ def test_another_users_folder_stays(tmp_path):
 
 @pytest.fixture
 def agent(tmp_path):
-    """An agent as the playbook starts it, with a rank that never says a word. (agent, its folder)."""
+    """An agent as the playbook starts it, with a rank that never prints anything. (agent, its folder)."""
     place = tmp_path / "unhang-smoke-place"
     place.mkdir()
     shutil.copy(PAYLOAD, place)

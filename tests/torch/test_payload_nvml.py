@@ -1,4 +1,4 @@
-"""What NVML tells of NVLink, asked of a libnvidia-ml.so.1 that answers as two real H200 did, or hangs, or crashes; and counters in the evidence of a hang."""
+"""NVLink values from NVML, read from a libnvidia-ml.so.1 with the answers of two real H200, or that hangs or crashes; and counters in a hang's evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture
 def driver(library, tmp_path, monkeypatch):
-    """Sets what the driver answers from now on; lines are added to what two H200 answered."""
+    """Sets the driver's answers from now on; the lines are added to the answers of two H200."""
 
     def answers(*lines):
         path = tmp_path / "profile"
@@ -64,7 +64,7 @@ def test_nvlink_pairs_and_counters_of_two_real_gpus_are_read(driver):
 
 
 def test_what_eight_real_gpus_logged_and_answered_is_labelled_nvlink_for_each_pair(driver, tmp_path):
-    """NCCL's log and NVML's answers of the same machine, together: only the ranks that bring them to each other are made up."""
+    """NCCL's log and NVML's answers from the same machine; only the ranks that connect the two are made up."""
     write_profile(str(FIXTURES / "h200x8" / "nvml.json"), str(tmp_path / "profile"))
     uuids = sorted({uuid for pair in asked()["pairs"] for uuid in pair})
     assert len(uuids) == 8
@@ -99,7 +99,7 @@ def test_an_older_driver_without_field_values_tells_its_error_counters(driver, t
 
 
 def test_hopper_is_asked_for_what_nvidia_smi_shows_of_its_links_and_not_for_counters_that_rise_in_health(driver, tmp_path):
-    """The recording of eight healthy H200 has 8 to 55 in counters 3 and 4 of every link, and 0 in what `nvidia-smi nvlink -e` shows."""
+    """The recording of eight healthy H200 has 8 to 55 in counters 3 and 4 of every link, and 0 in the counters of `nvidia-smi nvlink -e`."""
     write_profile(str(FIXTURES / "h200x8" / "nvml.json"), str(tmp_path / "profile"))
     errors = {name: count for name, count in asked()["counters"].items() if " link " in name and "KiB" not in name}
     assert {re.sub(r"GPU \d+ link \d+ ", "", name) for name in errors} == {"replay errors", "recovery errors", "CRC errors"}
@@ -108,7 +108,7 @@ def test_hopper_is_asked_for_what_nvidia_smi_shows_of_its_links_and_not_for_coun
 
 
 def test_blackwell_is_asked_for_the_errors_of_nvlink_5(driver, tmp_path):
-    """Made up after its documentation: the three fields of Hopper answer that they are not supported, those of NVLink 5 count."""
+    """Made up from the documentation: the three fields of Hopper are answered with "not supported", those of NVLink 5 count."""
     healthy = (tmp_path / "healthy").read_text().splitlines()
     lines = [line for line in healthy if not re.search(r" field:16[123][: ]| nvmlDeviceGetNvLinkErrorCounter", line)]
     own = [f"{gpu} field:{field}:{link} 0 3 {field}" for gpu in (0, 1) for field in (206, 207, 208, 211, 215, 221) for link in range(18)]
@@ -135,7 +135,7 @@ def test_a_gpu_is_asked_for_what_it_counts_of_itself(driver):
 )
 def test_a_driver_in_trouble_is_an_answer(driver, line, message):
     driver(line)
-    # A driver that crashes or refuses answers at once; only the one that hangs is waited for in vain.
+    # A driver that crashes or refuses answers at once; only the one that hangs reaches the limit.
     answer = payload.NvmlQuestion().answer(1.0 if "stall" in line else DEADLINE_S)
     assert answer == {"pairs": None, "counters": {}, "links": {}, "problem": message}
 
@@ -160,7 +160,7 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 
 def started(*options, **more):
-    """A running smoke test whose ranks are about to reduce."""
+    """A running smoke test whose ranks are about to enter a reduction."""
     argv = command("--backend", "gloo", "--format", "json", *options)
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more))
     for line in process.stderr:
@@ -210,7 +210,7 @@ def test_a_driver_that_hangs_while_ranks_do_is_reported_and_costs_no_other_evide
 
 
 def gpus_at(root, *models):
-    """The driver's own files of these GPUs."""
+    """The driver's own files for these GPUs."""
     for place, model in enumerate(models):
         path = root / "proc" / "driver" / "nvidia" / "gpus" / f"0000:{place:02x}:00.0" / "information"
         path.parent.mkdir(parents=True, exist_ok=True)

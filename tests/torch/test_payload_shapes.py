@@ -1,18 +1,18 @@
-"""Each element counts: one wrong one among all that a layer's gather and reduction bring is found, whatever the number of ranks."""
+"""Each element counts: a single wrong element in a layer's gather and reduction is found, with any number of ranks."""
 
 from __future__ import annotations
 
 import pytest
 from smoke_runs import PATIENT, load_payload, smoke
 
-from unhang.smoke.plan import OPTIONAL, PHASES
+from unhang.smoke.node_plans import OPTIONAL, PHASES
 
 torch = pytest.importorskip("torch")
 payload = load_payload()
 
 
 class Wire:
-    """What torch.distributed would bring to one rank of many, worked out; `spoil` changes it on the way."""
+    """The result of torch.distributed for one rank of many, computed here; `spoil` changes it on the way."""
 
     def __init__(self, run, spoil):
         self.run, self.spoil = run, spoil
@@ -33,7 +33,7 @@ class Wire:
 
 
 class Rank:
-    """A rank without processes around it."""
+    """A rank without real processes around it."""
 
     device = torch.device("cpu")
     torch = torch
@@ -91,7 +91,7 @@ def test_each_rank_is_in_one_group_of_each_kind_of_a_mesh(world):
 
 @pytest.mark.parametrize("nproc", [1, 5, 8])
 def test_any_number_of_ranks_goes_through_every_phase(nproc):
-    # All but the comparison of paces, for more ranks than cores are not equal. Eight leave the training out, whose imports cost most.
+    # All phases but the comparison of paces, because with more ranks than cores paces differ. Eight ranks skip the training, whose imports take longest.
     left_out = (*OPTIONAL, "pace", *(("ddp", "fsdp") if nproc == 8 else ()))
     phases = ",".join(name for name in PHASES if name not in left_out)
     done = smoke("--nproc", nproc, "--max-size", "16K", "--sizes", "16K", *PATIENT, "--phases", phases)

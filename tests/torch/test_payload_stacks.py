@@ -1,4 +1,4 @@
-"""Native stacks of ranks that hang: by the real py-spy, by one that hangs itself, and without any."""
+"""Native stacks of ranks that hang: by the real py-spy, by a py-spy that hangs itself, and without py-spy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANG = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Puts a program of this name, a shell script, in front of all others."""
+    """Puts a shell script with this name first on PATH."""
 
     def put(name, script):
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""The course of a smoke test over nodes that are played: what is tried after a failure, in which order, within which bounds; and the same through a folder."""
+"""The course of a smoke test over simulated nodes: what is tried after a failure, in which order, within which limits; and the same through a folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.smoke.container import Container
 from unhang.smoke.group import SessionOptions
-from unhang.smoke.plan import Request, parse_drill
+from unhang.smoke.node_plans import Request, parse_drill
 from unhang.smoke.session import RoundResult, follow, phase_of_search, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
 from unhang.smoke.streams import Stream, parse_events
@@ -21,7 +21,7 @@ BEGUN = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
 def survey(place, interfaces=("eth0", "eth1")):
-    """What a node answers."""
+    """A node's answer."""
     rows = [{"name": name, "up": True, "kind": "physical", "addresses": [f"10.{number}.0.{place}/24"]} for number, name in enumerate(interfaces)]
     routes = [{"dst": f"10.{number}.0.0/24", "dev": name} for number, name in enumerate(interfaces)]
     return {"e": "survey", "interfaces": rows, "routes": routes, "gpus": []}
@@ -31,7 +31,7 @@ SURVEYS = {name: survey(place + 1) for place, name in enumerate(NAMES)}
 
 
 def events_of(plan):
-    """What a node's agent tells: its drilled ranks end with code 7 in the phase that was asked for, the others raise an error."""
+    """The events of a node's agent: its drilled ranks end with code 7 in the requested phase, the others raise an error."""
     document = plan if isinstance(plan, dict) else plan.document
     rank, phase = document["rank_offset"], document["phases"][-1]
     hit = {drill["rank"] for drill in document["drills"]}
@@ -47,7 +47,7 @@ def events_of(plan):
 
 
 class Nodes:
-    """Plays groups, and keeps which."""
+    """Runs groups of simulated nodes, and records them."""
 
     def __init__(self):
         self.tried = []
@@ -59,7 +59,7 @@ class Nodes:
 
 
 def smoke(*drills, options=None, surveys=SURVEYS):
-    """(result, what was tried)."""
+    """(result, groups that were tried)."""
     request = Request(backend="gloo", phases=("all_reduce",), drills=tuple(map(parse_drill, drills)))
     nodes = Nodes()
     result = follow(smoke_session(list(surveys), surveys, request, options or SessionOptions(nproc=1)), nodes.run)
@@ -131,7 +131,7 @@ def test_the_search_ends_when_its_time_is_over():
         while True:
             rounds += 1
             wanted = course.send(RoundResult([nodes.run(group) for group in wanted.groups], 10.0))
-    assert rounds == 4  # the group, and three that used the time up
+    assert rounds == 4  # the group, and three more until the time was used up
     result = done.value.value
     assert "given up after" in result["isolation"]["answer"]
     assert list(check_schema(result, read_schema("smoke-1"))) == []
@@ -145,7 +145,7 @@ def test_nodes_that_did_not_come_to_the_rendezvous_are_cleared_when_only_the_way
 
 
 def written(folder, *drills, switches=None):
-    """A folder with all surveys, as the playbook makes it."""
+    """A folder with all surveys, as the playbook creates it."""
     for part in ("surveys", "rounds", "notes"):
         (folder / part).mkdir(parents=True)
     (folder / "hosts.json").write_text(json.dumps({"hosts": NAMES, "switches": switches or {}, "command": "ansible-playbook playbooks/smoke.yml"}))
@@ -155,7 +155,7 @@ def written(folder, *drills, switches=None):
 
 
 def bring(folder, step, without=()):
-    """What the nodes of a round tell; those without bring nothing."""
+    """The events of the nodes of a round; nodes without events add nothing."""
     place = folder / "rounds" / f"{step['round']:03d}"
     for host in step["hosts"]:
         if host not in without:

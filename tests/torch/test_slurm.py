@@ -1,4 +1,4 @@
-"""`unhang smoke --launcher slurm` with a stand-in for srun that starts one task per node here: what it is given, what it brings back."""
+"""`unhang smoke --launcher slurm` with a stand-in for srun that starts one task per node here: the options that it gets and the results that it returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 from smoke_runs import PATIENT, SMALL, smoke
 
-# One task per node of the list, each with its node's name, output line by line, as srun does.
+# One task for each node of the list, with the node's name, and output line by line, as srun does.
 SRUN = """#!{python}
 import json, os, subprocess, sys, threading
 words = sys.argv[1:]

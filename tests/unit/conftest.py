@@ -1,4 +1,4 @@
-"""What every unit starts from."""
+"""Fixtures of all unit tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md shows works as it stands there."""
+"""The examples in CONTRIBUTING.md work unchanged."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = ("tools", "module_utils", "plugins", "library")
+SCRIPTS = (".yml", ".yaml", ".sh", ".j2")
 # Ansible, pickle, urllib, hatchling, html.parser and templates find these by name.
 CALLED_FROM_OUTSIDE = {
     "_proved",  # plugins/action/rollout_step.py: a value of its option `part`
@@ -63,9 +64,9 @@ def test_no_name_is_used_nowhere():
 
 
 def test_a_module_of_the_node_follows_links_by_the_one_resolver():
-    """os.path.realpath stands where the tree is this machine's own; any other is followed by links.follow_links."""
+    """os.path.realpath is used only for this machine's own tree; links of any other tree are followed by links.follow_links."""
     node = {path for path in readers("realpath", "follow_links") if path.startswith(("module_utils", "library"))}
-    assert node == {f"module_utils/unhang_node/{name}.py" for name in ("root", "change/files", "files")}
+    assert node == {f"module_utils/unhang_node/{name}.py" for name in ("root", "change/atomic_files", "untrusted_files")}
 
 
 def test_pickles_are_read_in_one_place():
@@ -76,13 +77,13 @@ def test_pickles_are_read_in_one_place():
 
 def test_the_catalogue_is_read_by_its_package():
     inside = {path for path in readers("BUILT_IN", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
-    others = {f"tools/unhang/{name}.py" for name in ("strict_yaml", "diagnose/scoring", "diagnose/learning", "judge/policy", "commands/catalogue")}
+    others = {f"tools/unhang/{name}.py" for name in ("strict_yaml", "diagnose/scoring", "diagnose/train_word_model", "judge/policy", "commands/catalogue")}
     assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
     assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {f"tools/unhang/{name}.py" for name in ("strict_yaml", "schemas/shapes", "lint/fixing")}
 
 
 def test_a_value_of_nccl_is_checked_by_one_function():
-    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("lint/checks", "plan/nccl_known")}
+    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("lint/checks", "plan/nccl_setting_check")}
 
 
 def test_the_folder_of_runs_is_named_in_one_place():
@@ -92,16 +93,27 @@ def test_the_folder_of_runs_is_named_in_one_place():
     named = [path for path in mentioned for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS"]
     assert named == ["tools/unhang/run_folder.py"]
     assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
+    scripts = [HOME / "Makefile", *(path for top in ("roles", "playbooks", "tools", "awx") for path in (HOME / top).rglob("*") if path.suffix in SCRIPTS)]
+    assert len(scripts) > 100
+    assert [str(path.relative_to(HOME)) for path in scripts if "UNHANG_RUNS" in path.read_text(encoding="utf-8")] == []
 
 
 def test_a_named_tuple_of_the_node_is_built_by_keyword():
-    """Two values may stand by position; a third could be taken for another."""
+    """Two values may be positional; a third could be confused with another."""
     node = {path: text for path, text in texts().items() if path.startswith(("module_utils", "library"))}
     named = {name for text in node.values() for name in re.findall(r"^class (\w+)\(NamedTuple\):", text, re.MULTILINE)}
     assert len(named) > 50
     building = re.compile(rf"\b({'|'.join(named)})\(")
     calls = [(path, one) for path, text in node.items() if building.search(text) for one in ast.walk(tree_of(path)) if isinstance(one, ast.Call)]
     assert [f"{path}:{one.lineno}" for path, one in calls if isinstance(one.func, ast.Name) and one.func.id in named and len(one.args) > 2] == []
+
+
+def test_messages_of_the_node_are_f_strings():
+    """A template that is kept under a name is filled with format; a text in its place is an f-string."""
+    node = [path for path, text in texts().items() if path.startswith(("module_utils", "library", "plugins")) and ".format(" in text]
+    calls = [(path, one) for path in node for one in ast.walk(tree_of(path)) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
+    assert len(calls) > 50
+    assert [f"{path}:{one.lineno}" for path, one in calls if one.func.attr == "format" and isinstance(one.func.value, ast.Constant)] == []
 
 
 def test_the_node_owns_the_commands_that_change_its_driver():

@@ -12,12 +12,13 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | given_files run_folder project | kept_files | schemas | catalogue | judge | triage
-    | diagnose lint smoke gate reference report | history compare | plan | rollout | ansible | commands | cli | __main__
+    __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | path_arguments run_folder project | kept_files | schemas | catalogue | judge
+    | triage lint | diagnose smoke gate reference report | history compare | plan | rollout | ansible | commands | cli | __main__
 """
 NODE = """
-    __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | files | nvml | sections | sources
-    | change.__init__ change.files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
+    __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | untrusted_files | nvml | sections
+    | sources
+    | change.__init__ change.atomic_files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
     | probe_child | probe | merging | collect | command
 """
 STARTS = re.compile(r"subprocess|\bos\b")  # only a module that has one of these words is walked to its last expression

@@ -1,4 +1,4 @@
-"""How the program names itself to the person who typed it, and what of the caller's surroundings reaches Ansible."""
+"""The program's name in messages, and the part of the caller's environment that reaches Ansible."""
 
 from __future__ import annotations
 

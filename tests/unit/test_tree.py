@@ -1,13 +1,14 @@
-"""The tree is what docs/architecture.md says, tests are in the folders of what they test, and generated files are marked as such."""
+"""The tree is as docs/architecture.md describes it, tests are in the folders of the modules that they test, and generated files are marked."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_layers import CONTROLLER, NODE
+from test_layers import CONTROLLER, NODE, all_imports
 
 HOME = Path(__file__).resolve().parents[2]
 PAGE = (HOME / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -64,13 +65,50 @@ def test_units_lie_in_the_folders_of_what_they_test():
     assert [str(folder) for folder, place in places.items() if not place.is_dir()] == []
 
 
+# What some tests import instead: the judge loads the catalogue's data, the command line calls the commands, support reads sections of recorded nodes.
+DOORS = {
+    "unhang.catalogue": {"unhang.judge.compiled_catalogue", "unhang.judge.examples", "unhang.judge.node_rules", "unhang.schemas.shapes"},
+    "unhang.commands": {"unhang.cli"},
+    "unhang_node.sections": {"recorded_roots"},
+}
+
+
+def imported_modules(test: Path) -> set[str]:
+    """Dotted names of the modules that a test imports, of the project and of the tests' support."""
+    tops = [HOME / "tools", HOME / "module_utils", HOME / "tests" / "support"]
+    imported = all_imports("test", ast.parse(test.read_text(encoding="utf-8")), "")
+    named = imported | {name.rpartition(".")[0] for name in imported}
+    return {name for name in named if any((top / f"{name.replace('.', '/')}.py").is_file() for top in tops if name)}
+
+
+def is_in_its_folder(test: Path, package: str) -> bool:
+    """A test lies with the module that it is named after, the command that it runs, or a module that it imports; the top folder has only tests of its own."""
+    if (HOME / MIRRORED[package.split(".")[0]] / Path(*package.split(".")[1:]) / test.name.removeprefix("test_")).is_file():
+        return True
+    modules = imported_modules(test)
+    command = HOME / "tools" / "unhang" / "commands" / f"{package.rpartition('.')[2]}.py"
+    if command.is_file() and "unhang.cli" in modules:
+        return True
+    folders = {name.rpartition(".")[0] for name in modules}
+    too_high = "." not in package and any(folder.startswith(f"{package}.") for folder in folders)
+    return bool(DOORS.get(package, set()) & modules) or (package in folders and not too_high)
+
+
+@pytest.mark.parametrize("top", ["unhang", "unhang_node"])
+def test_a_unit_lies_in_the_folder_of_the_modules_that_it_tests(top):
+    units = HOME / "tests" / "unit"
+    tests = {path: ".".join(path.parent.relative_to(units).parts) for path in (units / top).rglob("test_*.py")}
+    assert len(tests) > 30
+    assert [str(path.relative_to(units)) for path, package in tests.items() if not is_in_its_folder(path, package)] == []
+
+
 def test_every_generated_file_is_marked():
     marked = {line.split()[0] for line in (HOME / ".gitattributes").read_text().splitlines() if "linguist-generated" in line}
     written = {
         f"docs/{name}"
         for name in re.findall(r"\[\w+\]\((\w+\.md)\)", *re.findall(r"^.*\*\*generated\*\*.*$", (HOME / "docs" / "README.md").read_text(), re.MULTILINE))
     }
-    assert written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py", "tools/unhang/diagnose/wording.json"} <= marked
+    assert written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py", "tools/unhang/diagnose/word_model.json"} <= marked
     assert [path for path in marked if not (HOME / path).is_file()] == []
 
 
@@ -92,3 +130,12 @@ def test_every_tier_has_its_folder_its_target_its_list_and_its_step_in_ci():
     folders = {f"test-{path.parent.relative_to(HOME / 'tests').parts[0]}" for path in (HOME / "tests").rglob("test_*.py")} - {"test-fixtures"}
     assert folders == {*tiers, "test-unit", "test-whole"} <= set(targets)  # these two are `make test`, of which CI passes over nothing
     assert set(tiers) == set(steps) == {path.name for path in (HOME / ".ci" / "tiers").iterdir()}
+
+
+def test_the_page_of_the_tests_says_which_tiers_play_a_role():
+    table = (HOME / "docs" / "testing.md").read_text(encoding="utf-8").partition("| role | tiers that play it |")[2].partition("\n\n")[0]
+    rows = [[re.findall(r"`(\w+)`", cell) for cell in line.split("|")[1:3]] for line in table.splitlines()[2:]]
+    assert sorted(role for roles, _ in rows for role in roles) == sorted(path.parent.name for path in (HOME / "roles").glob("*/tasks"))
+    texts = {tier: "".join(path.read_text() for path in (HOME / "tests" / tier).glob("*.py")) for _, tiers in rows for tier in tiers}
+    frame = "node_change"  # part of every role
+    assert [(role, tier) for roles, tiers in rows for role in roles for tier in tiers if role not in texts[tier] and role != frame] == []

@@ -1,4 +1,4 @@
-"""A machine that is booted once, and one on which the newer kernel is installed and not yet tried: every test goes on from one of the two."""
+"""A machine that is booted once, and one on which the newer kernel is installed and not yet tried: every test continues from one of the two."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from machine.machine import Frozen, Machine
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
-# Two workers take a file each, and what is left then goes to the one that is free: what all others wait for first, and the shortest last.
+# Two workers take one file each, and then the next file goes to the free one: first the file that all others wait for, last the shortest.
 ORDER = ("kept", "not_booted", "that_fails", "rollout", "another_kernel", "host_settings", "image")
 
 
 def pytest_collection_modifyitems(items):
-    """In that order, the tests of a file as they stand there."""
+    """Orders the files as above; the tests of a file keep their order."""
     items.sort(key=lambda item: next((number for number, word in enumerate(ORDER) if word in item.path.name), len(ORDER)))
 
 
@@ -31,14 +31,14 @@ def image():
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
-    """A new folder at each call; its name is short, for qemu's socket lies in it."""
+    """A new folder at each call, with a short name, because qemu's socket is in it."""
     top, numbers = tmp_path_factory.mktemp("vm"), itertools.count()
     return lambda: top / str(next(numbers))
 
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """once(name, make): what make() gives, a thing of JSON and one Frozen; made by the first worker that asks, while the others wait for it."""
+    """once(name, make): the result of make(), a JSON value and one Frozen; the first worker that asks makes it, while the others wait for it."""
     base = tmp_path_factory.getbasetemp()
     top = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
@@ -57,14 +57,14 @@ def once(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def booted(image, folders, once):
-    """Frozen: the older kernel runs, and two GPUs answer from a recording."""
+    """Frozen: the older kernel runs, and two GPUs return recorded answers."""
 
     def boot():
         with Machine(image, folders()) as machine:
             machine.wait_for_ssh()
             machine.write("/root/h200x2.json", RECORDING.read_text())
             machine.write(GPUS, '{"base": "h200x2.json"}')
-            # A machine of so little memory has a /dev/shm that the audit calls too small, and rightly so.
+            # A machine with so little memory has a /dev/shm that the audit rightly reports as too small.
             machine.shell("echo 'tmpfs /dev/shm tmpfs size=2G 0 0' >>/etc/fstab && mount -o remount,size=2G /dev/shm")
             return None, machine.freeze()
 
@@ -73,7 +73,7 @@ def booted(image, folders, once):
 
 @pytest.fixture(scope="session")
 def installation(image, folders, booted, once):
-    """({code, output of the role without a word about rebooting; kernels, boots: what the machine was then}, Frozen)."""
+    """({code, output of the role without permission to reboot; kernels, boots: the machine's state afterwards}, Frozen)."""
 
     def install():
         with Machine(image, folders(), booted) as machine:
@@ -86,13 +86,13 @@ def installation(image, folders, booted, once):
 
 @pytest.fixture
 def fresh(image, folders, booted):
-    """A Site on a machine that runs the older kernel and has no other."""
+    """A Site on a machine that has and runs only the older kernel."""
     with Machine(image, folders(), booted) as machine:
         yield site_of(machine)
 
 
 @pytest.fixture
 def prepared(image, folders, installation):
-    """A Site on a machine that has the newer kernel and runs the older."""
+    """A Site on a machine that has the newer kernel and runs the older one."""
     with Machine(image, folders(), installation[1]) as machine:
         yield site_of(machine)

@@ -1,4 +1,4 @@
-"""A machine that comes back on another kernel than the role kernel asked for: a third one, which somebody chose at the last moment."""
+"""A machine that boots a kernel other than the one that the role kernel selected: a third one, which somebody selected at the last moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from kernel_plays import boots, default_of
 
-# At the machine's shutdown, so after the role has chosen the next boot, another one is chosen.
+# At the machine's shutdown, so after the role has selected the next boot, another kernel is selected.
 UNIT = """[Unit]
 ConditionKernelVersion={old}
 [Service]
@@ -37,6 +37,6 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
 
     finished = prepared.play(kernel_reboot=True, kernel_retry=True)
     assert finished.code == 0
-    assert "going on with state" in finished.output
+    assert "continuing with state" in finished.output
     assert machine.shell("uname -r").strip() == image.new
     assert default_of(machine).startswith(image.new)

@@ -1,4 +1,4 @@
-"""What no container can show of the role host_tuning's modules: GRUB's menu made anew, a kernel parameter of a real kernel, a module loaded now and at boot."""
+"""Modules of the role host_tuning that need a real machine: GRUB's menu is rebuilt, a real kernel gets a parameter, a module is loaded now and at boot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = "find /etc /boot/grub /var/lib/unhang -type f -exec sha256sum {} + 2>/de
 
 @pytest.fixture
 def play(fresh):
-    """Plays the modules on the machine, in order; `state` and further tasks as they are given."""
+    """Plays the modules on the machine in this order, with the given `state` and further tasks."""
     machine = fresh.machine
 
     def run(*arguments, state="present", more=()):

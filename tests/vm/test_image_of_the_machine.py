@@ -1,4 +1,4 @@
-"""Which kernels the image gets, and when it is built anew."""
+"""Which kernels the image contains, and when it is built again."""
 
 from __future__ import annotations
 

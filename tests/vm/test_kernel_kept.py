@@ -1,4 +1,4 @@
-"""The role kernel on a real machine under emulation, where the new kernel is good: installed, tried, kept and taken back; real packages, GRUB and reboots."""
+"""The role kernel on a real machine under emulation, with a good new kernel: installed, tried, kept and rolled back; real packages, GRUB and reboots."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_power_that_is_lost_before_the_reboot_starts_the_old_kernel_remediate_br
     back, _run = prepared.run("playbooks/rollback.yml", unhang_apply=True, unhang_reboot=True, unhang_state=first)
     assert back.code == 0
     assert machine.shell("uname -r").strip() == image.old
-    # The loader is told to the letter what it was told, and the kernel is gone.
+    # The boot loader has exactly its old settings, and the kernel is gone.
     assert boots(machine) == {}
     assert machine.shell("ls /boot/vmlinuz-*; dpkg --audit").split() == [f"/boot/vmlinuz-{image.old}"]
     assert prepared.audit() == ["policy-kernel-version"]

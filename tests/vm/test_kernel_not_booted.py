@@ -1,4 +1,4 @@
-"""What keeps the role kernel from booting a kernel: power lost in the middle of dpkg, a module that does not build, a GRUB that cannot write, a full disk."""
+"""Faults that keep the role kernel from booting a kernel: power lost while dpkg works, a module that does not build, a GRUB that cannot write, a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_power_that_is_lost_in_the_middle_of_dpkg_leaves_a_machine_that_boots_an
     assert machine.shell("dpkg --audit").strip() != ""
     played = fresh.play()
     assert played.code == 0
-    assert "going on with state" in played.output
+    assert "continuing with state" in played.output
     assert machine.shell("dpkg --audit").strip() == ""
     assert default_of(machine).startswith(image.old)
     assert f"vmtest/1.0, {image.new}" in machine.shell("dkms status")

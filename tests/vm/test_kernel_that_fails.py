@@ -1,4 +1,4 @@
-"""The role kernel on a real machine under emulation, where the new kernel does not come up, or not whole: the machine is back on the old one by itself."""
+"""The role kernel on a real machine under emulation. The new kernel does not boot, or only in part: the machine returns to the old one by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_i
 
 def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(image, prepared):
     machine = prepared.machine
-    # Its driver is taken out of the new kernel's modules, as a build for the wrong kernel would have it.
+    # Its driver is removed from the new kernel's modules, as after a build for the wrong kernel.
     machine.shell(f"find /lib/modules/{image.new} -name 'virtio_net.ko*' -delete; depmod {image.new}")
     played = prepared.play(kernel_reboot=True, kernel_confirm_within_s=120)
     assert played.code != 0

@@ -1,4 +1,4 @@
-"""`unhang remediate --apply` over two machines under emulation with GRUB, where the new kernel of the canary does not come up."""
+"""`unhang remediate --apply` over two machines under emulation with GRUB; the canary's new kernel does not boot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from machine.machine import Machine
 
 CANARY, NEXT = "vm1", "vm2"
 BROKEN = "dd if=/dev/urandom of=/boot/initrd.img-{} bs=64k count=64 conv=notrunc status=none"
-# What a rollout may leave on a node, and the boot that it is in.
+# Files that a rollout may leave on a node, and the node's current boot.
 STATE = "cat /proc/sys/kernel/random/boot_id; grub-editenv /boot/grub/grubenv list; sha256sum /boot/grub/grub.cfg; ls /boot /var/lib/unhang 2>&1 || true"
 
 
@@ -31,7 +31,7 @@ class Fleet:
         (work / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
 
     def unhang(self, *argv):
-        """CompletedProcess of a command of the controller's."""
+        """CompletedProcess of a command on the controller."""
         options = {**in_folder(self.work), "capture_output": True, "text": True, "timeout": DEADLINE_S}
         done = subprocess.run([sys.executable, "-P", "-m", "unhang", *argv], check=False, **options)
         sys.stdout.write(f"$ unhang {' '.join(argv)}\n{done.stdout}\n{done.stderr}\n")
@@ -53,13 +53,13 @@ class Fleet:
 
 @pytest.fixture
 def fleet(image, folders, booted, installation):
-    """The canary has the newer kernel installed, with an initrd that is none; the next node has not seen it yet."""
+    """The canary has the newer kernel installed, with a file that is no initrd; the next node does not have it yet."""
     with Machine(image, folders(), installation[1]) as canary, Machine(image, folders(), booted) as following:
         canary.shell(BROKEN.format(image.new))
         yield Fleet(canary, following, folders())
 
 
-# One test: what it looks at takes minutes to come about, and two workers would each play it.
+# One test: its preparation takes minutes, and two workers would each repeat it.
 def test_a_canary_whose_new_kernel_does_not_come_up_is_rolled_back_and_kept_and_the_next_node_is_not_touched(image, fleet):
     canary, following = fleet.machines.values()
     before = following.shell(STATE)
@@ -77,12 +77,12 @@ def test_a_canary_whose_new_kernel_does_not_come_up_is_rolled_back_and_kept_and_
 
 
 def look_at_the_machine(image, machine, row, planned):
-    """It is on the old kernel by itself, which is the default, and no boot is uncounted or beyond the plan."""
+    """It runs the old kernel, which is the default, by itself; no boot is uncounted or beyond the plan."""
     assert "Kernel panic" in machine.console()
     assert machine.shell("uname -r").strip() == image.old
     assert default_of(machine).startswith(image.old)
     assert "next_entry" not in boots(machine)
-    # The kernel that panicked names its version too; whatever else was started is a boot of the status.
+    # The console of the kernel that panicked names its version too; every other start is a boot in the status.
     started = [line for line in machine.console().splitlines() if "Linux version" in line]
     assert [boot.partition(",")[0] for boot in row["boots"]][:1] == ["trial boot"]
     assert len(started) == len(row["boots"]) + 1
@@ -90,7 +90,7 @@ def look_at_the_machine(image, machine, row, planned):
 
 
 def look_at_who_is_told(image, fleet, run, row):
-    """It stays drained with the reason, without a lock, and nothing is left to take back."""
+    """It stays drained with the reason, without a lock, and nothing remains to be rolled back."""
     node = site_drain.known(fleet.work, CANARY)
     assert (row["state"], row["drained"], row["locked"], row["undo"]) == ("kept", True, False, "")
     assert f"expected {image.new} to come up, found {image.old}" in row["why"]

@@ -61,8 +61,10 @@ def test_driver_and_kernel_are_read_from_the_node_itself(healthy, shared_fleet):
 
 def test_the_version_of_nccl_is_read_out_of_the_real_file(healthy):
     for name in NAMES:
-        found = {library["version"] for library in healthy.section(name, "nccl")["libraries"]}
-        assert found == {nccl_libraries.USUAL} or all(version.startswith(nccl_libraries.USUAL) for version in found)
+        # The environment of the smoke test may have an NCCL of its own: torch has one on some machines.
+        installed = [library for library in healthy.section(name, "nccl")["libraries"] if library["path"].startswith(f"/{nccl_libraries.PLACE}/")]
+        assert installed
+        assert all(library["version"].startswith(nccl_libraries.USUAL) for library in installed), installed
 
 
 def test_two_audits_in_a_row_agree_on_everything_that_is_no_sample(healthy, fleet):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from documented_command import as_typed
 from four_nodes import NAMES
 from pinned_fleet import PINNED, ROLES, findings, proof, untouched
 from playbooks_on_nodes import inventory_for, run_typed
-from typed_commands import as_typed
 
 FIRST, SECOND, *_ = NAMES
 

@@ -1,5 +1,5 @@
 # ruff: noqa: UP031, UP036
-# Entry of unhang-collect.pyz. This file alone must parse on any Python, so that an old one gets a clear line and no syntax error.
+# Entry of unhang-collect.pyz. Only this file must parse on any Python, so that an old Python prints a clear line and no syntax error.
 import os
 import sys
 
@@ -12,7 +12,7 @@ if sys.version_info < (3, 8):
 
 import _frozen_importlib_external
 
-# Code compiled for this very Python, where the build had one of its kind: saves 50 ms of CPU. Elsewhere the folder is not there.
+# Code compiled for this Python version, if the build had one: saves 50 ms of CPU. Otherwise the folder does not exist.
 sys.path.insert(0, "%s/code-%s" % (sys.path[0], _frozen_importlib_external.MAGIC_NUMBER.hex()))
 
 from unhang_node.command import main
@@ -20,4 +20,4 @@ from unhang_node.command import main
 code = main(sys.argv[1:])
 for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the caller
     stream.flush()
-os._exit(code)  # tearing an interpreter down that is done costs 5 ms
+os._exit(code)  # the regular end of the interpreter would cost 5 ms

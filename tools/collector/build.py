@@ -1,10 +1,10 @@
-"""Builds dist/unhang-collect.pyz: what reads a node and nvidia-ml-py, in one file that Python 3.8 or newer runs. Same input, same bytes.
+"""Builds dist/unhang-collect.pyz: the collector and nvidia-ml-py in one file for Python 3.8 or newer. Same input, same bytes.
 
     python tools/collector/build.py [--python python3.12 ...] [TARGET]
 
-A zip file is compiled at each start, 100 ms of CPU and more: beside the sources goes what they compile to, for the Python that builds and for those named
-with --python; a node with one of these kinds takes it, any other takes the sources.
-Of nvidia-ml-py (BSD licence, its header is kept) only what the collector calls goes in, by a walk over the names that it uses: importing the whole of
+Python compiles a zip file at each start, 100 ms of CPU and more: so compiled code is added to the sources, for the Python that builds and for those named
+with --python; a node with one of these versions uses it, any other node uses the sources.
+Of nvidia-ml-py (BSD licence, its header is kept) only the parts that the collector calls are included, found from the names that it uses: importing all of
 it costs 60 to 90 ms each time.
 """
 
@@ -31,7 +31,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 NVML_NAME = re.compile(r"\b(?:nvml|NVML|c_nvml)\w+")
 
 
-# Runs in a fresh process of each Python: sources as JSON on stdin, [magic number, {name: code}] on stdout. The header says: not to be compared with a source.
+# Runs in a new process of each Python: sources as JSON on stdin, [magic number, {name: code}] on stdout. Its header marks the code "unchecked".
 COMPILE = """
 import base64, importlib.util, json, marshal, sys
 sources = json.load(sys.stdin)
@@ -58,7 +58,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
 
 
 def write_archive(target: Path, files: Mapping[str, bytes]) -> Path:
-    """Writes a program of these files to `target`, whole or not at all; the same files give the same bytes."""
+    """Writes a program of these files to `target`, atomically; the same files give the same bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     with partial.open("wb") as out:
@@ -67,7 +67,7 @@ def write_archive(target: Path, files: Mapping[str, bytes]) -> Path:
             for name in sorted(files):
                 entry = zipfile.ZipInfo(name, LONG_AGO)
                 entry.external_attr = 0o644 << 16
-                # What runs is stored as it is: unpacking it costs 5 ms at each start. The sources are there for the rare other Python.
+                # Compiled code is stored uncompressed, because decompression costs 5 ms at each start. The sources are for the rare other Python.
                 entry.compress_type = zipfile.ZIP_STORED if name.startswith("code-") else zipfile.ZIP_DEFLATED
                 archive.writestr(entry, files[name])
     partial.chmod(0o755)
@@ -76,9 +76,8 @@ def write_archive(target: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def packed_sources(entry: str) -> dict[str, str]:
-    """{path in the archive: text} of the modules that `entry` imports, directly or through others, wherever in a file the import stands.
-
-    What changes a node lies beside them and stays out: nothing that reads a node imports it.
+    """{path in the archive: text} of the modules that `entry` imports, directly or through others, anywhere in a file. Modules that change a node are not
+    included, because no module that reads a node imports them.
     """
     found: dict[str, str] = {}
     todo = [entry]
@@ -125,7 +124,7 @@ def compiled(python: str, sources: dict[str, str]) -> dict[str, bytes]:
 
 
 def used_names(text: str) -> set[str]:
-    """nvidia-ml-py's names in the collector's source; of a function each later version too, for some are put together at run time."""
+    """nvidia-ml-py's names in the collector's source; of a function also its later versions, because some names are composed at run time."""
     return set(NVML_NAME.findall(text))
 
 

@@ -2,9 +2,9 @@
 
     python tools/collector/offline.py [TARGET]
 
-For login nodes: nothing is installed, nothing is asked of a node or of the network. The commands' own modules and the whole catalogue go in, as data that needs
-no YAML to be read; ClusterShell, Jinja, MarkupSafe, PyYAML and rich go in as Python. What is compiled elsewhere is replaced: msgspec by plain objects for the
-catalogue's own examples, jsonschema_rs by nothing, for what it would check was checked here. At its first start the file unpacks itself into the user's cache.
+For login nodes: it installs nothing and contacts neither nodes nor the network. It contains the commands' own modules and the whole catalogue, as data without
+need of a YAML parser; ClusterShell, Jinja, MarkupSafe, PyYAML and rich as Python. Compiled packages are replaced: msgspec by plain objects for the
+catalogue's own examples, jsonschema_rs by nothing, because the build checked everything. At its first start the file unpacks itself into the user's cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSIDE = "home"  # the folder in the archive that is unpacked
 
 
 def build(target: Path, _pythons: Iterable[str] = ()) -> Path:
-    """Writes the .pyz to `target`, atomically. Nothing in it is compiled for a Python, so none is asked."""
+    """Writes the .pyz to `target`, atomically. It contains no compiled code, so it needs no other interpreter."""
     files = {**own_sources(), **own_data(), **packed_catalogue(), **packages()}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     inside = {f"{INSIDE}/{name}": content for name, content in files.items()}
@@ -59,7 +59,7 @@ def own_sources() -> dict[str, bytes]:
 
 
 def modules(entries: list[str]) -> dict[str, str]:
-    """{path: text} of what these modules import of the project, directly or through others, wherever in a file the import stands."""
+    """{path: text} of the project's modules that these import, directly or through others, anywhere in a file."""
     found: dict[str, str] = {}
     todo = list(entries)
     while todo:
@@ -82,7 +82,7 @@ def _file(root: Path, name: str) -> Path | None:
 
 
 def for_python_3_9(text: str) -> str:
-    """The same module without what Python 3.9 lacks; a module that needs nothing of it stays as it is written."""
+    """The same module without features that Python 3.9 lacks; a module that uses none of them stays unchanged."""
     tree = ast.parse(text)
     before = ast.dump(tree)
     tree = ast.fix_missing_locations(_Older().visit(tree))
@@ -158,7 +158,7 @@ def _members(node: ast.expr) -> Iterable[ast.expr]:
 
 
 def own_data() -> dict[str, bytes]:
-    """JSON files that modules read from beside themselves, such as the words of solved logs."""
+    """JSON files that modules read from their own folder, such as the words of solved logs."""
     return {f"unhang/{path.relative_to(ROOTS['unhang']).as_posix()}": path.read_bytes() for path in sorted(ROOTS["unhang"].rglob("*.json"))}
 
 
@@ -190,7 +190,7 @@ def _json(content: Any) -> bytes:
 
 
 def packages() -> dict[str, bytes]:
-    """What the commands need of others: their Python files alone, with their licences."""
+    """The packages of other projects that the commands need: only their Python files, with their licences."""
     files: dict[str, bytes] = {}
     for name, distribution in PACKAGES.items():
         spec = importlib.util.find_spec(name)

@@ -2,8 +2,8 @@
 
     python tools/collector/quick.py [TARGET]
 
-The judge's own modules go in, and so its own verdicts come out: nothing of a rule is written twice. What they need beside themselves is replaced:
-Jinja's parser by the syntax trees that it made here, schemas in YAML by the same as JSON. Spellings that Python 3.8 lacks are rewritten.
+The file contains the judge's own modules, so it gives the judge's own verdicts, and no rule is written twice. Their dependencies are replaced: Jinja's parser
+by the syntax trees that it made here, schemas in YAML by the same schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ JUDGE = (
     "checks",
     "choosing",
     "closures",
+    "equal_items",
     "expression",
     "expression_filters",
     "expression_tests",
@@ -46,7 +47,7 @@ JUDGE = (
 SEVERITIES = ("critical", "error")
 ROW_KEYS = ("id", "title", "scope", "severity", "applies", "for_each", "when", "expected", "found", "workaround")
 SCHEMAS = ("node-facts-1", "policy-1")
-ALWAYS = "admission-"  # what changed since admission belongs to a quick look, whatever its severity
+ALWAYS = "admission-"  # changes since admission are checked at any severity
 
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
@@ -64,7 +65,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
 
 
 def entry_source() -> str:
-    """The collector's entry, which starts another command; under a Python that is too old it drains nobody either."""
+    """The collector's entry, which starts another command; a Python that is too old must not drain a node."""
     text = (HERE / "__main__.py").read_text("utf-8")
     for_scheduler = any_of("--as") + " and " + any_of("kubernetes").replace("any(", "not any(")
     for old, new in (
@@ -100,7 +101,7 @@ def judge_sources() -> dict[str, str]:
 
 
 def with_packed_schemas(text: str) -> str:
-    """shapes.py that reads schemas out of this file; nothing else of it changes."""
+    """shapes.py, changed to read the schemas from this file."""
     tree = ast.parse(text)
     reads = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "read_schema"]
     if len(reads) != 1:
@@ -197,7 +198,7 @@ def packed(value: Any) -> list[Any]:
 
 
 def shape_of(shape: Shape | None) -> dict[str, Any] | None:
-    """A Shape as JSON, what it does not say left out."""
+    """A Shape as JSON, without its empty fields."""
     if shape is None:
         return None
     marks = {"version": shape.version, "values": list(shape.values), "sample": shape.sample, "counter": shape.counter, "identity": shape.identity}

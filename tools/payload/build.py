@@ -2,16 +2,16 @@
 
     python tools/payload/build.py [--check] [TARGET]
 
-On a node a payload is one file that can be copied, piped and read; here it is one module per concern, and both payloads share parts. Assembling is laying one
-after the other what the payload's last part comes to: each part once, after those that it imports from, as it stands, line for line, so that a traceback from a
-node shows real lines below the part's heading. Imports of the standard library go to the top; those between parts go away, which is right only under the rules
-that are checked here:
+On a node a payload is one file that can be copied, piped and read; here it is one module per concern, and both payloads share parts. A payload is the
+sequence of all parts that its last part needs: each part once, after the parts from which it imports, unchanged line for line, so that a traceback from a
+node shows real lines below the part's heading. Imports of the standard library go to the top; imports between parts are removed, which is right only under the
+rules that are checked here:
 
     a part imports from another with `from .other import name, name`, at its top, under the same name; no circles
-    a name stands at the top level of one part only, and is no import of another's
-    what is meant for torch is imported inside functions, so that the agent starts without it
+    a top-level name is defined in one part only, and no other part imports something else under that name
+    torch and what needs it is imported inside functions, so that the agent starts without it
 
-docs/decisions/0008 says why it is done so.
+docs/decisions/0008 gives the reasons.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PROJECT = HERE.parent.parent
 PARTS = HERE / "parts"
 FILES = PROJECT / "roles" / "smoke_test" / "files"
 LAST, BURN_IN = "main", "burn_main"
-TARGETS = {LAST: FILES / "unhang_smoke.py", BURN_IN: FILES / "unhang_burn_in.py"}  # by the last part of each
+TARGETS = {LAST: FILES / "unhang_smoke.py", BURN_IN: FILES / "unhang_burn_in.py"}  # by the last part of each payload
 OLDEST_PYTHON = (3, 8)
 WIDTH = 150
 NOTE = "Assembled by tools/payload/build.py from tools/payload/parts: change it there."
 
 
 class Unsound(Exception):
-    """The parts cannot be laid one after the other; the text says which rule which part breaks."""
+    """The parts cannot be assembled; the text names the part and the rule that it breaks."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 def check(parts: dict[str, Part]) -> None:
-    """Names are told apart, and what a part imports is there. Raises Unsound."""
+    """Checks that each name is unique and that each imported name exists. Raises Unsound."""
     owners: dict[str, str] = {}
     imported = {line.split()[-1]: part.name for part in parts.values() for line in part.hoisted}
     for part in parts.values():
@@ -117,7 +117,7 @@ def check(parts: dict[str, Part]) -> None:
 
 
 def ordered(parts: dict[str, Part], last: str = LAST) -> list[Part]:
-    """Each part after those that it imports from, in the order in which the last one comes to them. Raises Unsound: a circle."""
+    """Each part after the parts that it imports from, in the order in which the last part reaches them. Raises Unsound for a circle of imports."""
     done: list[str] = []
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -133,7 +133,7 @@ def ordered(parts: dict[str, Part], last: str = LAST) -> list[Part]:
 
 
 def check_used(parts: dict[str, Part]) -> None:
-    """Raises Unsound: a part that no payload needs."""
+    """Raises Unsound for a part that no payload needs."""
     lasts = [last for last in TARGETS if last in parts]
     lost = sorted(set(parts) - {part.name for last in lasts for part in ordered(parts, last)})
     if lost:
@@ -141,14 +141,14 @@ def check_used(parts: dict[str, Part]) -> None:
 
 
 def assemble(folder: Path = PARTS, last: str = LAST) -> str:
-    """A payload's text; what it is for says the folder's docstring for the smoke test, and its last part's for another. Raises Unsound."""
+    """A payload's text. The smoke test's docstring is that of the folder, another payload's is that of its last part. Raises Unsound."""
     parts = {path.stem: read_part(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
     check(parts)
     check_used(parts)
     row = ordered(parts, last)
     stated = folder / ("__init__.py" if last == LAST else f"{last}.py")
     about = ast.get_docstring(ast.parse(stated.read_text("utf-8")), clean=False) or ""
-    unformatted = "" if last == LAST else "# fmt: off\n"  # parts keep their lines; the smoke test's file is excepted by pyproject.toml
+    unformatted = "" if last == LAST else "# fmt: off\n"  # parts keep their lines; pyproject.toml excepts the smoke test's file
     head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\n{unformatted}from __future__ import annotations\n\n' + "\n".join(_merged(row))
     text = head + "\n\n" + "\n\n\n".join(f"{_heading(part)}\n\n{part.text}" for part in row) + "\n"
     _same(text, row)
@@ -156,7 +156,7 @@ def assemble(folder: Path = PARTS, last: str = LAST) -> str:
 
 
 def _merged(row: list[Part]) -> list[str]:
-    """The imports of all parts, a line for each module."""
+    """The imports of all parts, one line for each module."""
     lines = {line for part in row for line in part.hoisted}
     modules: dict[str, list[str]] = {}
     for line in sorted(line for line in lines if line.startswith("from ")):
@@ -173,7 +173,7 @@ def _heading(part: Part) -> str:
 
 
 def _same(text: str, row: list[Part]) -> None:
-    """The whole holds what the parts hold, in their order. Raises Unsound."""
+    """Checks that the payload holds what the parts hold, in their order. Raises Unsound."""
     whole = [node for node in ast.parse(text, feature_version=OLDEST_PYTHON).body[1:] if not isinstance(node, (ast.Import, ast.ImportFrom))]
     single = [node for part in row for node in ast.parse(part.text, feature_version=OLDEST_PYTHON).body]
     if [ast.dump(node) for node in whole] != [ast.dump(node) for node in single]:
@@ -181,7 +181,7 @@ def _same(text: str, row: list[Part]) -> None:
 
 
 def main() -> int:
-    """0 when the files are as the parts are, or were written."""
+    """0 when the files match the parts, or were written."""
     parser = argparse.ArgumentParser(description="Assembles the payloads of the smoke test and of the burn-in.")
     parser.add_argument("target", nargs="?", type=Path, help="write the smoke test's alone, to this file")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 when a file is not what the parts make")

@@ -24,7 +24,7 @@ AFTERWARDS = """.SH "EXIT STATUS"
 
 
 def write_pages(folder: Path, day: str) -> list[Path]:
-    """One page for each command and one for all. day: what stands at the foot."""
+    """One page for each command and one for all. day: the date in the footer."""
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"unhang": page(top_parser(), "finds, fixes and proves away what makes multi-GPU training hang", day, [f"unhang-{name}" for name in COMMANDS])}
     for name, purpose in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Writes the bill of materials of an installed unhang (CycloneDX 1.6, JSON): each package of its environment with version, licence and what it needs.
+"""Writes the bill of materials of an installed unhang (CycloneDX 1.6, JSON): each package with version, licence and dependencies.
 
     python -P tools/release/sbom.py PYTHON TARGET
 
@@ -25,7 +25,7 @@ def write_sbom(python: Path, target: Path) -> Path:
     if done.returncode:
         raise SystemExit(f"cyclonedx-py could not read the environment of {python}: {done.stderr.strip()[-300:]}")
     document = json.loads(done.stdout)
-    document["metadata"]["component"]["version"] = __version__  # pyproject.toml says only where it stands
+    document["metadata"]["component"]["version"] = __version__  # pyproject.toml has only the place of the version
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
     if faults := schema_faults(text):
         raise SystemExit(f"expected CycloneDX {VERSION}, found: {faults}")
@@ -35,7 +35,7 @@ def write_sbom(python: Path, target: Path) -> Path:
 
 
 def schema_faults(text: str) -> str:
-    """Where a document departs from CycloneDX's schema; "" where it does not."""
+    """Where a document violates CycloneDX's schema; "" where it does not."""
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 

@@ -1,8 +1,8 @@
-"""The manual as a site: lays docs/ and the pages outside of it out in build/site-source, has zensical build them, and checks every link within.
+"""Builds the manual as a site: copies docs/ and the pages outside of it to build/site-source, runs zensical, and checks every internal link.
 
     python -P tools/release/site.py [TARGET]
 
-TARGET (build/site) is a folder of pages that need nothing from elsewhere: no font, script or picture is asked of another host.
+TARGET (build/site) is a folder of pages that need no other server: they load no font, script or picture from another host.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 PROJECT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=(?:#[^)]*)?\))")
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "roles/*/README.md", "tools/unhang/schemas/*.yaml")
-LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}  # what a browser asks for by itself
-NO_REQUEST = ("canonical", "prev", "next")  # kinds of <link> that are only said
+LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}  # what a browser loads by itself
+NO_REQUEST = ("canonical", "prev", "next")  # kinds of <link> that a browser does not load
 
 
 def lay_out(folder: Path) -> Path:
@@ -50,7 +50,7 @@ def _with_links(page: Path, place: Path, places: dict[Path, Path]) -> str:
 
 
 def build(source: Path, target: Path) -> None:
-    """Runs zensical. Raises SystemExit with what it said when it found a fault."""
+    """Runs zensical. Raises SystemExit with its output if it found a fault."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "zensical", "build", "--clean", "--strict"],
         cwd=source, env={**os.environ, "NO_COLOR": "1", "TERM": "dumb"}, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
@@ -62,7 +62,7 @@ def build(source: Path, target: Path) -> None:
 
 
 class _Page(HTMLParser):
-    """ids: what a link may lead to; links: what a reader may follow; loads: what a browser asks for by itself."""
+    """ids: targets of links; links: those that a reader may follow; loads: those that a browser loads by itself."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -81,7 +81,7 @@ class _Page(HTMLParser):
 
 
 def faults_of(site: Path) -> list[str]:
-    """Links within the site that lead nowhere, and everything that a page would ask of another host."""
+    """Links within the site without a target, and everything that a page would load from another host."""
     pages = {path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     faults = [f"{path.name}: asks {load}" for path, page in pages.items() for load in page.loads if urlsplit(load).netloc]
     for style in site.rglob("*.css"):
@@ -89,7 +89,7 @@ def faults_of(site: Path) -> list[str]:
             f"{style.name}: asks {found}" for found in re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)", style.read_text(encoding="utf-8"))
         ]
     for path, page in pages.items():
-        if path.name != "404.html":  # served under any address, so its links count from the root
+        if path.name != "404.html":  # served under any address, so its links are relative to the root
             faults += [f"{path.relative_to(site.resolve())}: {link} leads nowhere" for link in {*page.links, *page.loads} if not _leads(link, path, pages)]
     return sorted(faults)
 

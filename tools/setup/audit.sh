@@ -3,7 +3,13 @@
 # usage: audit.sh PYTHON [arguments of unhang audit]
 python=$1
 shift
-runs=${UNHANG_RUNS:-runs}
+runs='' previous=''
+for argument in "$@"; do
+    case $argument in --out=*) runs=${argument#--out=} ;; esac
+    [ "$previous" = --out ] && runs=$argument
+    previous=$argument
+done
+[ -n "$runs" ] || runs=$("$python" -P -c 'from unhang.run_folder import runs_folder; print(runs_folder())') || exit 2
 before=$(readlink "$runs/latest")
 "$python" -P -m unhang audit "$@"
 code=$?

@@ -1,6 +1,6 @@
-"""The command `unhang`: finds the command's module and hands over.
+"""The command `unhang`: finds the command's module and calls it.
 
-A command's module is imported when it is asked for, so that `unhang --help` stays quick and a broken command breaks nothing else.
+A command's module is imported only when the command is called, so that `unhang --help` stays fast and a broken command affects no other.
 Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 the command failed.
 """
 
@@ -26,14 +26,21 @@ from unhang.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
-LAST_LINE = "unhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
-FIRST_STEPS = """\
-first steps:
-  unhang collect | unhang judge -    check this machine only, without Ansible
-  unhang audit -i INVENTORY          check every node, and show what to do first
-  unhang report -v                   every finding of the last run; -o html: HTML report
-  unhang diagnose job.log            why a job hung, failed or is slow
-"""
+LAST_LINE = "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
+FIRST_STEPS = {  # {command: (spelling, purpose)}
+    "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
+    "audit": ("unhang audit -i INVENTORY", "check every node, and show what to do first"),
+    "report": ("unhang report -v", "every finding of the last run; -o html: HTML report"),
+    "diagnose": ("unhang diagnose job.log", "why a job hung, failed or is slow"),
+    "lint": ("unhang lint job.sbatch", "settings that cause hangs, before the job runs"),
+}
+# Options of other commands and tools, and their equivalents here.
+OTHER_NAMES = {
+    "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host", "--nodelist": "--host", "--limit": "--host", "--output": "--format",
+    "--json": "--format", "--inventory-file": "--inventory", "--quite": "--quiet",
+}  # fmt: skip
+NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")  # they act; who mistypes another option does not mean them
+NEAR = 0.7
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 
 
@@ -51,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as problem:
         return _say(str(problem))
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing more can be said, not even at exit.
+        # The reader of the output has ended (`| head`): nothing more can be printed, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return COULD_NOT_LOOK
     except OSError as problem:
@@ -66,12 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
     width = max(map(len, COMMANDS))
+    steps = "\n".join(f"  {typed:<34} {purpose}" for name, (typed, purpose) in FIRST_STEPS.items() if name in COMMANDS)
     listing = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items())
     parser = _Parser(
         prog="unhang",
         usage="unhang COMMAND [options]",
         description="Finds why multi-GPU training hangs on a fleet of nodes.",
-        epilog=f"{FIRST_STEPS}\ncommands:\n{listing}\n\n{LAST_LINE}",
+        epilog=f"first steps:\n{steps}\n\ncommands:\n{listing}\n\n{LAST_LINE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"unhang {__version__}")
@@ -79,7 +87,7 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def _without_command(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments of `unhang` itself. Where the command stands behind its options, says so and ends with 2."""
+    """The arguments of `unhang` itself. If options precede the command, prints that and exits with 2."""
     at = next((place for place, one in enumerate(arguments) if one in COMMANDS), None)
     if at is not None and not {"-h", "--help", "--version"}.intersection(arguments[:at]):
         typed = shlex.join(["unhang", arguments[at], *arguments[:at], *arguments[at + 1 :]])
@@ -88,15 +96,30 @@ def _without_command(arguments: Sequence[str]) -> Sequence[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the option or the value that was probably meant."""
+    """A parser whose errors name the option or the value that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """Ends with 2, as argparse does."""
-        unknown = next((word.partition("=")[0] for word in message.split() if word.startswith("--")), "") if "unrecognized" in message else ""
-        near = difflib.get_close_matches(unknown, self._option_string_actions, 1) if unknown else []
         if found := INVALID_CHOICE.search(message):
             near = difflib.get_close_matches(found["given"], re.findall(r"[\w-]+", found["known"]), 1)
-        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+            meant = near[0] if near else ""
+        else:
+            unknown = message.partition("unrecognized arguments: ")[2].split()
+            if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
+                super().error(f"{message}; leave it out: nothing is changed without --apply")
+            meant = self._meant(unknown)
+        super().error(f"{message}; did you mean {meant}?" if meant else message)
+
+    def _meant(self, unknown: Sequence[str]) -> str:
+        """The argument that an unknown one probably means; "" if none is similar."""
+        option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
+        known = [one for one in self._option_string_actions if one not in NEVER_GUESSED]
+        if option is not None:
+            other = OTHER_NAMES.get(option)
+            whole = [one for one in known if one.startswith(option)]
+            return other if other in known else next(iter(whole or difflib.get_close_matches(option, known, 1, NEAR)), "")
+        hosts = next((one for one in ("--limit", "--host") if one in known), None)
+        return f"{hosts} {unknown[0]}" if hosts and unknown and not unknown[0].startswith("-") else ""
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
@@ -105,7 +128,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
-    """The module of a command and the parser of its arguments. Raises UserError for one that there is not."""
+    """The module of a command and the parser of its arguments. Raises UserError for an unknown command."""
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
@@ -117,13 +140,14 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
         if problem.name == module:
             raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
-    parser = _Parser(prog=f"unhang {name}", description=purpose)
+    # no abbreviations: an option of a later version must not change the meaning of a script's abbreviation, least of all of --apply
+    parser = _Parser(prog=f"unhang {name}", description=purpose, allow_abbrev=False)
     command.add_arguments(parser)
     return command, parser
 
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
-    """A fault of unhang itself in one line; its details lie in a file, for a report."""
+    """A fault of unhang itself in one line; the details are in a file, for a bug report."""
     details = f"unhang {__version__}, Python {sys.version}\n{shlex.join([name, *arguments])}\n\n{''.join(traceback.format_exception(problem))}"
     first = visible(f"{type(problem).__name__}: {problem}", 200)
     try:
@@ -141,5 +165,5 @@ def _say(message: str) -> int:
 
 
 def _cleaned(message: str) -> str:
-    """Lines without what a terminal would obey: a message quotes what was typed, and what a file or a node says."""
+    """Lines without control characters: a message quotes what was typed, and text of files and nodes."""
     return "\n".join(visible(line, LONGEST_LINE) for line in message.split("\n"))

@@ -1,7 +1,7 @@
-"""What was worked out from files, kept for the next start of the program. Without a folder of the user's own nothing is kept, and nothing is missed.
+"""A cache of values computed from files, for the next start. Without a folder that belongs to the user there is no cache.
 
-What is kept is data, never code. It is read only where nobody else can have written it, and only under the key that it was written with: a digest of all that
-it was made from. A damaged file, or one made from something else, is as good as none.
+The cache contains data, never code. It is read only from files that nobody else can have written, and only with the key of its writing: a digest of all its
+inputs. A damaged file, or one made from other inputs, is ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def digest_of_files(paths: Iterable[Path]) -> bytes:
 
 
 def read_kept(name: str, key: bytes) -> bytes | None:
-    """What was kept under this name with the same key; None where there is nothing that can be trusted."""
+    """The content that was cached under this name with the same key; None if there is none that can be trusted."""
     try:
         place = folder()
         data = None if place is None else _read_own(place / name)
@@ -52,7 +52,7 @@ def read_kept(name: str, key: bytes) -> bytes | None:
 
 
 def keep(name: str, key: bytes, content: bytes) -> None:
-    """Keeps it under a name, in place of what is there; whole or not at all. A folder that is full or read-only keeps nothing."""
+    """Caches content under a name, atomically replacing an older one. In a folder that is full or read-only nothing is cached."""
     with suppress(OSError):
         place = folder()
         if place is None:
@@ -68,7 +68,7 @@ def keep(name: str, key: bytes, content: bytes) -> None:
 
 
 def folder() -> Path | None:
-    """The folder that things are kept in, made where it is missing; None where there is none that is the user's own alone. Raises OSError."""
+    """The cache's folder, created if it is missing; None if there is no folder that only the user can write. Raises OSError."""
     place = _wanted_folder()
     if place is None:
         return None
@@ -94,13 +94,13 @@ def _wanted_folder() -> Path | None:
 
 @cache
 def _top() -> Path | None:
-    """The checkout that this package is of; None for one that is installed, or was unpacked."""
+    """The checkout that contains this package; None for an installed or unpacked package."""
     top = _PACKAGE.parents[1]
     return checkout_of(top) if (top / "playbooks" / "audit.yml").is_file() else None
 
 
 def _read_own(path: Path) -> bytes | None:
-    """The bytes of a regular file that is the user's own alone. Raises OSError."""
+    """The bytes of a regular file that only the user can write. Raises OSError."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as source:
         found = os.fstat(source.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS or found.st_size > MOST_BYTES:

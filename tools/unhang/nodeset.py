@@ -1,4 +1,4 @@
-"""Reads and writes node sets in Slurm's notation. Ansible would take gpu[001-003] for an index into a group gpu and pick other hosts."""
+"""Reads and writes node sets in Slurm's notation. Ansible would read gpu[001-003] as an index into a group gpu and choose other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
 def expand_limit(limit: str) -> list[str]:
-    """Ansible patterns without a node set among them. What has no bracket (group, host, wildcard, a:!b) and regular expressions (~…) pass as they are.
+    """The limit as Ansible patterns, with node sets expanded. Terms without a bracket (group, host, wildcard, a:!b) and regular expressions (~…) are not
+    changed.
 
     Raises UserError for a bracket that is no node set.
     """
@@ -52,21 +53,21 @@ def _expand(part: str) -> list[str]:
         raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {part!r}")
     try:
         hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, AssertionError, ValueError) as problem:  # it asserts that a range has less than a billion numbers, and unpacks its dashes
+    except (NodeSetException, AssertionError, ValueError) as problem:  # ClusterShell asserts that a range has less than a billion numbers
         raise UserError(f"expected a node set such as gpu[001-016], found {part!r}: {problem}") from None
     if operator == "&":
-        # Each & narrows further, so the union has to be one pattern.
+        # Each & narrows the result further, so the union must be one pattern.
         return ["&~^(?:" + "|".join(re.escape(host) for host in hosts) + ")$"]
     return [operator + host for host in hosts]
 
 
 def _count(nodes: str) -> int:
-    """An upper bound of how many hosts a node set names, without making them."""
+    """An upper bound of the number of hosts in a node set, without expanding it."""
     return math.prod(sum(_span(part) for part in bracket.split(",")) for bracket in _RANGE.findall(nodes))
 
 
 def _span(part: str) -> int:
-    ends = re.match(r"\s*(\d+)\s*-+\s*(\d+)", part)  # whatever follows: a typing error must not make the range look small
+    ends = re.match(r"\s*(\d+)\s*-+\s*(\d+)", part)  # count the range in any case: a typing error must not make it look small
     if not ends:
         return 1
     if len(ends[1]) > 12 or len(ends[2]) > 12:
@@ -90,7 +91,7 @@ def _fold_hosts(hosts: frozenset[str]) -> str:
 
 
 def broken(text: str, width: int) -> str:
-    """Text with a line break after a comma wherever a word would else be broken inside: a node set is read over several lines, a number is not."""
+    """Text with line breaks after commas in words that are too long for a line: a person can read a node set over several lines, but not a number."""
     lines = []
     for whole in text.split("\n"):
         rest = whole
@@ -102,7 +103,7 @@ def broken(text: str, width: int) -> str:
 
 
 def shortened(folded: str, longest: int) -> str:
-    """A node set that is cut where one of its parts ends: `gpu[001,003,…]`."""
+    """A node set that is shortened at the end of a part: `gpu[001,003,…]`."""
     if len(folded) <= longest:
         return folded
     kept = folded[: folded.rfind(",", 0, longest) + 1] or folded[:longest]

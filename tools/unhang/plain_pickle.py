@@ -1,4 +1,4 @@
-"""Pickles of plain data. A pickle from a node is a program: only opcodes that make containers, numbers and strings are admitted.
+"""Reads pickles of plain data. Unpickling can run code: only opcodes that make containers, numbers and strings are admitted.
 
 Two passes. First every opcode is looked at without running anything; then the standard unpickler runs, with no way to name a class or function. The first
 pass takes about a second for a megabyte: who reads thousands of large dumps runs the second alone (`unpickle_plain`), in a child with limits.

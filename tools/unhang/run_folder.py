@@ -1,4 +1,4 @@
-"""Run folders: where they are, their ids, what is in them, how a document is written into one. The Ansible plugins write a run with this too."""
+"""Run folders: their place, ids and contents, and how a document is written into one. The Ansible plugins use it too."""
 
 from __future__ import annotations
 

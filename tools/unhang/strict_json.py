@@ -1,4 +1,4 @@
-"""The strict reader of JSON from nodes and files: it refuses what the standard forbids or does not define."""
+"""Reads JSON from nodes and files strictly: refuses what the standard forbids or does not define."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise NotStrict(f"the key {twice[:80]!r} stands twice in one object")
+        raise NotStrict(f"the key {twice[:80]!r} occurs twice in one object")
     return members
 
 
@@ -77,7 +77,7 @@ def _bounded(digits: str) -> int:
 
 
 def _check(value: Any, half_characters: bool) -> None:
-    """Depth, and texts that no UTF-8 can hold: JSON may write half of a character as an escape, and whoever writes it out again fails."""
+    """Checks the depth, and texts that UTF-8 cannot encode: JSON may escape half of a surrogate pair, and writing that again fails."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()

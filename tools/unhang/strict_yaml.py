@@ -1,4 +1,4 @@
-"""YAML for rules and policies: no aliases, no tags, no key twice, bounded in size and depth; every value knows its line."""
+"""Reads YAML for rules and policies: no aliases, no tags, no duplicate keys, bounded in size and depth; every value has its line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool",
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands, counted from 1."""
+    """Line and column of a value, counted from 1."""
 
     line: int
     column: int
@@ -44,7 +44,7 @@ def load_yaml(path: Path) -> tuple[Any, Mapping[tuple, Place]]:
 
 
 def parse_yaml(data: bytes, name: str) -> tuple[Any, Mapping[tuple, Place]]:
-    """The same for bytes; `name` stands in messages. Raises YamlFault."""
+    """The same for bytes; `name` is used in messages. Raises YamlFault."""
     try:
         text = data.decode("utf-8")
         _refuse_bombs(text, name)
@@ -98,7 +98,7 @@ def _map(node: yaml.MappingNode, path: tuple, places: dict[tuple, Place], name: 
             raise YamlFault(f"{name}:{line}: a key must be a text")
         key = str(key_node.value)
         if key in found:
-            raise YamlFault(f"{name}:{line}: the key {key!r} stands twice")
+            raise YamlFault(f"{name}:{line}: the key {key!r} occurs twice")
         found[key] = _value(value_node, (*path, key), places, name)
         places[(*path, key)] = Place(line, key_node.start_mark.column + 1)
     return found

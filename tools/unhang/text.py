@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -108,7 +109,7 @@ def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str
 
 
 def _without_word(text: str, word: str, sign: str) -> str:
-    """Each `word` that stands alone replaced; no pattern is compiled, for every host would need its own."""
+    """Replaces each whole `word`, without compiling a pattern, because every host would need its own."""
     if not word or word not in text:
         return text
     parts = text.split(word)
@@ -121,6 +122,11 @@ def _without_word(text: str, word: str, sign: str) -> str:
 
 def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "_.-"
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it can be copied."""
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -1,1 +1,1 @@
-"""How a node is changed: contents of files worked out from what they were, writing them whole, and what is needed to undo it."""
+"""Changes a node: computes the new contents of files, writes them atomically, and saves what is needed to undo it."""

@@ -1,4 +1,4 @@
-"""What one GPU says of itself, with few and cheap calls.
+"""Reads one GPU with few and cheap calls.
 
 Costs in microseconds were taken on H200 (see tests/fixtures/h200x8/nvml.json). What the board fixes (highest clocks, slowdown temperature, the power
 limit's bounds: 7 to 9 ms) is asked once per board and VBIOS, not once per GPU.
@@ -7,13 +7,13 @@ limit's bounds: 7 to 9 ms) is asked once per board and VBIOS, not once per GPU.
 from __future__ import annotations
 
 from ..section import Unread
-from .names import FIELDS, MEMORY_V2, NOT_SUPPORTED, error_name
+from .names import FIELDS, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED, error_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .asking import Asking, FieldAnswers
+    from .calls import Asking, FieldAnswers
 
 MIB = 1024.0 * 1024.0
 ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
@@ -30,7 +30,10 @@ THROTTLE_REASONS = (
     (0x080, "hw_power_brake"),
     (0x100, "display_clocks"),
 )
-CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN = 1, 2, 1
+CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN, THRESHOLD_MEMORY = 1, 2, 1, 2
+MEMORY_TEMPERATURE, RECOVERY = FIELDS["NVML_FI_DEV_MEMORY_TEMP"], FIELDS["NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"]
+UNKNOWN_FIELD = (0, INVALID_ARGUMENT, NOT_SUPPORTED)  # an older driver, or a board without it
+RECOVERY_ACTIONS = ("none", "reset", "reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot")
 REMAPPED = tuple(FIELDS["NVML_FI_DEV_REMAPPED_" + name] for name in ("COR", "UNC", "PENDING", "FAILURE"))
 RETIRED = tuple(FIELDS["NVML_FI_DEV_RETIRED_" + name] for name in ("SBE", "DBE", "PENDING"))
 REPLAYS, LINK_COUNT = FIELDS["NVML_FI_DEV_PCIE_REPLAY_COUNTER"], FIELDS["NVML_FI_DEV_NVLINK_LINK_COUNT"]
@@ -56,9 +59,9 @@ def read_identity(asking: Asking) -> dict[str, Any]:
 
 
 def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
-    """The rest of a GPU but for its processes. board: a dict that this board's fixed values are taken from, or put into. Raises Lost."""
+    """All other fields of a GPU except its processes. board: a dict that caches the fixed values of this board. Raises Lost."""
     handle = asking.handle
-    fields = asking.fields(REMAPPED + (REPLAYS,) + (() if "no_retired_pages" in board else RETIRED))
+    fields = asking.fields(REMAPPED + (REPLAYS, MEMORY_TEMPERATURE, RECOVERY) + (() if "no_retired_pages" in board else RETIRED))
     bar1 = asking.ask("bar1_total_mib", "nvmlDeviceGetBAR1MemoryInfo", handle)
     utilization = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", handle)
     mig = asking.ask("mig", "nvmlDeviceGetMigMode", handle)
@@ -77,10 +80,30 @@ def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
         "compute_mode": COMPUTE_MODES.get(asking.ask("compute_mode", "nvmlDeviceGetComputeMode", handle)),
         "gsp_version": asking.ask("gsp_version", "nvmlDeviceGetGspFirmwareVersion", handle),
         "fabric": read_fabric(asking),
+        "recovery_action": read_recovery_action(asking, fields),
+        "memory_temperature_c": read_memory_temperature(asking, fields),
     }
     state.update(read_memory(asking))
     state.update(read_power_and_clocks(asking, board))
     return state
+
+
+def read_recovery_action(asking: Asking, fields: FieldAnswers) -> str | None:
+    """What the driver requires to recover the GPU: one of RECOVERY_ACTIONS. Drivers before 570 do not report it."""
+    code, action = fields.get(RECOVERY, (NOT_SUPPORTED, None))
+    if code or action is None:
+        asking.note("recovery_action", NOT_SUPPORTED if code in UNKNOWN_FIELD else code, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION")
+        return None
+    return RECOVERY_ACTIONS[action] if action < len(RECOVERY_ACTIONS) else "unknown"
+
+
+def read_memory_temperature(asking: Asking, fields: FieldAnswers) -> int | None:
+    """Temperature of the GPU's memory in C, or None on boards that do not measure it (they answer 0)."""
+    code, degrees = fields.get(MEMORY_TEMPERATURE, (NOT_SUPPORTED, None))
+    if code or not degrees or degrees > 200:
+        asking.note("memory_temperature_c", NOT_SUPPORTED if code in UNKNOWN_FIELD else code, "NVML_FI_DEV_MEMORY_TEMP")
+        return None
+    return int(degrees)
 
 
 def sysfs_address(bus_id: Any) -> str:
@@ -107,7 +130,7 @@ def read_pcie(asking: Asking, fields: FieldAnswers) -> dict[str, Any]:
 
 
 def read_memory(asking: Asking) -> dict[str, Any]:
-    """{memory_total_mib, memory_used_mib, memory_reserved_mib}. Without the second form of the call, used holds what the driver reserves."""
+    """{memory_total_mib, memory_used_mib, memory_reserved_mib}. Without the second version of the call, used includes the memory that the driver reserves."""
     found, code = asking.try_ask("nvmlDeviceGetMemoryInfo", asking.handle, MEMORY_V2)
     if code:
         found = asking.ask("memory_total_mib", "nvmlDeviceGetMemoryInfo", asking.handle)
@@ -142,6 +165,7 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
         },
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),
         "temperature_slowdown_c": board["temperature_slowdown_c"],
+        "memory_temperature_max_c": board["memory_temperature_max_c"],
     }
 
 
@@ -156,7 +180,7 @@ def of_board(asking: Asking, board: dict[str, Any]) -> None:
 
 
 def read_board(asking: Asking) -> dict[str, Any]:
-    """What board and VBIOS fix."""
+    """Values that the board and its VBIOS fix."""
     handle = asking.handle
     default = asking.ask("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", handle)
     bounds = asking.ask("power_limit_max_w", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
@@ -166,6 +190,7 @@ def read_board(asking: Asking) -> dict[str, Any]:
         "sm_max_mhz": asking.ask("clocks.sm_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM),
         "memory_max_mhz": asking.ask("clocks.memory_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_MEMORY),
         "temperature_slowdown_c": asking.ask("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", handle, THRESHOLD_SLOWDOWN),
+        "memory_temperature_max_c": asking.ask("memory_temperature_max_c", "nvmlDeviceGetTemperatureThreshold", handle, THRESHOLD_MEMORY),
     }
 
 
@@ -211,7 +236,7 @@ def read_row_remap(asking: Asking, fields: FieldAnswers) -> dict[str, Any] | Non
 
 
 def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, Any]) -> dict[str, Any] | None:
-    """Retired pages (before Ampere), or None. A board that has none is asked once."""
+    """Retired pages (before Ampere), or None. If a board model does not support them, only its first GPU is asked."""
     code = board.get("no_retired_pages") or next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
     if code:
         board["no_retired_pages"] = code
@@ -222,7 +247,7 @@ def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, An
 
 
 def read_fabric(asking: Asking) -> dict[str, Any] | None:
-    """Registration with the fabric manager, or None where the driver does not know of it."""
+    """Registration with the fabric manager, or None where the driver does not support the query."""
     found = asking.ask_first("fabric", ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"), ("nvmlDeviceGetGpuFabricInfo", asking.handle))
     if found is None:
         return None
@@ -230,7 +255,7 @@ def read_fabric(asking: Asking) -> dict[str, Any] | None:
     return {
         "state": state,
         "status": "success" if found.status == 0 else error_name(found.status),
-        "clique": None if state == "not_supported" else found.cliqueId,  # 0 is a clique too, and the field is 0 where there is no fabric
+        "clique": None if state == "not_supported" else found.cliqueId,  # 0 is also a valid clique id, and the field is 0 where there is no fabric
         "cluster": cluster if cluster.strip("0") else None,
         "health_mask": getattr(found, "healthMask", None),
     }

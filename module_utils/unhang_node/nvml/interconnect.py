@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .asking import Lost
+from .calls import Lost
 from .devices import LINK_COUNT, sysfs_address
 from .names import ALL_LINKS, FIELDS, INVALID_ARGUMENT, NOT_SUPPORTED
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .asking import Asking, FieldAnswers
+    from .calls import Asking, FieldAnswers
 
 MOST_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 LINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0"}
@@ -42,7 +42,7 @@ def read_links(asking: Asking, gpu: int) -> list[dict[str, Any]]:
         if code in (NOT_SUPPORTED, INVALID_ARGUMENT) and len(states) == link:
             break
         states.append(None if code else bool(state))
-    # A GPU's links are all of one version: asked of the first that is up.
+    # All links of a GPU have one version: only the first link that is up is asked.
     first = next((link for link, active in enumerate(states) if active), None)
     version = None if first is None else read_link_version(asking, gpu, first)
     rows = [read_link(asking, gpu, link, active, version) for link, active in enumerate(states)]
@@ -52,19 +52,19 @@ def read_links(asking: Asking, gpu: int) -> list[dict[str, Any]]:
 
 
 def count_links(asking: Asking) -> int:
-    """How many links to ask for: what the GPU says, else as many as NVML knows."""
+    """How many links to query: the GPU's own number, else NVML's maximum."""
     code, count = asking.fields((LINK_COUNT,)).get(LINK_COUNT, (NOT_SUPPORTED, 0))
     return MOST_LINKS if code else min(count, 64)
 
 
 def read_link_version(asking: Asking, gpu: int, link: int) -> str | None:
-    """4.0 and its like; None with the reason noted where NVML does not say."""
+    """The version, such as 4.0; None, with the reason noted, where NVML does not report it."""
     version = asking.ask(f"links[gpu={gpu}].version", "nvmlDeviceGetNvLinkVersion", asking.handle, link)
     return LINK_VERSIONS.get(version, None if version is None else f"enum {version}")
 
 
 def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version: str | None) -> dict[str, Any]:
-    """One row without speed and errors. What is at the other end is asked of links that are up, whose version is `version`."""
+    """One row without speed and errors. The device at the other end is queried only for links that are up; `version` is theirs."""
     field = f"links[gpu={gpu},link={link}]."
     row: dict[str, Any] = {
         "gpu": gpu,
@@ -90,7 +90,7 @@ def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version:
 def add_speeds_and_errors(asking: Asking, rows: list[dict[str, Any]]) -> None:
     """Sets speed_mb_s and errors of the links that are up.
 
-    A link's three counters cost 2.5 ms, their sums over the links as much as one link's: the links are asked one by one only when a sum is not zero.
+    The three counters of a link cost 2.5 ms, and so do their sums over all links: the links are queried one by one only when a sum is not zero.
     """
     up = [row for row in rows if row["active"]]
     sums = [(number, ALL_LINKS) for _, number, _ in ERRORS]
@@ -133,8 +133,8 @@ def count_by_gpu(gpu: int, uuid: str | None, rows: list[dict[str, Any]]) -> dict
 
 
 def read_pair(asking: Asking, name: str, one: tuple[int, Any], other: tuple[int, Any], in_full: bool) -> dict[str, Any]:
-    """Row of interconnect.pairs. name: its place there, as pairs[3]; one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write,
-    NVLink and atomics even where read is ok."""
+    """Row of interconnect.pairs. name: its path in the document (pairs[3]); one, other: (index, handle), or (index, None) of a lost GPU; in_full: ask for
+    write, NVLink and atomics even where read is ok."""
     row: dict[str, Any] = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
     if one[1] is None or other[1] is None:
         return row

@@ -1,9 +1,8 @@
 """A live NVML session through nvidia-ml-py, opened so that its slow parts overlap.
 
-Importing nvidia-ml-py costs 20 to 95 ms of Python, NVML's init and first handles 25 to 115 ms in the driver: a thread does the latter, on the same
-library and by the same C calls, while this one imports. nvidia-ml-py's own calls then find all of it done (NVML counts inits; a second handle costs
-microseconds). The first topology question (15 to 45 ms, spent reading sysfs inside the library) is asked in the same thread, to be waited for only
-when it is needed.
+Importing nvidia-ml-py costs 20 to 95 ms of Python; NVML's init and first handles cost 25 to 115 ms in the driver. A thread makes these calls, on the same
+library and by the same C functions, while this one imports. nvidia-ml-py's own calls then cost microseconds (NVML counts inits, and the handles exist).
+The same thread makes the first topology query (15 to 45 ms, spent reading sysfs inside the library), which is waited for only when its answer is needed.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ FABRIC_V2 = 0x02000024
 
 
 def begin_warming(ctx: Context) -> Warmth | Exception | None:
-    """A Warmth at work, or the exception that opening the library met: Absent without it, OSError when it cannot be loaded. None where there is a
-    recording, or a root that is not this machine's."""
+    """A Warmth whose thread runs, or the exception raised when the library was opened: Absent if there is none, OSError if it cannot be loaded. None for a
+    recording, or for a root that is not this machine's."""
     if ctx.options.get("nvml_recording") or not ctx.root.is_live:
         return None
     first_handle_s = seconds_for_first_handle(ctx)
@@ -43,7 +42,7 @@ def begin_warming(ctx: Context) -> Warmth | Exception | None:
 
 
 class Warmth:
-    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and reported, by the session's own calls.
+    """Init, handles and first topology query, running in a thread. A call that fails here is repeated, and reported, by the session's own calls.
 
     first_handle_s: how long init and each first handle may take (0: as any call).
     """
@@ -94,7 +93,7 @@ class Warmth:
 
     def wait_for_handles(self) -> None:
         if not self.handles_done.acquire(False):
-            self.mark(self.call, self.first_handle_s)  # this thread has marked other things since
+            self.mark(self.call, self.first_handle_s)  # the main thread has set other marks meanwhile
             self.handles_done.acquire()
         self.handles_done.release()
 
@@ -113,7 +112,7 @@ class LiveSession:
 
     @property
     def first_handle_ms(self) -> float | None:
-        """What init and first handle took in the driver, or None when the thread did not get that far."""
+        """How long init and the first handle took in the driver, or None if the thread did not get that far."""
         return self.warmth.first_handle_ms if self.warmth else None
 
     @property
@@ -138,7 +137,7 @@ class LiveSession:
         return self.pynvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
-        # Releases before 11.520 know no version; then the driver's first form is all there is.
+        # nvidia-ml-py before 11.520 has no argument for a version; only the first version of the call is used then.
         if version == MEMORY_V2 and not hasattr(self.pynvml, "nvmlMemory_v2"):
             raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND)
         return self.pynvml.nvmlDeviceGetMemoryInfo(handle, version) if version else self.pynvml.nvmlDeviceGetMemoryInfo(handle)

@@ -1,4 +1,4 @@
-"""NVML's numbers that the reader needs, by name, so that a recording is read without nvidia-ml-py.
+"""NVML's constants that the reader needs, so that a recording is read without nvidia-ml-py.
 
 Source: nvml.h of CUDA 13 (https://docs.nvidia.com/deploy/nvml-api/). A test compares each with nvidia-ml-py.
 """
@@ -9,6 +9,7 @@ FIELDS = {
     "NVML_FI_DEV_RETIRED_SBE": 29,
     "NVML_FI_DEV_RETIRED_DBE": 30,
     "NVML_FI_DEV_RETIRED_PENDING": 31,
+    "NVML_FI_DEV_MEMORY_TEMP": 82,
     "NVML_FI_DEV_NVLINK_LINK_COUNT": 91,
     "NVML_FI_DEV_PCIE_REPLAY_COUNTER": 94,
     "NVML_FI_DEV_REMAPPED_COR": 142,
@@ -19,8 +20,9 @@ FIELDS = {
     "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY": 162,
     "NVML_FI_DEV_NVLINK_ERROR_DL_CRC": 163,
     "NVML_FI_DEV_NVLINK_GET_SPEED": 164,
+    "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": 230,
 }
-ALL_LINKS = 0xFFFFFFFF  # scope of a field that is then summed over the links
+ALL_LINKS = 0xFFFFFFFF  # scope of a field that sums it over all links
 MEMORY_V2 = 0x02000028
 
 INVALID_ARGUMENT = 2

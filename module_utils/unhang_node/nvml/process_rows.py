@@ -1,4 +1,4 @@
-"""Who uses a GPU: NVML gives process numbers and memory, procfs the rest. Of a process only its short name is read, never its command line."""
+"""The processes on a GPU: NVML reports pid and memory, procfs the rest. Only the short name of a process is read, never its command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..root import Root
-    from .asking import Asking
+    from .calls import Asking
 
 MIB = 1024.0 * 1024.0
 MOST_ROWS = 256
@@ -22,7 +22,7 @@ CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc|enroot|appta
 
 
 def read_processes(asking: Asking, root: Root, owners: dict[int, dict[str, str | None]]) -> list[dict[str, Any]] | None:
-    """[{pid, user, command, where, memory_mib, use}] of one GPU, or None with the reason noted. owners: a dict that keeps what procfs said."""
+    """[{pid, user, command, where, memory_mib, use}] of one GPU, or None with the reason noted. owners: a cache of procfs."""
     rows, seen = [], False
     for use, name in KINDS:
         found = asking.ask_first("processes", (name + "_v3", asking.handle), (name + "_v2", asking.handle))
@@ -42,7 +42,7 @@ def read_processes(asking: Asking, root: Root, owners: dict[int, dict[str, str |
 
 
 def read_owner(root: Root, pid: int) -> dict[str, str | None]:
-    """{user, command, where} by procfs; None for what is not there any more or not ours to read."""
+    """{user, command, where} from procfs; None for values that are gone or may not be read."""
     folder = f"/proc/{pid}"
     owner: dict[str, str | None] = {"user": None, "command": None, "where": None}
     try:

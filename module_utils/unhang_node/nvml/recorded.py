@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from .asking import Entry
+    from .calls import Entry
 
 FIELD_NAMES = {number: name for name, number in FIELDS.items()}
 LINK_ERRORS = {
@@ -137,7 +137,7 @@ class RecordedSession:
         return _value(answers[key]["v"])
 
     def _behave(self, name: str, arguments: str) -> None:
-        """Is slow, stalls, crashes or misses the function, where the recording says so."""
+        """Delays, stalls, crashes or lacks the function, as the recording specifies."""
         for answer, seconds in self.recording["slow"].items():
             if _is_named(answer, name, arguments):
                 time.sleep(seconds)
@@ -152,12 +152,12 @@ class RecordedSession:
 
 
 def base_name(name: str) -> str:
-    """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: what is said of a call is said of it in each of its versions."""
+    """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: a recording's entry for a call holds for each of its versions."""
     return name[:-3] if name[-3:-1] == "_v" else name
 
 
 def _is_named(answer: str, name: str, arguments: str) -> bool:
-    """Whether "name" or "name(3)" is said of this call."""
+    """Whether an entry "name" or "name(3)" is for this call."""
     function, _, rest = answer.replace(" ", "").partition("(")
     return base_name(function) == base_name(name) and (not rest or rest == arguments + ")")
 

@@ -1,4 +1,4 @@
-"""NVML answers in a file, call by call, and small files that differ from such a file in a few answers.
+"""Recorded NVML answers in a file, call by call, and small files that override a few answers of another.
 
 A full recording is what a machine answered:
 
@@ -10,9 +10,9 @@ A full recording is what a machine answered:
      "pairs":   {"0-1": {"ancestor": ANSWER, "p2p:0": ANSWER, ...}, ...}}
     ANSWER = {"v": value, "us": microseconds that the call took}; an error is {"v": {"nvml_error": 3, "text": "Not Supported"}}.
 
-A derived one names its base and says what differs:
+A derived one names its base and contains only what differs:
 
-    {"base": "../h200x8/nvml.json",       relative to the file that says it
+    {"base": "../h200x8/nvml.json",       relative to this file
      "device_count": 16,                  fewer: the last ones are left out; more: copies with their own UUID, PCI address and minor number
      "system": {...}, "all_devices": {...}, "devices": {"3": {...}} or a list by index (null: as it is),
      "pairs": {"all": {...}, "0-1": {...}},                   a pair speaks for both directions

@@ -1,4 +1,4 @@
-"""How long NVML's init and first handles may take: a GPU that sleeps (persistence off, nobody uses it) is started by the first handle."""
+"""How long NVML's init and first handles may take: a sleeping GPU (persistence off, no user) is started by the first handle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PERSISTENCED = "/run/nvidia-persistenced/nvidia-persistenced.pid"
 def seconds_for_first_handle(ctx: Context) -> float:
     """Seconds for one such call, or 0 for as long as any call may take.
 
-    The option first_handle_s decides where it is set. Else 20 s, unless the driver's own files show every GPU awake: the daemon that keeps them so
-    is running, or /proc has each one's VBIOS (question marks while it sleeps) and active memory.
+        The option first_handle_s decides if it is set. Otherwise 20 s, unless the driver's own files show that every GPU is awake: the persistence daemon
+    is running, or /proc shows each GPU's VBIOS (question marks while it sleeps) and active memory.
     """
     chosen_s = ctx.options.get("first_handle_s")
     if chosen_s is not None:
@@ -43,5 +43,5 @@ def is_awake(root: Root, address: str) -> bool:
 
 
 def active_memory(text: str) -> str:
-    """The line of /proc/driver/nvidia/gpus/*/power that says the video memory is active, or ""."""
+    """The line of /proc/driver/nvidia/gpus/*/power that reports active video memory, or ""."""
     return next((line for line in text.splitlines() if line.startswith("Video Memory:") and line.split()[-1] == "Active"), "")

@@ -1,4 +1,4 @@
-"""IP addresses and routes as the kernel's own tables in /proc/net and its netlink answers have them. Without ipaddress, which takes 5 ms to import."""
+"""IP addresses and routes from the kernel's tables in /proc/net and its netlink answers. Without ipaddress, which takes 5 ms to import."""
 
 from __future__ import annotations
 

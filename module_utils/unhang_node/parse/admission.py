@@ -14,9 +14,9 @@ KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 
 
 def parse_admission(text: str) -> dict[str, Any]:
-    """{record, line, signature, key}: the record, the very line that is signed, the armoured signature and the public key; "" for what is not there.
+    """{record, line, signature, key}: the record, the signed line byte for byte, the armoured signature and the public key; "" for a part that is missing.
 
-    Lines that begin with # say who wrote the file. Raises ValueError without a record.
+    Lines that begin with # are comments about who wrote the file. Raises ValueError without a record.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     line = next((one for one in lines if one.startswith("{")), None)
@@ -37,6 +37,6 @@ def parse_admission(text: str) -> dict[str, Any]:
 
 
 def is_private_key(beginning: bytes) -> bool:
-    """Whether a file that begins so holds a private key, in any of the forms that ssh-keygen writes and reads."""
+    """Whether this beginning of a file is that of a private key, in any format that ssh-keygen writes or reads."""
     first = beginning.lstrip()[:64].split(b"\n", 1)[0]
     return first.startswith(b"-----BEGIN ") and b"PRIVATE KEY" in first

@@ -15,12 +15,12 @@ NAMES = frozenset(
     + ["MASTER_ADDR", "MASTER_PORT", "FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "UCX_IB_TRAFFIC_CLASS", "UCX_RNDV_SCHEME"]
     + ["UCX_MEMTYPE_CACHE", "SHARP_COLL_LOG_LEVEL", "MELLANOX_VISIBLE_DEVICES"]
 )
-# Of these only the parts that name our libraries are of use, and the rest may say much about a user.
+# Of these values only the parts that name libraries of interest are useful; the other parts may reveal much about a user.
 PATH_LISTS = frozenset(["LD_LIBRARY_PATH", "LD_PRELOAD"])
 PATH_WORDS = ("nccl", "cuda", "nvidia", "ofi", "ucx", "hpcx", "sharp", "tcpx")
-# A name that speaks of a secret never leaves, whatever it begins with.
+# A name that indicates a secret never leaves the node, whatever it begins with.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE")
-# What images record about themselves: nobody reads these as settings.
+# Container images describe themselves in these: no program reads them as settings.
 NOT_SETTINGS = frozenset(["NCCL_VERSION", "CUDA_VERSION", "CUDNN_VERSION"])
 VALUE_LIMIT = 4096
 NAME_LIMIT = 256
@@ -28,7 +28,7 @@ NAME_LIMIT = 256
 
 class Assignment(NamedTuple):
     """NAME=value of a file. line: its number, None in files without lines. value None: the name is unset. certain False: the file computes the value, and
-    value is the unevaluated text.
+    value is its text before that.
     """
 
     name: str
@@ -38,7 +38,8 @@ class Assignment(NamedTuple):
 
 
 def is_allowed(name: str) -> bool:
-    """True for a variable whose value may leave the node. Case is ignored (nccl_debug is a mistake worth reporting), and so are "#" or blanks before it."""
+    """True for a variable whose value may leave the node. Case is ignored (nccl_debug is a mistake that the audit reports), and so are "#" and blanks before
+    it."""
     bare = name.strip(" \t#").upper()
     if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
         return False

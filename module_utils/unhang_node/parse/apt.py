@@ -1,6 +1,6 @@
 """apt's configuration and preferences (apt.conf(5), apt_preferences(5)), and the package lists that it keeps.
 
-A subset of the grammar: what the settings named here are ever written in. Nothing is executed, nothing is fetched.
+A subset of the grammar, as far as the settings named here need it. Nothing is executed, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|\#(?!clear\b|include\b)[^\n]*|"
 def parse_apt_conf(text: str, settings: AptSettings | None = None) -> AptSettings:
     """{name in lower case: [values]} of one apt.conf file added to `settings` of the files before it.
 
-    A plain name replaces its value, a list (Name:: "x"; or Name { "x"; };) grows, #clear empties. Broken places are passed over.
+    A plain name replaces its value, a list (Name:: "x"; or Name { "x"; };) grows, #clear empties. Parts that do not follow the grammar are skipped.
     """
     settings = {} if settings is None else settings
     scopes: list[str] = []
@@ -148,16 +148,17 @@ def _names(pattern: str, package: str) -> bool:
 
 
 def release_priority(release_head: str) -> int:
-    """Default priority of what a Release file lists: 1 with NotAutomatic, 100 with ButAutomaticUpgrades too, else 500."""
+    """Default priority of the packages that a Release file lists: 1 with NotAutomatic, 100 with ButAutomaticUpgrades too, else 500."""
     if not re.search(r"^NotAutomatic:\s*yes", release_head, re.M | re.I):
         return 500
     return 100 if re.search(r"^ButAutomaticUpgrades:\s*yes", release_head, re.M | re.I) else 1
 
 
 def candidate_of(installed: str, offers: list[tuple[str, int]]) -> str | None:
-    """The version that apt would upgrade to, or None when it would leave the installed one.
+    """The version that apt would upgrade to, or None when it would keep the installed one.
 
-    offers: [(version, priority)]. The highest priority wins, then the newest; a downgrade needs more than 1000; a negative priority bars.
+    offers: [(version, priority)]. The highest priority wins, then the newest; a downgrade needs more than 1000; a version with a negative priority is never
+    taken.
     """
     here = deb_version_key(installed)
     best_key = (max([priority for version, priority in offers if version == installed] + [100]), here)

@@ -1,4 +1,4 @@
-"""Finds single packages in apt's Packages files: one pass over the bytes, only the stanzas of the wanted packages are looked into."""
+"""Finds single packages in apt's Packages files: one pass over the bytes; only the stanzas of the wanted packages are parsed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def offered_versions(content: bytes | mmap.mmap, names: Collection[str]) -> dict
     if not names:
         return {}
     names_pattern = b"|".join(re.escape(name.encode("utf-8")) for name in sorted(names))
-    # A literal beginning lets the search run over the bytes at memory speed: hence the first stanza, which has no line before it, apart.
+    # A pattern with a literal beginning is searched at memory speed. The first stanza has no line before it, so it is handled apart.
     matches = [re.compile(rb"Package: (" + names_pattern + rb")\n").match(content)]
     matches.extend(re.compile(rb"\nPackage: (" + names_pattern + rb")\n").finditer(content))
     offers: dict[str, list[str]] = {}

@@ -21,7 +21,7 @@ TEXT = 128
 
 
 def parse_docker(text: str) -> dict[str, Any]:
-    """What /etc/docker/daemon.json sets: "", [] or None where it sets nothing. Raises ValueError for what is no JSON object."""
+    """What /etc/docker/daemon.json sets: "", [] or None where it sets nothing. Raises ValueError if the text is not a JSON object."""
     values = json.loads(text)
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
@@ -98,7 +98,7 @@ def parse_toolkit(text: str) -> dict[str, Any]:
 
 
 def parse_kubelet(text: str) -> dict[str, Any]:
-    """{cgroup_driver, pod_pids_limit, cpu_manager, topology_manager} of a KubeletConfiguration; "" or None for what it does not set."""
+    """{cgroup_driver, pod_pids_limit, cpu_manager, memory_manager, topology_manager} of a KubeletConfiguration; "" or None for what it does not set."""
     values = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -108,5 +108,6 @@ def parse_kubelet(text: str) -> dict[str, Any]:
         "cgroup_driver": values.get("cgroupDriver", ""),
         "pod_pids_limit": integer_or_none(values.get("podPidsLimit", "")),
         "cpu_manager": values.get("cpuManagerPolicy", ""),
+        "memory_manager": values.get("memoryManagerPolicy", ""),
         "topology_manager": values.get("topologyManagerPolicy", ""),
     }

@@ -13,7 +13,7 @@ _PACKAGE = re.compile(r"~(\d+\.\d+\.\d+)")
 
 
 def parse_version_json(text: str) -> tuple[str | None, str | None]:
-    """(toolkit, nvcc) of version.json (CUDA 11.1 and later); None for what it does not name. Raises ValueError when it is no JSON object."""
+    """(toolkit, nvcc) of version.json (CUDA 11.1 and later); None for a version that it does not name. Raises ValueError if the text is not a JSON object."""
     rows = json.loads(text)
     if not isinstance(rows, dict):
         raise ValueError("version.json is no object")

@@ -1,4 +1,4 @@
-"""dpkg's status file, read by hand: 3,000 stanzas in a few milliseconds, of which only those that matter are looked into.
+"""dpkg's status file, read by hand: 3,000 stanzas in a few milliseconds, of which only those that matter are parsed.
 
 Format: deb822 stanzas (dpkg-status is written by dpkg itself: `Package:` first, one field a line), dpkg(1) for the words of `Status:`.
 """
@@ -37,7 +37,7 @@ class Package(NamedTuple):
 
 
 class Database(NamedTuple):
-    """packages: those asked for, sorted by name; holds, unfinished: names of all packages that are on hold, or not configured to the end."""
+    """packages: the requested ones, sorted by name; holds, unfinished: names of all packages that are on hold, or not completely configured."""
 
     packages: tuple[Package, ...] = ()
     holds: tuple[str, ...] = ()
@@ -53,12 +53,12 @@ class Database(NamedTuple):
 
 
 def parse_status(content: bytes, wanted: tuple[str, ...]) -> Database:
-    """Database of a status file. content: bytes; wanted: a tuple of name prefixes to look into."""
+    """Database of a status file. content: bytes; wanted: a tuple of prefixes; only packages whose names begin with one are parsed."""
     prefixes = tuple(prefix.encode("ascii") for prefix in wanted)
     packages, holds, unfinished = [], set(), set()
     first_lines = tuple(b"Package: " + prefix for prefix in prefixes)
     for stanza in content.split(b"\n\n"):
-        # The common case in three comparisons: most packages are none of ours, and installed as they should be.
+        # Three comparisons handle the common case: most packages are of no interest and completely installed.
         if stanza.startswith(b"Package: ") and not stanza.startswith(first_lines) and USUAL in stanza:
             continue
         name = _name_of(stanza)

@@ -1,7 +1,7 @@
 """Reads facts out of ELF files (shared libraries, kernel modules) without loading them and without reading them whole.
 
-A libnccl.so of 430 MB is device code but for a `.rodata` of 128 KB that holds its banner: the section headers say where.
-Format: elf(5). Every size and offset in the file is distrusted: bounded, and checked against the file's length.
+Of a libnccl.so of 430 MB almost all is device code; its banner is in a `.rodata` section of 128 KB, which the section headers locate.
+Format: elf(5). No size or offset in the file is trusted: each is bounded and checked against the file's length.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Section(NamedTuple):
 
 
 def read_sections(descriptor: int) -> list[Section]:
-    """Sections of an open ELF file, 32 or 64 bit, either byte order. Raises ValueError when it is no ELF file or cut short."""
+    """Sections of an open ELF file, 32 or 64 bit, either byte order. Raises ValueError if it is no ELF file, or a truncated one."""
     length = os.fstat(descriptor).st_size
     head = os.pread(descriptor, 64, 0)
     if head[:4] != b"\x7fELF" or len(head) < 52:
@@ -71,7 +71,7 @@ def _name_at(names: bytes, offset: int) -> str:
 
 
 def section_bytes(descriptor: int, section: Section, limit: int = SEARCH_LIMIT_BYTES) -> Iterator[bytes]:
-    """Chunks of a section, each with the last OVERLAP_BYTES of the one before, so that a short text is never cut in two."""
+    """Chunks of a section, each with the last OVERLAP_BYTES of the one before, so that a short text is never split between two chunks."""
     position, end = section.offset, section.offset + min(section.size, limit)
     tail = b""
     while position < end:
@@ -86,7 +86,7 @@ def section_bytes(descriptor: int, section: Section, limit: int = SEARCH_LIMIT_B
 def find_banner(descriptor: int, sections: Iterable[Section]) -> tuple[str, str | None] | None:
     """(version, cuda or None) of NCCL's banner "NCCL version 2.21.5+cuda12.4", or None when no read-only data section holds it.
 
-    The banner with its +cuda wins over other texts that begin alike ("NCCL version mismatch", or a bare version).
+    The banner with +cuda wins over other texts with the same beginning ("NCCL version mismatch", or a version alone).
     """
     bare = None
     searched = sorted((each for each in sections if each.name.startswith(".rodata")), key=lambda each: each.name)[:MAX_SEARCHED_SECTIONS]
@@ -101,7 +101,7 @@ def find_banner(descriptor: int, sections: Iterable[Section]) -> tuple[str, str 
 
 
 def find_net_interfaces(descriptor: int, sections: Iterable[Section]) -> list[int]:
-    """Versions of NCCL's network interface that a plugin exports (ncclNetPlugin_v8 …), rising; [] when it exports none."""
+    """Versions of NCCL's network interface that a plugin exports (ncclNetPlugin_v8 …), ascending; [] when it exports none."""
     found: set[int] = set()
     for section in sections:
         if section.name == ".dynstr":
@@ -118,7 +118,7 @@ def find_build_id(descriptor: int, sections: Iterable[Section]) -> str | None:
 
 
 def parse_build_id(note: bytes) -> str | None:
-    """The build id in a note section: sizes of name and text, type 3, "GNU\\0", the id. None when it is none."""
+    """The build id in a note section: sizes of name and text, type 3, "GNU\\0", the id. None if the note is of another type."""
     for order in ("<", ">"):
         name_size, id_size, kind = struct.unpack_from(order + "III", note)
         if kind == 3 and name_size == 4 and note[12:16] == b"GNU\0" and 0 < id_size <= len(note) - 16:
@@ -127,7 +127,7 @@ def parse_build_id(note: bytes) -> str | None:
 
 
 def find_modinfo(descriptor: int, sections: Iterable[Section], limit: int = 1 << 20) -> dict[str, str]:
-    """The name=value pairs of a kernel module's .modinfo, {} when it has none. Of repeated names the first stands."""
+    """The name=value pairs of a kernel module's .modinfo, {} when it has none. Of repeated names the first counts."""
     pairs: dict[str, str] = {}
     for section in sections:
         if section.name == ".modinfo":

@@ -16,9 +16,9 @@ _TOML_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
 
 
 def parse_environment(text: str) -> list[Assignment]:
-    """[Assignment] of /etc/environment as pam_env reads it: NAME=value, an "export " before it passed over, "#" begins a comment, quotes taken off.
+    """[Assignment] of /etc/environment as pam_env reads it: NAME=value, with an optional "export " before it; "#" begins a comment, and quotes are removed.
 
-    pam_env computes nothing here: a "$" stands for itself (pam_env(8)).
+    pam_env expands nothing here: "$" is a plain character (pam_env(8)).
     """
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -32,7 +32,7 @@ def parse_environment(text: str) -> list[Assignment]:
 
 
 def parse_pam_env_conf(text: str) -> list[Assignment]:
-    """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; what refers to others is not certain."""
+    """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; a value that refers to other variables is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.strip().split(None, 1)
@@ -61,7 +61,7 @@ def parse_sshd_setenv(text: str) -> list[Assignment]:
 
 
 def parse_slurm_conf(text: str) -> dict[str, tuple[str, int]]:
-    """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (nodes and partitions are left out)."""
+    """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (without nodes and partitions)."""
     pairs = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.split("#")[0].strip().partition("=")
@@ -71,7 +71,7 @@ def parse_slurm_conf(text: str) -> dict[str, tuple[str, int]]:
 
 
 def parse_enroot_env(text: str) -> list[Assignment]:
-    """[Assignment] of enroot's environ.d/*.env: NAME=value; what names other variables is not certain."""
+    """[Assignment] of enroot's environ.d/*.env: NAME=value; a value that refers to other variables is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.strip().partition("=")
@@ -101,7 +101,7 @@ def parse_containers_conf(text: str) -> list[Assignment]:
 
 
 def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
-    """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError when it is of another shape."""
+    """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError if the file has another form."""
     container = json.loads(text)
     if not isinstance(container, dict):
         raise ValueError("no object")
@@ -116,7 +116,7 @@ def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
 
 
 def container_prefixed(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """What APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers, under the bare name."""
+    """Variables that APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers, as NAME."""
     rows = []
     for row in assignments:
         for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """An entry of GRUB's menu. kernel: path of the image, where it has one; children: the entries of a submenu, None of anything else."""
+    """An entry of GRUB's menu. kernel: path of the image, where it has one; children: the entries of a submenu, None for an entry that is no submenu."""
 
     title: str
     identifier: str
@@ -25,13 +25,13 @@ ENTRY_LIMIT = 4096
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"|(\S+)")
 
 
-def words_of(line: str) -> list[str]:
-    """The words of one line of grub.cfg, quotes taken off."""
+def split_words(line: str) -> list[str]:
+    """The words of one line of grub.cfg, without quotes."""
     return [single or double or bare for single, double, bare in _QUOTED.findall(line[:8192])]
 
 
 def parse_menu(text: str) -> list[Entry]:
-    """[Entry] of grub.cfg in the order of the file. Other blocks (functions, if) are passed over."""
+    """[Entry] of grub.cfg in the order of the file. Other blocks (functions, if) are skipped."""
     top: list[Entry] = []
     stack: list[list[Any] | None] = []
     count = 0
@@ -39,7 +39,7 @@ def parse_menu(text: str) -> list[Entry]:
         line = raw.strip()
         first = line.partition(" ")[0]
         if line.endswith("{") and first in ("menuentry", "submenu") and count < ENTRY_LIMIT:
-            words = words_of(line)
+            words = split_words(line)
             stack.append([words[1] if len(words) > 1 else "", identifier_of(words), None, [] if first == "submenu" else None])
             count += 1
         elif line.endswith("{"):
@@ -50,7 +50,7 @@ def parse_menu(text: str) -> list[Entry]:
                 parent = next((each for each in reversed(stack) if each and each[3] is not None), None)
                 (parent[3] if parent else top).append(Entry(*closed))
         elif first.startswith("linux") and stack and stack[-1] and stack[-1][2] is None:
-            words = words_of(line)
+            words = split_words(line)
             stack[-1][2] = words[1] if len(words) > 1 else None
     return top
 
@@ -64,7 +64,7 @@ def identifier_of(words: list[str]) -> str:
 
 
 def parse_default(text: str) -> str | None:
-    """What `set default=` says for an ordinary boot (not the one-shot branch): "0", "saved" for ${saved_entry}, an id; None when nothing is set."""
+    """The value of `set default=` for an ordinary boot (not the one-shot branch): "0", "saved" for ${saved_entry}, an id; None if not set."""
     found = None
     for raw in text.splitlines():
         line = raw.strip()
@@ -72,7 +72,7 @@ def parse_default(text: str) -> str | None:
             value = line[len("set default=") :].strip().strip("\"'")
             if "next_entry" in value:
                 continue
-            # 00_header sets it in its first branch; later files that set it again do so on purpose.
+            # 00_header sets it in its first branch; a later file that sets it overrides it on purpose.
             found = "saved" if "saved_entry" in value else value
     return found
 
@@ -85,7 +85,7 @@ def parse_grubenv(data: bytes) -> dict[str, str]:
 def find_entry(menu: list[Entry], choice: str) -> Entry | None:
     """The Entry that GRUB takes for `choice` ("0", "1>2", a title or an id, ">" between levels), or None.
 
-    A submenu itself means its first entry, as GRUB enters it at 0.
+    The name of a submenu alone means its first entry, because GRUB enters a submenu at 0.
     """
     level, found = menu, None
     for step in (choice or "0").split(">"):
@@ -111,7 +111,7 @@ def pick(level: list[Entry], step: str) -> Entry | None:
 
 
 def release_of_image(path: str | None) -> str | None:
-    """6.8.0-45-generic of /boot/vmlinuz-6.8.0-45-generic, None of another name."""
+    """6.8.0-45-generic from /boot/vmlinuz-6.8.0-45-generic, None for another name."""
     name = (path or "").rpartition("/")[2]
     for stem in ("vmlinuz-", "vmlinux-", "Image-", "kernel-"):
         if name.startswith(stem) and len(name) > len(stem):

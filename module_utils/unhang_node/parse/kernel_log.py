@@ -1,4 +1,4 @@
-"""A kernel log in any of the shapes in which it is kept, searched for faults without looking closely at each of its lines.
+"""Searches a kernel log for faults, in any format in which it is stored, with little work for lines without one.
 
 Shapes: /dev/kmsg records "6,1234,5678901,-;text"; dmesg "[    5.678901] text" (also with <6> before or [T12] after); dmesg -T
 "[Thu Nov 20 03:49:11 2026] text"; journalctl and syslog "Nov 20 03:49:11 host kernel: [    5.67] text", with an ISO time, or "[ 5.67] host kernel: text".
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from .fault_lines import Fault
 
-CANDIDATES = 10000  # lines looked at closely: a hostile log may have a million
+CANDIDATES = 10000  # lines that are parsed: a hostile log may have a million
 GROUPS = 512  # the schema's bound
 ORDER = ("xid", "sxid", "driver_mismatch", "nvlink", "aer", "segfault", "link_down", "hung_task", "soft_lockup", "oom", "other")
-# Texts, not compiled: re compiles and keeps each at its first use, and a log has one or two of these shapes.
+# Not compiled here: re compiles and caches each at its first use, and a log has one or two of these formats.
 _KMSG = r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]{0,64};"
 _DMESG = r"(?:<\d{1,4}>)?\[ {0,12}(\d{1,12}\.\d{1,9})\](?:\[ {0,8}[TC]\d{1,10}\])? ?"
 _HUMAN = r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\] "
@@ -31,9 +31,8 @@ _TAG = r"\S{1,255} ([^\s:\[]{1,64})(?:\[\d{1,10}\])?: "
 def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
     """{"events": [...], "lines_read": n, "complete": bool, "cut": reason or None} of the log's newest boot.
 
-    log: bytes. boot_time_s: seconds since 1970 at boot, which turns wall-clock stamps with a zone into seconds since boot
-    (None: they stay unknown; those without a zone, of dmesg -T and plain syslog, always do).
-    complete: the log reaches back to the boot, and none of it was passed over.
+    log: bytes. boot_time_s: seconds since 1970 at boot, which turns wall-clock stamps with a zone into seconds since boot. With None they stay unknown, as do
+    stamps without a zone (dmesg -T, plain syslog) in any case. complete: the log reaches back to the boot, and no part of it was skipped.
     """
     start, reaches_boot = find_boot(log)
     offsets, cut = find_candidates(log, start)
@@ -43,7 +42,7 @@ def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
         stamp_s, message = split_line(line, boot_time_s)
         fault = parse_fault(message) if message else None
         if fault:
-            # The head of a kmsg record is for programs; of the other shapes the whole line is what people see.
+            # People do not read the prefix of a kmsg record; of the other formats they read the whole line.
             add_to_group(groups, fault, stamp_s, message if re.match(_KMSG, line) else line)
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))  # a stable sort: by time within a kind
     if len(events) > GROUPS:
@@ -66,7 +65,7 @@ def find_boot(log: bytes) -> tuple[int, bool]:
 
 
 def find_candidates(log: bytes, start: int) -> tuple[list[int], str | None]:
-    """(offsets of the lines that hold one of the needles, in order, newest CANDIDATES of them; reason when some were passed over)."""
+    """(offsets of the newest CANDIDATES lines with one of the needles, in order; the reason if some lines were skipped)."""
     offsets = set()
     cut = None
     for needle in (text.encode("ascii") for text in NEEDLES):
@@ -95,7 +94,7 @@ def split_line(line: str, boot_time_s: float | None) -> tuple[float | None, str]
     """(seconds since boot or None, the kernel's message or "" when the line is not the kernel's)."""
     match = re.match(_KMSG, line)
     if match:
-        # The facility stands above bit 3; whatever a process writes into /dev/kmsg is not facility 0.
+        # The facility begins at bit 3; a line that a process writes into /dev/kmsg never has facility 0.
         return int(match.group(3)) / 1e6, line[match.end() :] if int(match.group(1)) >> 3 == 0 else ""
     match = re.match(_DMESG, line)
     if match:
@@ -114,7 +113,7 @@ def split_line(line: str, boot_time_s: float | None) -> tuple[float | None, str]
 
 
 def untagged(text: str, may_be_bare: bool = True) -> str:
-    """The message after "host kernel: "; "" when another program's tag stands there; the text itself when none does and none must."""
+    """The message after "host kernel: "; "" after another program's tag; the text itself if there is no tag and none is required."""
     match = re.match(_TAG, text)
     if match and match.group(1) == "kernel":
         return text[match.end() :]
@@ -135,7 +134,7 @@ def since_boot(moment: tuple[str, ...], boot_time_s: float | None) -> float | No
 
 
 def add_to_group(groups: dict[Any, dict[str, Any]], fault: Fault, stamp_s: float | None, line: str) -> None:
-    """Counts a fault under its like (all but the time), in place."""
+    """Counts a fault in the group of equal faults (equal but for the time), in place."""
     event = groups.get(fault)
     if event is None:
         if len(groups) >= CANDIDATES:

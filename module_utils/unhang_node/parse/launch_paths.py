@@ -1,8 +1,8 @@
 """Which setting wins, for each way in which a job can be started.
 
-login: an interactive shell. ssh: `ssh host command`, as mpirun and pdsh start ranks. systemd: a unit. slurm: srun and sbatch. container: inside one.
-Where the node cannot tell (the value is computed, differs between units, comes from the host that submitted the job, or counts for one user alone), the
-winning value is None: known to be set, not known to what.
+login: an interactive shell. ssh: `ssh host command`, as mpirun and pdsh start ranks. systemd: a unit. slurm: srun and sbatch. container: inside one. Where
+the node cannot show the value (it is computed, differs between units, comes from the host that submitted the job, or is set for one user only), the winning
+value is None: the variable is set, and its value is not known.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _UNDECIDED = object()
 
 
 class Setting(NamedTuple):
-    """One assignment with its place. launch_paths: those that it reaches. value None: the name is taken away. everyone False: one user's own file,
-    or one unit of several."""
+    """One assignment with its place. launch_paths: the ones that it affects. value None: the variable is unset. everyone False: it is in one user's own file,
+    or in one unit of several."""
 
     name: str
     value: str | None
@@ -57,13 +57,13 @@ def _of_path(path: str, settings: Iterable[Setting]) -> dict[str, str | None]:
         if path in setting.launch_paths and setting.source not in FILE_SOURCES:
             _put(winners, setting)
     if path == "slurm":
-        # A Slurm job brings along the environment that its user had where it was submitted.
+        # A Slurm job has the environment of its user on the host where it was submitted.
         for setting in settings:
             if "login" in setting.launch_paths and setting.source not in FILE_SOURCES and setting.value is not None:
                 winners.setdefault(setting.name, _UNDECIDED)
     if path == "container":
-        return _decided(winners)  # the host's nccl.conf is not seen in there
-    # NCCL fills in what the environment left open: the user's file first, then /etc/nccl.conf; in each file the first line wins.
+        return _decided(winners)  # the host's nccl.conf is not visible inside a container
+    # NCCL sets from its files only variables that the environment does not set: first the user's file, then /etc/nccl.conf; in each file the first line wins.
     for source in ("user_nccl_conf", "nccl_conf"):
         for setting in settings:
             if setting.source == source and path in setting.launch_paths and setting.name.startswith("NCCL_"):

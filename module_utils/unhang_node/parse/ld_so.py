@@ -1,4 +1,4 @@
-"""What the run-time linker knows: /etc/ld.so.cache (binary) and /etc/ld.so.conf.
+"""The run-time linker's configuration: /etc/ld.so.cache (binary) and /etc/ld.so.conf.
 
 Formats: glibc's sysdeps/generic/dl-cache.h (as documented there: magic, count, string length; then entries of 24 bytes; then strings) and ldconfig(8).
 """
@@ -20,7 +20,7 @@ WIDE_FLAGS = {0x0300: "x86_64", 0x0A00: "aarch64", 0x0500: "ppc64le", 0x0400: "s
 def parse_cache(content: bytes, prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
     """[(soname, path)] of the 64-bit libraries in a ld.so.cache whose name begins with one of `prefixes`, in the linker's order of choice.
 
-    Raises ValueError when it is no cache of glibc's new format (2.2 and later) or cut short.
+    Raises ValueError if it is no cache of glibc's new format (2.2 and later), or a truncated one.
     """
     start = 0 if content.startswith(MAGIC) else _new_cache_after_old(content)
     if start < 0:
@@ -41,7 +41,7 @@ def parse_cache(content: bytes, prefixes: tuple[str, ...]) -> list[tuple[str, st
 
 
 def _new_cache_after_old(content: bytes) -> int:
-    """Where the new cache begins when an old one stands before it: 12 bytes of magic, a count, 12 bytes an entry, then aligned to 8."""
+    """Offset of the new cache behind an old one: 12 bytes of magic, a count, 12 bytes for each entry, then aligned to 8."""
     if not content.startswith(OLD_MAGIC):
         return -1
     return content.find(MAGIC)

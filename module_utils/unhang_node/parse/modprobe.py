@@ -1,4 +1,4 @@
-"""Files of modprobe.d to what they forbid and set. Values in, values out."""
+"""Parses files of modprobe.d: the modules that they forbid and the parameters that they set. Values in, values out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mount table, and what it says about a path without touching the path."""
+"""Parses the mount table: the type of the file system below a path, without touching the path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mount(NamedTuple):
     subtree: str
 
 
-# A call on one of these can wait for a server that is gone.
+# A call on one of these can wait for a server that no longer answers.
 NETWORK_FS = frozenset(
     [
         "nfs",
@@ -58,7 +58,7 @@ ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """[Mount] of /proc/<pid>/mountinfo, in mount order; lines of another shape are left out."""
+    """[Mount] of /proc/<pid>/mountinfo, in mount order; lines of another form are skipped."""
     mounts = []
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -82,7 +82,7 @@ def unescape(word: str) -> str:
 
 
 def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """The Mount that `path` lies on (the last one mounted at the longest point), or None."""
+    """The Mount that holds `path` (of the longest matching mount points the one mounted last), or None."""
     best = None
     for mount in mounts:
         point = mount.point.rstrip("/")
@@ -92,5 +92,5 @@ def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
 
 
 def is_network(mount: Mount | None) -> bool:
-    """True when the mount is a network file system, or one that mounts such on demand."""
+    """True when the mount is a network file system, or an automount of one."""
     return mount is not None and mount.fs_type in NETWORK_FS

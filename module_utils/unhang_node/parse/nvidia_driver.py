@@ -11,7 +11,7 @@ _UPSTREAM = re.compile(r"^(?:\d+:)?(\d+(?:\.\d+)+)")
 
 
 def parse_loaded(text: str) -> tuple[str, str | None, str | None]:
-    """(line, version, flavour) of /proc/driver/nvidia/version; version None when the line is of another shape.
+    """(line, version, flavour) of /proc/driver/nvidia/version; version None if the line has another form.
 
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …" is the open flavour,
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …" the proprietary one.
@@ -25,7 +25,7 @@ def parse_loaded(text: str) -> tuple[str, str | None, str | None]:
 
 
 def parse_params(text: str) -> dict[str, str]:
-    """{name: value} of /proc/driver/nvidia/params, quotes taken off."""
+    """{name: value} of /proc/driver/nvidia/params, without quotes."""
     pairs = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
@@ -38,23 +38,23 @@ def parse_params(text: str) -> dict[str, str]:
 
 
 def driver_version_of_file(name: str) -> str | None:
-    """535.104.05 of libcuda.so.535.104.05, None of libcuda.so.1."""
+    """535.104.05 from libcuda.so.535.104.05, None from libcuda.so.1."""
     found = _FILE_VERSION.search(name)
     return found.group(1) if found else None
 
 
 def version_of_file(name: str) -> str | None:
-    """9.14.0 of libcudnn.so.9.14.0, None where the name ends in one number or none."""
+    """9.14.0 from libcudnn.so.9.14.0, None for a name with fewer than two numbers at its end."""
     found = _SO_VERSION.search(name)
     return found.group(1) if found else None
 
 
 def upstream_version(package_version: str | None) -> str | None:
-    """535.161.08 of 535.161.08-0ubuntu3, 3:580.65.06-1.el9; None when it does not begin with numbers."""
+    """535.161.08 from 535.161.08-0ubuntu3, 580.65.06 from 3:580.65.06-1.el9; None if there is no number at the beginning."""
     found = _UPSTREAM.match(package_version or "")
     return found.group(1) if found else None
 
 
 def branch_of(version: str | None) -> str | None:
-    """535 of 535.104.05, None of None."""
+    """535 from 535.104.05, None for None."""
     return version.split(".")[0] if version else None

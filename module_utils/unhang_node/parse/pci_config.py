@@ -10,7 +10,7 @@ import struct
 EXTENDED_START = 0x100
 ACS, ATS = 0x000D, 0x000F
 ATS_ENABLE = 0x8000
-# Bits of the control word that send traffic between two devices below a switch up to the root complex.
+# Bits of the ACS control word that route traffic between two devices below a switch up to the root complex.
 SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
 REDIRECTS = SOURCE_VALIDATION | REQUEST_REDIRECT | COMPLETION_REDIRECT
 
@@ -30,7 +30,7 @@ def find_extended_capability(config: bytes, wanted: int) -> int | None:
 
 
 def parse_acs(config: bytes) -> tuple[bool, int | None]:
-    """(capable, control word or None) of a bridge's configuration space. Raises PermissionError when only the 64 bytes for everybody were given."""
+    """(capable, control word or None) of a bridge's configuration space. Raises PermissionError if `config` has only the 64 bytes that every user may read."""
     if len(config) <= 64:
         raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
     offset = find_extended_capability(config, ACS)
@@ -50,5 +50,5 @@ def parse_ats(config: bytes) -> bool:
 
 
 def is_redirecting(control: int) -> bool:
-    """True when an ACS control word keeps devices from speaking to each other directly."""
+    """True when an ACS control word prevents direct traffic between devices."""
     return bool(control & REDIRECTS)

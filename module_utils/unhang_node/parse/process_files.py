@@ -24,7 +24,7 @@ NUMBERED = re.compile(r"/dev/nvidia\d+$")
 
 
 def held_devices(targets: Iterable[str]) -> list[str]:
-    """The GPU devices among what a process' descriptors point to: /dev/nvidia0 …, else the first of the others (/dev/nvidiactl); sorted, each once."""
+    """The GPU devices that a process has open: /dev/nvidia0 …, or, without those, the first of the others (/dev/nvidiactl); sorted, each once."""
     devices = sorted({target for target in targets if target.startswith("/dev/nvidia")}, key=_device_order)
     numbered = [device for device in devices if NUMBERED.match(device)]
     return numbered or devices[:1]
@@ -39,7 +39,7 @@ def mapped_libraries(maps: bytes) -> dict[str, bool]:
     """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file was deleted or overwritten since it was mapped."""
     found: dict[str, bool] = {}
     for needle in _NEEDLES:
-        at = maps.find(needle)  # a search at memory speed: a training process has a megabyte of these lines
+        at = maps.find(needle)  # searched as bytes, which is fast: a training process has a megabyte of these lines
         while at >= 0:
             start, end = maps.rfind(b"\n", 0, at) + 1, maps.find(b"\n", at + 1)
             line = maps[start : end if end >= 0 else len(maps)].decode("utf-8", "replace")
@@ -53,7 +53,7 @@ def mapped_libraries(maps: bytes) -> dict[str, bool]:
 
 
 def site_packages_of(path: str) -> str | None:
-    """The site-packages folder of …/site-packages/torch/lib/libtorch_cuda.so, or None."""
+    """The site-packages folder in …/site-packages/torch/lib/libtorch_cuda.so, or None."""
     for ending in ("/torch/lib/libtorch_cuda.so", "/torch/lib/libtorch_cpu.so"):
         if path.endswith(ending):
             return path[: -len(ending)]
@@ -61,7 +61,7 @@ def site_packages_of(path: str) -> str | None:
 
 
 def container_of(cgroup: str) -> str | None:
-    """docker:0123456789ab of /proc/<pid>/cgroup, or None when it names no container."""
+    """The container in /proc/<pid>/cgroup, as docker:0123456789ab, or None."""
     for pattern, runtime in _CONTAINERS:
         found = pattern.search(cgroup)
         if found:
@@ -80,12 +80,12 @@ def parse_environ(content: bytes) -> list[Assignment]:
 
 
 def parse_parent(status: str) -> int | None:
-    """The parent's process id of /proc/<pid>/status, or None."""
+    """The parent's process id in /proc/<pid>/status, or None."""
     found = re.search(r"^PPid:\s+(\d+)", status, re.M)
     return int(found.group(1)) if found else None
 
 
 def parse_uid(status: str) -> int | None:
-    """The real user id of /proc/<pid>/status, or None."""
+    """The real user id in /proc/<pid>/status, or None."""
     found = re.search(r"^Uid:\s+(\d+)", status, re.M)
     return int(found.group(1)) if found else None

@@ -22,7 +22,7 @@ ROWS = 48
 
 
 def parse_proc_limits(text: str) -> dict[str, int | None]:
-    """{key: number} for each of KEYS, of /proc/<pid>/limits; None for what it does not say."""
+    """{key: number} for each of KEYS, from /proc/<pid>/limits; None for a limit that is not in it."""
     values = dict.fromkeys(KEYS)
     for line in text.splitlines():
         for title, soft, hard in PROC_NAMES:
@@ -34,7 +34,7 @@ def parse_proc_limits(text: str) -> dict[str, int | None]:
 
 
 def parse_limit(word: str) -> int | None:
-    """A limit in its own unit: "unlimited" and "infinity" are -1; None for what is no limit."""
+    """A limit in its own unit: "unlimited" and "infinity" are -1; None for any other text."""
     if word.lower() in ("unlimited", "infinity", "-1"):
         return UNLIMITED
     number = integer_or_none(word)
@@ -44,7 +44,7 @@ def parse_limit(word: str) -> int | None:
 def parse_limits_conf(text: str, path: str) -> list[dict[str, Any]]:
     """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock, nofile, stack or nproc, evidence path:line of its last such line.
 
-    memlock and stack stand there in KiB; "-" sets soft and hard: limits.conf(5).
+    memlock and stack are in KiB there; "-" sets soft and hard: limits.conf(5).
     """
     rows: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -64,14 +64,14 @@ def parse_limits_conf(text: str, path: str) -> list[dict[str, Any]]:
 
 
 def parse_systemd_limit(value: Any) -> tuple[int | None, int | None]:
-    """(soft, hard) of systemd's "infinity", "8M" or "1024:524288"; None for a part that is no limit: systemd.exec(5), K is 1024."""
+    """(soft, hard) of systemd's "infinity", "8M" or "1024:524288"; None for a part that is no limit. systemd.exec(5); K is 1024."""
     soft, colon, hard = value.partition(":")
     first = parse_sized(soft)
     return first, parse_sized(hard) if colon else first
 
 
 def parse_sized(word: str) -> int | None:
-    """A number with systemd's size suffix; "infinity" is -1; None for what is neither."""
+    """A number with systemd's size suffix; "infinity" is -1; None for any other text."""
     word = word.strip()
     if word.lower() in ("infinity", "unlimited"):
         return UNLIMITED

@@ -8,7 +8,7 @@ _NEVRA = re.compile(r"^(?:(?P<epoch_first>\d+):)?(?P<name>\S+?)-(?:(?P<epoch>\d+
 
 
 def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
-    """versionlock.list: one name-epoch:version-release.arch a line, "!" before what is barred."""
+    """versionlock.list: one name-epoch:version-release.arch a line, "!" before a version that must not be installed."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.strip()
@@ -25,7 +25,7 @@ def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
 
 
 def parse_versionlock_toml(text: str) -> list[tuple[int, str, str]]:
-    """dnf5's versionlock.toml: [[packages]] with a name and conditions; only what dnf writes itself is understood."""
+    """dnf5's versionlock.toml: [[packages]] with a name and conditions; only the format that dnf itself writes is understood."""
     conditions: list[str] = []
     rows, name, line = [], None, 0
     for number, raw in enumerate(text.splitlines() + ["[[packages]]"], 1):
@@ -45,7 +45,7 @@ def parse_versionlock_toml(text: str) -> list[tuple[int, str, str]]:
 
 
 def parse_zypp_locks(text: str) -> list[tuple[int, str, str]]:
-    """zypper's locks: stanzas of `solvable_name: nvidia*`, with a version at times."""
+    """zypper's locks: stanzas of `solvable_name: nvidia*`, some with a version."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         word, colon, value = line.partition(":")

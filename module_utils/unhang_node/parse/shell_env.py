@@ -1,7 +1,7 @@
-"""What a shell start-up file sets, as far as that can be seen without running it.
+"""The variables that a shell start-up file sets, as far as its text shows. Nothing is run.
 
 Understood: NAME=value, export, declare -x, typeset -x, unset, quotes, several on a line, TaskProlog's `echo export NAME=value`. A value that the shell
-computes ($, backquotes), and whatever stands under a condition, in a loop, in a function or after a return, is kept with certain=False.
+computes ($, backquotes), and an assignment under a condition, in a loop, in a function or after a return, has certain=False.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parse_shell(text: str) -> list[Assignment]:
     rows = list(_walk(text))
     exported = {row.name for row, kind in rows if kind == "exported"} | {row.name for row, kind in rows if kind == "named"}
     everything = _ALL_EXPORTED.search(text) is not None
-    # A variable that is set and never exported stays in the shell, unless it came exported from outside.
+    # A variable that is never exported stays in the shell, unless the shell inherited it exported.
     return [
         Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and (kind == "exported" or everything or row.name in exported))
         for row, kind in rows
@@ -79,18 +79,18 @@ def _without_keywords(words: list[ShellWord], blocks: list[str]) -> list[ShellWo
         elif word in _OPENING:
             if word == "function":
                 is_function = True
-                words = words[1:]  # its name
+                words = words[1:]  # the function's name
             else:
                 blocks.append("function" if is_function else "block")
         elif word.endswith("()") or (len(words) > 1 and words[1][0] == "()"):
             is_function = True
             words = words[1:] if word.endswith("()") else words[2:]
             continue
-        elif word not in _MIDDLE and not (blocks and word.endswith(")") and "(" not in word):  # the latter is a pattern of case
+        elif word not in _MIDDLE and not (blocks and word.endswith(")") and "(" not in word):  # the second is a pattern of `case`
             break
         words = words[1:]
     if is_function and (not blocks or blocks[-1] != "function"):
-        blocks.append("function")  # its brace stands on the next line, and is taken as part of it there
+        blocks.append("function")  # the function's brace is on the next line and is read there
     elif words == [] and blocks[-2:] == ["function", "block"]:
         blocks.pop()
     return words
@@ -111,7 +111,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _commands(line: str) -> Iterator[tuple[list[ShellWord], bool]]:
-    """([(word, computed)], joined by && or ||) of each simple command on a line; quotes taken off."""
+    """([(word, computed)], joined by && or ||) of each simple command on a line, without quotes."""
     word: list[str] = []
     words, computed, started, joined = [], False, False, False
     position, size = 0, len(line)
@@ -136,7 +136,7 @@ def _commands(line: str) -> Iterator[tuple[list[ShellWord], bool]]:
         taken, here, position = _piece(line, position)
         word.append(taken)
         computed = computed or here
-    if started:  # a quote that the next line closes
+    if started:  # the quoted text ends on a later line
         words.append(("".join(word), True))
     if words:
         yield words, joined
@@ -196,7 +196,7 @@ def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignme
         return
     exports = first in _EXPORTS
     if not exports and not all("=" in word for word, _computed in words):
-        return  # a command, perhaps with variables for itself alone before it
+        return  # a command, possibly after assignments that are valid for it alone
     for word, computed in words[1:] if exports else words:
         name, equals, value = word.partition("=")
         bare = name.rstrip("+")
@@ -209,7 +209,7 @@ def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignme
 
 
 def _printed(words: list[ShellWord], number: int) -> Iterator[tuple[Assignment, str]]:
-    """`echo export NAME=value` and `echo "export NAME=value"`, as TaskProlog speaks to slurmstepd."""
+    """`echo export NAME=value` and `echo "export NAME=value"`, the lines by which a TaskProlog sets variables."""
     text = " ".join(word for word, _computed in words).strip()
     computed = any(each for _word, each in words)
     found = re.match(r"(?:-\w+\s+)?(export\s+([A-Za-z_]\w*)=(.*)|unset\s+([A-Za-z_]\w*))$", text.replace("\\n", ""))

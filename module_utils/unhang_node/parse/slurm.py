@@ -1,4 +1,4 @@
-"""What Slurm's commands print, as values. `scontrol -o` quotes nothing: a reason, a comment or a kernel's name may look like fields."""
+"""Parses the output of Slurm's commands. `scontrol -o` quotes nothing: a reason, a comment or a kernel's name may look like fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, FrozenSet, List, Tuple
 
-# Symbols that older releases put behind a state, in the words of newer ones: sinfo(1), NODE STATE CODES.
+# Suffixes by which older releases mark a state, and the flag that newer releases print: sinfo(1), NODE STATE CODES.
 SUFFIXES = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -25,12 +25,12 @@ SUFFIXES = {
     "-": "PLANNED",
 }
 FREE_TEXTS = ("Reason", "Comment", "Extra")
-# Which two fields follow each other in every release, and in no text by accident.
+# Two fields that follow each other in every release, and never in a user's text by accident.
 _STATE = re.compile(r"(?:^|\s)State=(\S+)\s+ThreadsPerCore=\d")
 _FREE = re.compile(r"\s(" + "|".join(FREE_TEXTS) + r")=")
 _SET_BY = re.compile(r"\s\[([^\s@\[\]]+)@(\d{4}-\d\d-\d\dT[\d:]+)\]")
 NONE = ("", "(null)", "N/A", "None")
-# Of a job that is not, or no more, on any node: squeue(1), JOB STATE CODES.
+# States of a job that is not, or no longer, on a node: squeue(1), JOB STATE CODES.
 FINISHED = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "REVOKED",
     "SPECIAL_EXIT", "TIMEOUT",
@@ -40,9 +40,9 @@ FINISHED = (
 class SlurmNode(NamedTuple):
     """A node as slurmctld knows it.
 
-    states: in Slurm's own words (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without who set it; "" for none. by: that user, "" if unknown.
-    fields: what stands before the operating system's name and after the state, by Slurm's names. booted_at: seconds since 1970, by the node's slurmd; 0 where
-    it has said nothing.
+    states: Slurm's names (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without the user who set it; "" for none. by: that user, "" if unknown. fields:
+    the fields before the operating system's name and after the state, by Slurm's names. booted_at: seconds since 1970, as slurmd reported it; 0 if it has
+    reported nothing.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Job(NamedTuple):
 
 
 def parse_nodes(text: str) -> List[SlurmNode]:
-    """Nodes out of `scontrol -o show nodes`. Raises ValueError for what can be read in two ways.
+    """Nodes out of `scontrol -o show nodes`. Raises ValueError for output that can be read in two ways.
 
-    A reason with a line break in it goes on in the next line, which no NodeName= begins.
+    A reason with a line break continues in the next line, which does not begin with NodeName=.
     """
     records: List[str] = []
     for line in text.splitlines():
@@ -90,7 +90,7 @@ def parse_nodes(text: str) -> List[SlurmNode]:
 def parse_nodes_json(text: str) -> List[SlurmNode]:
     """Nodes out of `scontrol --json show nodes` (23.02 on), or `sinfo --json` before. Raises ValueError for anything else.
 
-    States are a list, in older releases one word in small letters with the flags beside it. Fields are those that parse_nodes has too.
+    States are a list, in older releases one word in small letters with the flags beside it. The fields are the same as those of parse_nodes.
     """
     try:
         given = json.loads(text)
@@ -128,7 +128,7 @@ def _json_time(value: Any) -> int:
 
 
 def _local_time(text: str) -> int:
-    """Seconds since 1970 of a time as scontrol writes it, in the zone of the machine that it runs on; 0 for what is no time."""
+    """Seconds since 1970 of a time as scontrol writes it, in the time zone of the machine where it runs; 0 for any other text."""
     try:
         return int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
     except (ValueError, OverflowError):
@@ -153,13 +153,13 @@ def _node(record: str) -> SlurmNode:
 
 
 def _fields(text: str) -> Dict[str, str]:
-    """{name: value} of fields whose values hold no blank; those without a value are left out."""
+    """{name: value} of fields whose values contain no blank; fields without a value are omitted."""
     pairs = (word.partition("=") for word in text.split())
     return {key: value for key, sign, value in pairs if sign and value not in NONE}
 
 
 def _reason(name: str, text: str) -> Tuple[str, str]:
-    """(reason, who set it) from what users write. Where the reason does not come first, only one text may look like it."""
+    """(reason, who set it) from the text that users can write. If the reason is not its first field, only one part may look like a reason."""
     starts = list(re.finditer(r"\sReason=", text))
     if not starts:
         return "", ""
@@ -171,7 +171,7 @@ def _reason(name: str, text: str) -> Tuple[str, str]:
 
 
 def parse_states(word: str) -> FrozenSet[str]:
-    """The states in IDLE+DRAIN+NOT_RESPONDING, or IDLE*+DRAIN as older releases have it."""
+    """The states in IDLE+DRAIN+NOT_RESPONDING, or IDLE*+DRAIN as older releases print it."""
     states = set()
     for part in word.split("+"):
         bare = part.rstrip("".join(SUFFIXES))
@@ -181,7 +181,7 @@ def parse_states(word: str) -> FrozenSet[str]:
 
 
 def parse_reservations(text: str) -> List[Reservation]:
-    """Those of `scontrol -o show reservations` that are active. Raises ValueError for a line that is none."""
+    """The active reservations of `scontrol -o show reservations`. Raises ValueError for a line that is no reservation."""
     found = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("No reservations"):
@@ -196,8 +196,14 @@ def parse_reservations(text: str) -> List[Reservation]:
     return found
 
 
+def parse_config(text: str) -> Dict[str, str]:
+    """{name: value} out of `scontrol show config`; settings without a value are omitted."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, sign, value in pairs if sign and value.strip() not in NONE}
+
+
 def parse_jobs(text: str) -> List[Job]:
-    """Jobs that are on a node, out of `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can write. Raises ValueError for a line of another form."""
+    """Jobs that are on a node, from `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can write. Raises ValueError for a line of another form."""
     jobs = []
     for line in text.splitlines():
         fields = line.strip().split("|")

@@ -14,7 +14,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
 def parse_unit(text: str, section: str = "Service", key: str = "Environment") -> tuple[list[Assignment], list[str]]:
     """([Assignment], [environment file]) of one unit file or drop-in, in its order.
 
-    An empty Environment= takes away what stood before it: reported as assignments with value None. "-" before a file's name is kept off.
+    An empty Environment= resets the assignments before it: they are reported with value None. "-" before a file's name is removed.
     section, key: "Manager" and "DefaultEnvironment" for the manager's own files.
     """
     rows: list[Assignment] = []
@@ -38,7 +38,7 @@ def parse_unit(text: str, section: str = "Service", key: str = "Environment") ->
 
 def _assignment(word: str, number: int) -> Assignment:
     name, _equals, value = word.partition("=")
-    computed = "%" in value.replace("%%", "")  # specifiers such as %h
+    computed = "%" in value.replace("%%", "")  # systemd expands specifiers such as %h
     return Assignment(name=name.strip(), value=value.replace("%%", "%"), line=number, certain=not computed)
 
 
@@ -60,7 +60,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split_words(text: str) -> list[str]:
-    """Words of a unit's value, quotes and C escapes taken off."""
+    """Words of a unit's value, without quotes and C escapes."""
     words, word, quote, started = [], [], "", False
     position = 0
     while position < len(text):
@@ -91,7 +91,7 @@ def split_words(text: str) -> list[str]:
 
 
 def parse_environment_file(text: str) -> list[Assignment]:
-    """[Assignment] of a file that EnvironmentFile= names: NAME=value, quotes taken off, "#" and ";" begin comments, nothing is computed."""
+    """[Assignment] of a file that EnvironmentFile= names: NAME=value without quotes; "#" and ";" begin comments, nothing is expanded."""
     rows = []
     for number, line in _logical_lines(text):
         name, equals, value = line.partition("=")

@@ -1,4 +1,4 @@
-"""What an installed torch says about itself, read from text and from names of folders: nothing is imported."""
+"""Parses files and folder names of an installed torch; imports nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"^__version__ {0,8}(?::[^=\n]{0,64})?= {0,8}['\"]([^'\"]{1,128})['\"]", re.M)
 _CUDA = re.compile(r"^cuda {0,8}(?::[^=\n]{0,64})?= {0,8}(?:['\"]([^'\"]{1,64})['\"]|(None))", re.M)
 _DISTRIBUTION = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._]*?)-([0-9][^-]*?)(?:-py[0-9.]+)?\.(?:dist-info|egg-info)$")
-# What changes how a job starts, compiles or communicates.
+# Packages that change how a job starts, compiles or communicates.
 PACKAGES = frozenset(
     ["torch", "torchvision", "triton", "numpy", "accelerate", "lightning", "pytorch-lightning", "deepspeed", "transformers", "peft", "trl", "fairscale"]
     + ["megatron-core", "flash-attn", "apex", "xformers", "horovod", "ninja", "vllm", "ray", "torchtitan", "torchtune", "nemo-toolkit", "mpi4py"]
@@ -21,14 +21,14 @@ WHEELS += ("nvidia-nvjitlink", "transformer-engine", "flash-attn")
 
 
 def parse_version_py(text: str) -> tuple[str | None, str | None, bool | None]:
-    """(torch, cuda, has_cuda) of torch/version.py. cuda None and has_cuda False for a build without CUDA; has_cuda None when the file does not say."""
+    """(torch, cuda, has_cuda) of torch/version.py. cuda None and has_cuda False for a build without CUDA; has_cuda None when the file does not show it."""
     version, cuda = _VERSION.search(text), _CUDA.search(text)
     has_cuda = None if cuda is None else cuda.group(1) is not None
     return version.group(1) if version else None, cuda.group(1) if cuda else None, has_cuda
 
 
 def parse_distributions(names: Iterable[str]) -> dict[str, str]:
-    """{package: version} of the dist-info and egg-info folders among `names` that matter here; names as PyPI writes them, lower case with dashes."""
+    """{package: version} from the dist-info and egg-info folders among `names`, for the packages of interest; names in PyPI's form, lower case with dashes."""
     found = {}
     for name in names:
         match = _DISTRIBUTION.match(name) if name.endswith("-info") else None
@@ -45,6 +45,6 @@ def wheel_version(packages: dict[str, str], prefix: str) -> str | None:
 
 
 def python_of(site_packages: str) -> str | None:
-    """3.11 of …/lib/python3.11/site-packages, None where the path does not say."""
+    """3.11 from …/lib/python3.11/site-packages, None for a path without a version."""
     found = re.search(r"/python(3\.\d+)(?:t)?/", site_packages)
     return found.group(1) if found else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-TEXT_LIMIT = 4096  # the schema's bound of one text
-INTEGER_DIGITS = 20  # 2**64 has 20; more is no number that a kernel writes
+TEXT_LIMIT = 4096  # the schema's limit for one text
+INTEGER_DIGITS = 20  # 2**64 has 20 digits; no kernel writes a larger number
 
 
 def clean(text: str, limit: int = TEXT_LIMIT) -> str:
@@ -13,7 +13,7 @@ def clean(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def clean_or_none(text: str, limit: int = TEXT_LIMIT) -> str | None:
-    """As clean; None when nothing is left."""
+    """As clean; None for an empty text."""
     return clean(text, limit) or None
 
 
@@ -29,7 +29,7 @@ def parse_integer(text: str, base: int = 10) -> int:
 
 
 def integer_or_none(text: str, base: int = 10) -> int | None:
-    """As parse_integer; None for what is no number."""
+    """As parse_integer; None if the text is no number."""
     try:
         return parse_integer(text, base)
     except ValueError:
@@ -37,7 +37,7 @@ def integer_or_none(text: str, base: int = 10) -> int | None:
 
 
 def parse_assignments(text: str) -> dict[str, str]:
-    """{name: value} of NAME=value lines (os-release, grubenv, uevent); quotes taken off, comments left out."""
+    """{name: value} of NAME=value lines (os-release, grubenv, uevent), without quotes and comments."""
     values = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
@@ -63,7 +63,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
-    """Sorted CPU numbers of "0-3,8". Raises ValueError for what is no such list or names more than `most` CPUs."""
+    """Sorted CPU numbers of "0-3,8". Raises ValueError if the text is no such list, or names more than `most` CPUs."""
     numbers: set[int] = set()
     for piece in text.strip().split(","):
         if not piece.strip():
@@ -78,10 +78,20 @@ def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
 
 
 def parse_systemd_settings(text: str, section: str) -> list[tuple[str, str]]:
-    """[(name, value)] of one section of a systemd configuration file, in the order of the file."""
-    settings, inside = [], False
+    """[(name, value)] of one section of a systemd configuration file, in the order of the file.
+
+    A line that ends in a backslash goes on in the next one that is no comment: systemd.syntax(7).
+    """
+    settings, inside, begun = [], False, ""
     for raw in text.splitlines():
         line = raw.strip()
+        is_comment = line[:1] in ("#", ";")
+        if begun and is_comment:
+            continue
+        if raw.endswith("\\") and not is_comment:
+            begun += line[:-1] + " "
+            continue
+        line, begun = (begun + line).strip(), ""
         if line.startswith("[") and line.endswith("]"):
             inside = line[1:-1] == section
         elif inside and line and line[0] not in "#;":

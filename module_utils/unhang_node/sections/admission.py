@@ -1,4 +1,4 @@
-"""What the gate left on the node: the record of its admission, and keys that must not lie there. Part of section `node`."""
+"""The admission record that the gate wrote on the node, and private keys that must not be there. Part of section `node`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ VERSIONS = ("driver", "kernel", "bios")
 
 
 def read_admission(root: Root, unread: Unread) -> dict[str, Any]:
-    """{path, record, private_keys}; record None without one. Raises OSError."""
+    """{path, record, private_keys}; record is None if there is none. Raises OSError."""
     record = unread.attempt("admission.record", read_record, root) if there(root, RECORD) else None
     return {"path": RECORD, "record": record, "private_keys": unread.attempt("admission.private_keys", find_private_keys, root)}
 
 
 def read_record(root: Root) -> dict[str, Any]:
-    """What the audit compares of the record. Raises OSError, and ValueError for a file that holds none."""
+    """The fields of the record that the audit compares. Raises OSError, and ValueError for a file without a record."""
     found = parse_admission(root.text(RECORD, LIMIT_BYTES))
     record, versions = found["record"], _mapping(found["record"].get("versions"))
     gpus, nics = _rows(record.get("gpus")), _rows(record.get("nics"))
@@ -70,7 +70,7 @@ def _rows(value: object) -> list[dict[str, Any]]:
 
 
 def _sorted_texts(rows: list[dict[str, Any]], name: str) -> list[str]:
-    """Distinct, so that they compare with what a rule takes from all devices."""
+    """Each text once, as in the lists that rules make of all devices."""
     return sorted({text for text in (_text(row.get(name)) for row in rows) if text})
 
 

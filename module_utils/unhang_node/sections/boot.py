@@ -1,7 +1,8 @@
-"""Which kernel the next boot takes, and whether a one-shot entry waits. Part of section `kernel`."""
+"""The kernel that the next boot starts, and whether a one-shot entry is set. Part of section `kernel`."""
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 
 from ..parse.grub import find_entry, parse_default, parse_grubenv, parse_loader_entry, parse_menu, release_of_image
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 GRUB_FOLDERS = ("/boot/grub", "/boot/grub2")
 LOADER_FOLDERS = ("/efi/loader", "/boot/loader", "/boot/efi/loader")
 OTHER_MARKS = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/refind_linux.conf", "/etc/zipl.conf")
-VENDOR_UUID = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # of the variables in which systemd-boot and its kin speak with the system
+VENDOR_UUID = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # vendor id of the EFI variables that systemd-boot and other boot loaders share with the system
 EFIVARS = "/sys/firmware/efi/efivars/"
 CFG_LIMIT_BYTES = 4 * 1024 * 1024
 ENTRY_FILES = 256
+_COUNTER = re.compile(r"\+\d+(?:-\d+)?(?=(?:\.conf)?$)")
 
 
 def read_boot(root: Root, unread: Unread, mounts: list[Mount] | None) -> dict[str, Any]:
@@ -55,7 +57,7 @@ def read_grub(root: Root, unread: Unread, mounts: list[Mount] | None, cfg: str) 
     if text is not None:
         choice = parse_default(text) or "0"
         if choice == "saved":
-            # Without an environment block that can be read the saved entry is not known, and not 0.
+            # If the environment block cannot be read, the saved entry is unknown; it is not entry 0.
             choice = None if environment is None else environment.get("saved_entry") or "0"
     release = release_of_choice(root, unread, text, choice) if text is not None and choice is not None else None
     can_clear, why_not = can_grub_write(root, mounts, folder)
@@ -72,7 +74,7 @@ def read_grub(root: Root, unread: Unread, mounts: list[Mount] | None, cfg: str) 
 
 
 def read_grubenv(root: Root, folder: str) -> dict[str, str]:
-    """{name: value} of the environment block; {} when there is none. Raises OSError when it may not be read."""
+    """{name: value} of the environment block; {} when there is none. Raises OSError if it cannot be read."""
     try:
         return parse_grubenv(root.data(folder + "/grubenv", 65536))
     except (FileNotFoundError, NotADirectoryError):
@@ -80,7 +82,7 @@ def read_grubenv(root: Root, folder: str) -> dict[str, str]:
 
 
 def release_of_choice(root: Root, unread: Unread, text: str, choice: str) -> str | None:
-    """The kernel release that GRUB's choice leads to, or None with the reason noted."""
+    """The kernel release of the entry that GRUB chooses, or None with the reason noted."""
     entry = find_entry(parse_menu(text), choice)
     release = release_of_image(entry.kernel) if entry else None
     if release is None and "blscfg" in text:
@@ -94,7 +96,7 @@ def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple
     """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the mounts do not show it.
 
     GRUB writes its environment block through plain partitions only, never through LVM, RAID, encryption, ZFS or btrfs:
-    there a one-shot entry would stay for every boot.
+    there a one-shot entry would apply to every boot.
     """
     if mounts is None or not mounts:
         return None, None
@@ -117,7 +119,7 @@ def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple
 
 
 def read_systemd_boot(root: Root, unread: Unread, folder: str | None) -> dict[str, Any]:
-    """systemd-boot's part of the boot facts. It removes a one-shot entry before it starts it, whatever the disk."""
+    """systemd-boot's part of the boot facts. It removes a one-shot entry before it starts it, on any disk."""
     one_shot = read_efi_text(root, "LoaderEntryOneShot")
     entries = read_loader_entries(root, folder + "/entries") if folder else []
     choice = read_efi_text(root, "LoaderEntryDefault")
@@ -160,8 +162,13 @@ def read_loader_entries(root: Root, folder: str) -> list[tuple[str, str | None]]
     return sorted(entries, key=lambda entry: release_key(entry[1] or ""), reverse=True)
 
 
+def uncounted(entry: str) -> str:
+    """The name of a loader entry without its boot counter, "+LEFT-DONE" at the end: Boot Loader Specification, boot counting."""
+    return _COUNTER.sub("", entry)
+
+
 def release_of_loader_choice(entries: list[tuple[str, str | None]], choice: str | None) -> str | None:
-    """The release of the entry that a number, a name or a pattern picks; without a choice the newest."""
+    """The release of the entry that a number, a name or a pattern selects; without a choice the newest."""
     if not entries:
         return None
     number = integer_or_none(choice or "0")
@@ -170,6 +177,6 @@ def release_of_loader_choice(entries: list[tuple[str, str | None]], choice: str 
     wanted = (choice or "")[:256]
     wanted = wanted[: -len(".conf")] if wanted.endswith(".conf") else wanted
     for name, release in entries:
-        if name == wanted or ("*" in wanted and wanted.count("*") < 3 and fnmatchcase(name, wanted)):
+        if wanted in (name, uncounted(name)) or ("*" in wanted and wanted.count("*") < 3 and fnmatchcase(name, wanted)):
             return clean_or_none(release or "", 256)
     return None

@@ -1,4 +1,4 @@
-"""How containers are made here: Docker's, containerd's, the NVIDIA container toolkit's and the kubelet's own configuration. Part of section `node`."""
+"""Configuration of Docker, containerd, the NVIDIA container toolkit and the kubelet. Part of section `node`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CONTAINERD = ("/etc/containerd/config.toml",)
 TOOLKIT = ("/etc/nvidia-container-runtime/config.toml",)
 KUBELET = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet/kubelet-config.yaml", "/home/kubernetes/kubelet-config.yaml")
 BYTES = 1 << 18
-NVIDIA_MAJOR = "195:"  # of /dev/nvidia*; links by number, without which systemd takes the GPUs of running containers away when it reloads
+NVIDIA_MAJOR = "195:"  # links to /dev/nvidia* by device number; without them, running containers lose their GPUs when systemd reloads
 
 
 def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
-    """{docker, containerd, toolkit, kubelet, device_links}; null for what has no configuration file here."""
+    """{docker, containerd, toolkit, kubelet, device_links}; null for a program without a configuration file."""
     found: dict[str, Any] = {
         "docker": read_file(root, unread, "docker", DOCKER, read_docker),
         "containerd": read_file(root, unread, "containerd", CONTAINERD, read_containerd),
@@ -39,7 +39,7 @@ def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_file(root: Root, unread: Unread, name: str, paths: tuple[str, ...], read: Callable[[Root, str], dict[str, Any]]) -> dict[str, Any] | None:
-    """The first file that is there, read; None, with the reason, when there is none or it cannot be read."""
+    """The content of the first file that exists, read by `read`; None, with the reason, if there is none or it cannot be read."""
     field = "containers." + name
     try:
         path = first_there(root, paths)
@@ -53,7 +53,7 @@ def read_file(root: Root, unread: Unread, name: str, paths: tuple[str, ...], rea
 
 
 def read_docker(root: Root, path: str) -> dict[str, Any]:
-    """Docker's configuration; what is wrong with a file that dockerd would refuse stands in `fault`. Raises OSError."""
+    """Docker's configuration; `fault` is the error of a file that dockerd would refuse. Raises OSError."""
     text = root.text(path, BYTES)
     try:
         return dict(parse_docker(text if text.strip() else "{}"), fault="")
@@ -62,7 +62,7 @@ def read_docker(root: Root, path: str) -> dict[str, Any]:
 
 
 def read_containerd(root: Root, path: str) -> dict[str, Any]:
-    """containerd's configuration, with that of /etc/containerd/conf.d laid over it. Raises OSError."""
+    """containerd's configuration, overridden by that of /etc/containerd/conf.d. Raises OSError."""
     found = parse_containerd(root.text(path, BYTES))
     for file in drop_ins(root, ["/etc/containerd/conf.d"], ".toml"):
         over = parse_containerd(root.text(file, BYTES))

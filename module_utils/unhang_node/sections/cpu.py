@@ -1,4 +1,4 @@
-"""CPUs, packages and NUMA nodes, with few reads: /proc/cpuinfo of 256 CPUs is half a megabyte, of which one block says all."""
+"""CPUs, packages and NUMA nodes, with few reads: /proc/cpuinfo of 256 CPUs has half a megabyte, and its first block is enough."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Section cuda: toolkits, what is the default one, forward compatibility, cuDNN, and the tools that extension builds need."""
+"""Section cuda: toolkits, the default one, forward compatibility, cuDNN, and the tools that extension builds need."""
 
 from __future__ import annotations
 
 import os
 import re
 
-from ..files import names_or_none, read_text, resolve_local
 from ..parse.cuda import parse_cuda_header, parse_cudnn_header, parse_version_json, parse_version_txt, version_of_distro_package, version_of_folder
 from ..parse.nvidia_driver import driver_version_of_file, upstream_version, version_of_file
+from ..untrusted_files import names_or_none, read_text, resolve_local
 from .loader import find_in_loader, taken_for
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ DISTRO_NVCC = "/usr/bin/nvcc"
 DISTRO_PACKAGE = "nvidia-cuda-toolkit"
 HEADER_LIMIT_BYTES = 4 << 20
 CUDNN_HEADERS = ("/usr/include/cudnn_version.h", "/usr/include/x86_64-linux-gnu/cudnn_version_v9.h", "/usr/include/x86_64-linux-gnu/cudnn_version.h")
-# Names that carry their own version after a dash: gcc -> gcc-12 -> x86_64-linux-gnu-gcc-12.
+# Programs whose file name ends in the version: gcc -> gcc-12 -> x86_64-linux-gnu-gcc-12.
 _TOOL_VERSION = re.compile(r"-(\d+(?:\.\d+)*)$")
 
 
@@ -69,7 +69,7 @@ def _looks_like_toolkit(root: Root, path: str) -> bool:
 
 
 def read_toolkit_version(root: Root, path: str) -> str | None:
-    """Version of the toolkit at `path`, from the first of its files that names one; None when none does."""
+    """Version of the toolkit at `path`, from the first of its files that names one; None if no file does."""
     for name, parse in (("version.json", lambda text: parse_version_json(text)[0]), ("version.txt", parse_version_txt), ("include/cuda.h", parse_cuda_header)):
         try:
             version = parse(read_text(root, path + "/" + name, HEADER_LIMIT_BYTES))
@@ -81,7 +81,7 @@ def read_toolkit_version(root: Root, path: str) -> str | None:
 
 
 def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) -> dict[str, Any] | None:
-    """The libcuda of a cuda-compat package, when the loader would take it before the driver's own; None when not."""
+    """The libcuda of a cuda-compat package if the loader would load it instead of the driver's own, else None."""
     taken = taken_for(root, loader, "libcuda.so.1")
     if taken is None:
         unread.add("forward_compat", "absent", "the loader finds no libcuda")
@@ -90,7 +90,7 @@ def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list
     if "/compat" not in taken and "/compat" not in real:
         unread.add("forward_compat", "absent", f"the loader takes {taken}, which is no cuda-compat")
         return None
-    # .../cuda-12.4/compat/libcuda.so.550.54.15: the folder's name says which CUDA it brings.
+    # .../cuda-12.4/compat/libcuda.so.550.54.15: the folder's name has the CUDA release.
     version = next((word for word in (version_of_folder(part) for part in real.split("/")) if word), None)
     if version is None:
         unread.add("forward_compat.version", "absent", f"{real} (driver {driver_version_of_file(real)}) does not name its CUDA")
@@ -98,7 +98,7 @@ def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list
 
 
 def read_cudnn(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) -> list[dict[str, Any]]:
-    """[{path, version}] of every libcudnn.so in the loader's paths; the header where only that is there."""
+    """[{path, version}] of every libcudnn.so in the loader's paths; of the header if there is no library."""
     rows: list[dict[str, Any]] = []
     for path in find_in_loader(loader, "libcudnn.so"):
         real = _resolved(root, unread, mounts, path)
@@ -135,7 +135,7 @@ def read_build_tools(root: Root, unread: Unread, mounts: list[Mount], database: 
 
 
 def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | None, name: str, packages: tuple[str, ...]) -> dict[str, Any] | None:
-    """{path, version}: the package's version, else what the file's name says; None when there is no such program."""
+    """{path, version}: the package's version, else that in the file's name; None if there is no such program."""
     for folder in ("/usr/local/bin", "/usr/bin"):
         path = folder + "/" + name
         if not _there(root, path):
@@ -156,13 +156,13 @@ def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | 
 
 
 def has_python_headers(root: Root) -> bool:
-    """True when the headers of a system Python are there (those of a virtual environment's own base are not looked for). Raises OSError."""
+    """True when the headers of a system Python are there (the headers of a virtual environment's base Python are not searched). Raises OSError."""
     folders = [name for name in names_or_none(root, "/usr/include") if name.startswith("python3")]
     return any(root.exists(f"/usr/include/{name}/Python.h") for name in folders)
 
 
 def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str) -> str | None:
-    """The path with links followed, or None where it is not there or lies on a network file system (noted)."""
+    """The path with links followed, or None if it does not exist or is on a network file system (noted)."""
     try:
         return resolve_local(root, mounts, path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Whether a daemon runs, from its pid file, its control group, its socket or its name: nothing is asked, nothing is executed."""
+"""Whether a daemon runs, from its pid file, its control group, its socket or its name; runs no program."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
 
     from ..root import Root
 
-COMM_BYTES = 15  # the kernel cuts names of processes there
+COMM_BYTES = 15  # the kernel truncates names of processes to this length
 CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 
 
 def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), socket: str | None = None) -> bool | None:
-    """True or False; None when nothing that could show it was readable.
+    """True or False; None if none of the sources could be read.
 
     comm: the program's name; unit: its systemd service; socket: a path that it listens on.
     """
@@ -25,7 +25,7 @@ def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), 
         members = _text(root, f"{folder}/{unit}/cgroup.procs")
         if members:
             return bool(members.split())
-        # With this folder and without the unit's, systemd runs and the unit does not.
+        # systemd runs (this folder exists) and the unit does not (it has no folder).
         can_say = can_say or members == "" or _there(root, folder)
     if socket:
         listening = _text(root, "/proc/net/unix")

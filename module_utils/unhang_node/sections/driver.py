@@ -1,4 +1,4 @@
-"""Section driver: what the running kernel has loaded, what user space would load, and whether they agree.
+"""Section driver: the driver that the running kernel has loaded, the libraries that programs would load, and whether they match.
 
 cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); everything here from files.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 
-from ..files import read_text, resolve_local
 from ..parse.nvidia_driver import branch_of, driver_version_of_file, parse_loaded, parse_params, upstream_version
 from ..section import Absent
+from ..untrusted_files import read_text, resolve_local
 from .daemons import is_running
+from .device_nodes import read_device_nodes
 from .driver_origin import read_install_method
 from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
 from .loader import find_in_loader
@@ -64,6 +65,7 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
             ("/run/nvidia-persistenced/nvidia-persistenced.pid", "/var/run/nvidia-persistenced/nvidia-persistenced.pid"),
             "/run/nvidia-persistenced/socket",
         ),
+        "device_nodes": unread.attempt("device_nodes", read_device_nodes, root),
         "parameters": read_parameters(root, unread) if loaded["is_loaded"] else {},
         "nouveau_loaded": nouveau,
         "mismatch": mismatch,
@@ -72,13 +74,13 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
 
 
 def read_running(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """The part of section driver that the kernel alone reports, and that stands whatever happens to the rest; None when nothing is loaded."""
+    """The fields of section driver that the kernel alone provides; they are valid without the other fields. None if no driver is loaded."""
     loaded = read_loaded(root, unread)
     return {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
 
 
 def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
-    """What /proc/driver/nvidia/version says; where that is hidden (some containers), /sys/module/nvidia."""
+    """The loaded driver from /proc/driver/nvidia/version; where that is hidden (some containers), from /sys/module/nvidia."""
     try:
         line, version, flavour = parse_loaded(root.text(PROC + "/version", 65536))
     except FileNotFoundError:
@@ -137,7 +139,7 @@ def read_parameters(root: Root, unread: Unread) -> dict[str, str] | None:
 
 
 def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[str, Any]) -> None:
-    """Why nothing can be said of `mismatch`."""
+    """Why `mismatch` is unknown."""
     if not loaded["is_loaded"]:
         unread.add("mismatch", "absent", "no module is loaded")
     elif not loaded["version"]:
@@ -149,7 +151,7 @@ def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[s
 
 
 def judge_mismatch(loaded: dict[str, Any], userspace: dict[str, Any]) -> tuple[bool | None, str | None]:
-    """(mismatch, text): True when the loaded module and a driver library differ, None when one of the versions is not known."""
+    """(mismatch, text): True when the loaded module and a driver library differ, None when one of the versions is unknown."""
     library = next((each for each in userspace.values() if each and each["version"]), None)
     if not loaded["version"] or library is None:
         return None, None
@@ -164,7 +166,7 @@ def _userspace_version(userspace: dict[str, Any]) -> str | None:
 
 
 def _package_version(packages: Iterable[Package] | None) -> str | None:
-    """Of the package that carries libnvidia-ml or the module, not of helpers with versions of their own."""
+    """Version of the package that contains libnvidia-ml or the module, not of helper packages, which have other versions."""
     for package in packages or ():
         if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
             return upstream_version(package.version)

@@ -1,10 +1,10 @@
-"""How the driver came onto the node: by packages, by NVIDIA's .run installer, from outside this container, by the GPU Operator."""
+"""How the driver was installed: by packages, by NVIDIA's .run installer, from outside this container, by the GPU Operator."""
 
 from __future__ import annotations
 
 import os
 
-from ..files import names_or_none, read_file, read_mounts_or_none
+from ..untrusted_files import names_or_none, read_file, read_mounts_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ LIST_LIMIT_BYTES = 4 << 20
 
 
 def read_install_method(root: Root, unread: Unread, userspace: dict[str, Any], packages: list[Package] | None, has_module: bool) -> str | None:
-    """packages, runfile, container, gpu_operator, unknown or none; None when it could not be seen (noted)."""
+    """packages, runfile, container, gpu_operator, unknown or none; None, with the reason noted, if it could not be determined."""
     try:
         return _method(root, userspace, packages, has_module)
     except (OSError, ValueError) as problem:
@@ -47,7 +47,7 @@ def _method(root: Root, userspace: dict[str, Any], packages: list[Package] | Non
 
 
 def is_mounted_in(root: Root, path: str) -> bool:
-    """True when this very file is a mount of its own, or lies on one that holds nothing but the driver (/usr/local/nvidia): both come from outside."""
+    """True if this file is a mount of its own, or is on a mount that holds only the driver (/usr/local/nvidia): both come from outside."""
     points = [mount.point for mount in read_mounts_or_none(root)]
     return path in points or any("nvidia" in os.path.basename(point) and path.startswith(point + "/") for point in points)
 

@@ -1,4 +1,4 @@
-"""Elastic Fabric Adapter: what its installer left. Part of section `network`."""
+"""Elastic Fabric Adapter: version and plugin, from its installer's files. Part of section `network`."""
 
 from __future__ import annotations
 

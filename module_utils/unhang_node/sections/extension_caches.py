@@ -1,7 +1,7 @@
-"""Caches in which torch builds extensions, and their locks: a lock that nobody holds makes every later start wait for ever.
+"""Caches in which torch builds extensions, and their locks: with a stale lock every later start waits for ever.
 
-torch.utils.cpp_extension makes <cache>/<python_cuda>/<name>/lock with O_EXCL, keeps it open while it builds and removes it afterwards; who finds it there
-waits until it is gone, however long that takes.
+torch.utils.cpp_extension creates <cache>/<python_cuda>/<name>/lock with O_EXCL, keeps it open while it builds and removes it afterwards; a process that finds
+the lock waits, without a deadline, until it is gone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat as stat_bits
 
-from ..files import lstat_place, resolve_local
+from ..untrusted_files import lstat_place, resolve_local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ MAX_LOCKS = 128
 def read_cache(
     root: Root, unread: Unread, mounts: Sequence[Mount], path: str, user: str | None, now_s: float, owner: int | None = None
 ) -> dict[str, Any] | None:
-    """A row of torch.extension_caches, or None when there is no such folder.
-
-    owner: a uid; the folder must be his (a link of a user's own must not lead root's eyes elsewhere). mounts: () for a named path, which may lie anywhere.
+    """A row of torch.extension_caches, or None when there is no such folder. owner: a uid, which must own the folder (a user's link must not make root read
+    other folders). mounts: () for a path that an option names, which may be on any file system.
     """
     field = f"extension_caches[{path}]"
     try:
@@ -57,7 +56,7 @@ def read_cache(
 
 
 def _look(root: Root, folder: str) -> tuple[list[str], list[Lock]]:
-    """([build], [(path of lock, time of change, (device, inode))]) one and two levels down; links are not followed."""
+    """([build], [(path of lock, time of change, (device, inode))]) of folders one and two levels below; links are not followed."""
     locks: list[Lock] = []
     builds, looked_into = [], 0
     for first in root.names(folder)[:MAX_BUILDS]:
@@ -98,7 +97,7 @@ def _add_lock(root: Root, locks: list[Lock], path: str) -> None:
 
 
 def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, Any]], keys: list[FileKey]) -> None:
-    """Fills in held and stale: looks through the processes' open files, only when there is a lock at all."""
+    """Fills in held and stale from the open files of all processes, only if there is a lock."""
     if not rows:
         return
     if not root.is_live:
@@ -113,9 +112,9 @@ def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, An
 
 
 def held_files(keys: frozenset[FileKey], procfs: str) -> tuple[set[FileKey], bool]:
-    """(those of `keys`, pairs of device and inode, that some process has open, whether every process could be seen).
+    """(the files of `keys`, pairs of device and inode, that some process has open; whether every process could be inspected).
 
-    By inode, since a process in a container sees its files under other names. Only files named "lock" are looked at.
+    Compared by inode, because a process in a container has other paths for its files. Only files named "lock" are compared.
     """
     held, complete = set(), True
     for pid in os.listdir(procfs):

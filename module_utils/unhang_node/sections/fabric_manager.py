@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import stat
 
-from ..files import names_or_none, read_tail
 from ..parse.nvidia_driver import upstream_version
 from ..parse.values import clean
+from ..untrusted_files import names_or_none, read_tail
 from .daemons import is_running, started_s
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..root import Root
     from ..section import Unread
 
-BRIDGE_CLASS = "bc06sc80"  # PCI "bridge, other": what NVSwitches are
+BRIDGE_CLASS = "bc06sc80"  # PCI class "bridge, other", which NVSwitches have
 NVIDIA_VENDOR = "pci:v000010DE"
 BINARY = "/usr/bin/nv-fabricmanager"
 LOG = "/var/log/fabricmanager.log"
@@ -56,7 +56,7 @@ def read_fabric_manager(root: Root, unread: Unread, database: Database | None) -
 
 
 def count_switches(root: Root) -> int:
-    """NVSwitches on the PCI bus, or those that their own driver lists, whichever is more. Raises OSError."""
+    """Number of NVSwitches on the PCI bus or in the list of their driver, whichever is larger. Raises OSError."""
     addresses = nvidia_addresses(root)
     on_bus = 0
     for address in addresses:
@@ -77,7 +77,7 @@ def nvidia_addresses(root: Root) -> list[str]:
         fields = line.split("\t")
         if len(fields) > 1 and fields[1].lower().startswith("10de"):
             slots.add(fields[0].lower())
-    # That file has no PCI domain: an address of another domain may share bus and slot, hence only a first sieve.
+    # That file has no PCI domain, and an address of another domain may have the same bus and slot: so this only narrows the search.
     return [name for name in names if _slot(name) in slots]
 
 
@@ -142,7 +142,7 @@ def _started(root: Root, unread: Unread) -> int | None:
 
 
 def _is_running(root: Root, comm: str, unit: str, expected: object, pid_file: str) -> bool | None:
-    """False without a search where nothing could run it: to look at every process is the most expensive way."""
+    """False, without a search, if no such program is installed: searching all processes is the most expensive step."""
     return is_running(root, comm, unit, (pid_file, "/var" + pid_file)) if expected else False
 
 
@@ -153,7 +153,7 @@ def _installed(root: Root, unread: Unread, field: str, binary: str, package: Pac
 
 
 def _package(database: Database | None, prefixes: tuple[str, ...]) -> Package | None:
-    """The package that carries the daemon: not its headers, not a meta package when the daemon's own is there."""
+    """The package that contains the daemon: not its headers, and no meta package if the daemon's own package is installed."""
     found = [package for package in (database.named(prefixes) if database else []) if not package.name.endswith(("-dev", "-devel"))]
     found.sort(key=lambda package: next(index for index, prefix in enumerate(prefixes) if package.name.startswith(prefix)))
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Section `faults`: what the kernel's log says went wrong since boot."""
+"""Section `faults`: faults since boot, from the kernel log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KMSG = "/dev/kmsg"
 def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> dict[str, Any]:
     """The section's fields, except probe. kernel_log: a file on this machine in place of the kernel's own log. Raises OSError, Absent.
 
-    "complete" is false when the log no longer reaches back to the boot; then a fault that is not in it may still have happened.
+    "complete" is false when the log no longer reaches back to the boot: a fault that is not in the log may have happened then.
     """
     if kernel_log:
         root.watch("read " + kernel_log)
@@ -37,7 +37,7 @@ def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> di
 
 
 def read_tail(path: str) -> bytes:
-    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError when it is none."""
+    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError for anything but a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -50,7 +50,7 @@ def read_tail(path: str) -> bytes:
 
 
 def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
-    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that stands for it in a recorded tree.
+    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that replaces it in a recorded tree.
 
     One read gives one record, without waiting for the next. Raises PermissionError where kernel.dmesg_restrict keeps it from this user, Absent.
     """
@@ -75,7 +75,7 @@ def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
         except BlockingIOError:
             break
         except BrokenPipeError:
-            whole = False  # the record was overwritten before it was read; the next read goes on behind it
+            whole = False  # the kernel overwrote the record before it was read; the next read continues after it
             continue
         if not piece:
             break

@@ -1,7 +1,8 @@
-"""File systems that jobs and daemons need: room, inodes, and how they are mounted. Part of section `limits`."""
+"""File systems that jobs and daemons need: free space, inodes, and mount options. Part of section `limits`."""
 
 from __future__ import annotations
 
+from ..parse.fstab import parse_fstab
 from ..parse.mounts import is_network
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ ROWS = 32
 
 
 def read_filesystems(root: Root, unread: Unread, mounts: list[Mount] | None) -> list[dict[str, Any]] | None:
-    """One row for each mounted local or network file system, "/" first; a network one is not asked, for its server may be gone."""
+    """One row for each mounted local or network file system, "/" first; a network file system is not queried, because its server may not answer."""
     if mounts is None:
         return None
     rows, seen = [], set()
@@ -33,7 +34,7 @@ def read_filesystems(root: Root, unread: Unread, mounts: list[Mount] | None) -> 
 
 
 def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
-    """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft} of one mount."""
+    """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft, locks, access_times} of one mount."""
     row: dict[str, Any] = {
         "path": mount.point[:1024],
         "type": mount.fs_type[:64],
@@ -42,6 +43,8 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
         "inodes_free_percent": None,
         "read_only": "ro" in mount.options,
         "soft": bool({"soft", "softerr"} & set(mount.options)),
+        "locks": mount.fs_type != "lustre" or bool({"flock", "localflock"} & set(mount.options)),
+        "access_times": "noatime" not in mount.options,
     }
     field = f"filesystems[{mount.point}]"
     if is_network(mount):
@@ -57,3 +60,13 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
     elif inodes:
         unread.add(field + ".inodes_free_percent", "absent", f"{mount.fs_type} makes inodes as it needs them")
     return row
+
+
+def read_not_mounted(root: Root, mounts: list[Mount]) -> list[str]:
+    """Paths that /etc/fstab has mounted at boot and that are not mounted; [] without the file. Raises OSError."""
+    mounted = {mount.point for mount in mounts}
+    try:
+        wanted = parse_fstab(root.text("/etc/fstab", 1 << 18))
+    except FileNotFoundError:
+        return []
+    return [point for point in wanted if point not in mounted]

@@ -1,4 +1,4 @@
-"""Processors and memory of the host that are not as they were built: CPUs offline or isolated, NUMA nodes without memory, memory errors."""
+"""Processors and memory that differ from the hardware as built: CPUs offline or isolated, NUMA nodes without memory, memory errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 CPU = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
 CONTROLLERS = "/sys/devices/system/edac/mc"
+THROTTLED_CPUS = 8  # a sample of hundreds of CPUs, evenly spread, so that each socket has one
 
 
 def read_cpu_state(root: Root) -> dict[str, Any]:
-    """{offline, isolated, smt}: CPUs that are off, CPUs that the scheduler leaves alone, and hyper-threading. Raises OSError and ValueError."""
+    """{offline, isolated, smt}: CPUs that are offline, CPUs that the scheduler does not use, and hyper-threading. Raises OSError and ValueError."""
     present = set(parse_cpu_list(read_line(root, CPU + "/present")))
     online = set(parse_cpu_list(read_line(root, CPU + "/online")))
     return {
@@ -32,6 +33,17 @@ def read_numa_without_memory(root: Root) -> list[str]:
     with_cpu = parse_cpu_list(read_line(root, NODES + "/has_cpu"))
     with_memory = set(parse_cpu_list(read_line(root, NODES + "/has_memory")))
     return [f"node{number}" for number in with_cpu if number not in with_memory]
+
+
+def read_throttled_ms(root: Root) -> int:
+    """Milliseconds since boot for which the most throttled processor was slowed down by its temperature. Raises OSError where the kernel does not count it."""
+    cpus = sorted((name for name in root.names(CPU) if name[:3] == "cpu" and name[3:].isdigit()), key=lambda name: int(name[3:]))
+    spread = cpus[:: max(1, len(cpus) // THROTTLED_CPUS)]
+    times = [integer_if_there(root, f"{CPU}/{name}/thermal_throttle/package_throttle_total_time_ms") for name in spread]
+    known = [value for value in times if value is not None]
+    if not known:
+        raise FileNotFoundError(2, "the kernel does not count how long it slows processors down", f"{CPU}/cpu0/thermal_throttle")
+    return max(known)
 
 
 def read_memory_errors(root: Root) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Kernels on the disk, and the nvidia module that each would load. Part of section `kernel`."""
+"""Installed kernels, and the nvidia module that each of them would load. Part of section `kernel`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import os
 import re
 
-from ..files import open_regular
 from ..parse.elf import find_modinfo, read_sections
 from ..parse.values import clean, clean_or_none, release_key
+from ..untrusted_files import open_regular
 from .reading import names_if_there, there
 
 TYPE_CHECKING = False
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 MODULES = "/lib/modules"
 DKMS = "/var/lib/dkms"
-KERNELS = 64  # the schema's bound
-DETAILED = 12  # kernels whose modules.dep is read: each is about 1 MB
+KERNELS = 64  # the schema's limit
+DETAILED = 12  # kernels whose modules.dep is read: each file has about 1 MB
 DEP_LIMIT_BYTES = 8 * 1024 * 1024
-# File names of the module itself: Debian adds the branch and links by its alternatives, Ubuntu and RHEL do not.
+# File names of the module: Debian adds the branch to the name and links to it by alternatives; Ubuntu and RHEL do not.
 NAMES = ("nvidia", "nvidia-current", "nvidia-current-open", "nvidia-tesla", "nvidia-tesla-470", "nvidia-tesla-535", "nvidia-tesla-535-open")
 DKMS_NAMES = (*NAMES, "nvidia-open", "nvidia-open-kernel")
 MODPROBE = "/etc/modprobe.d"
@@ -31,7 +31,7 @@ _INSTALLS = re.compile(r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\
 
 
 def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: what read_dkms gives. Raises OSError."""
+    """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: rows of read_dkms. Raises OSError."""
     folders = [name for name in names_if_there(root, MODULES) if name[:1].isdigit()]
     images = _read_images(root, folders)
     if not folders and not images:
@@ -60,7 +60,7 @@ def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[d
 
 
 def _read_images(root: Root, folders: list[str]) -> dict[str, str]:
-    """Release -> path of its image: in /boot, or in its folder of modules. folders: the releases that have one."""
+    """{release: path of its image}: in /boot, or in its folder of modules. folders: the releases that have such a folder."""
     images = {}
     for name in names_if_there(root, "/boot"):
         if name.startswith("vmlinuz-") and "rescue" not in name:
@@ -72,13 +72,13 @@ def _read_images(root: Root, folders: list[str]) -> dict[str, str]:
 
 
 def read_nvidia_version(root: Root, release: str, dkms: list[dict[str, Any]]) -> str:
-    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError and ValueError when it is not known."""
+    """Version of the nvidia module that modprobe would load into `release`, "" if there is none. Raises OSError and ValueError if it cannot be determined."""
     path = find_nvidia_module(root, release)
     if path is None:
         return ""
     if path.endswith(".ko"):
         return version_of_file(root, path)
-    # A compressed module of 50 MB costs a second to unpack; DKMS keeps the version in a folder's name.
+    # Decompressing a module of 50 MB costs a second; DKMS has the version in the name of a folder.
     built = sorted({row["version"] for row in dkms if row["module"] in DKMS_NAMES and row["kernel"] == release and row["state"] == "installed"})
     if len(built) == 1 and ("/updates/" in path or "/extra/" in path):
         return str(built[0])
@@ -101,20 +101,30 @@ def find_nvidia_module(root: Root, release: str) -> str | None:
 
 
 def module_names(root: Root) -> tuple[str, ...]:
-    """File names under which `modprobe nvidia` may find its module. Debian has several beside one another, and its alternative names the one that is taken."""
+    """File names under which `modprobe nvidia` may find its module. Debian installs several side by side, and its alternative selects one."""
     for name in names_if_there(root, MODPROBE):
         if name.startswith("nvidia") and name.endswith(".conf"):
             try:
                 found = _INSTALLS.search(root.text(MODPROBE + "/" + name, 65536))
             except OSError:
-                continue  # a link of an alternative that leads nowhere
+                continue  # a broken link of an alternative
             if found:
                 return (found.group(1),)
     return NAMES
 
 
+def module_needs(root: Root, release: str, module: str, other: str) -> bool | None:
+    """True when modules.dep says that a module (nvidia-peermem) needs another (ib_core); None when the release has no such module. Raises OSError."""
+    listing = root.data(f"{MODULES}/{release}/modules.dep", DEP_LIMIT_BYTES)
+    path = line_of(listing, f"/{module}.ko".encode("ascii"))
+    if path is None:
+        return None
+    start = listing.find(path + b":")
+    return f"/{other}.ko".encode("ascii") in listing[start:].split(b"\n", 1)[0]
+
+
 def line_of(listing: bytes, stem: bytes, most: int = 64) -> bytes | None:
-    """The module (what stands before the colon) whose path holds `stem`, or None; a line may name it as another's need."""
+    """The module (before the colon) whose path contains `stem`, or None; other lines may list it as a dependency."""
     at = listing.find(stem)
     for _ in range(most):
         if at < 0:
@@ -140,7 +150,7 @@ def version_of_file(root: Root, path: str) -> str:
 
 
 def read_dkms(root: Root) -> list[dict[str, Any]]:
-    """[{module, version, kernel, state}] of /var/lib/dkms, read from its folders as `dkms status` does. Raises OSError other than "not there"."""
+    """[{module, version, kernel, state}] of /var/lib/dkms, read from its folders as `dkms status` does. Raises OSError, but not for a missing folder."""
     rows: list[dict[str, Any]] = []
     if not there(root, DKMS):
         return rows
@@ -155,7 +165,7 @@ def read_dkms(root: Root) -> list[dict[str, Any]]:
 
 
 def dkms_rows(root: Root, module: str, version: str, names: list[str]) -> list[dict[str, Any]]:
-    """Rows of one module version: one per kernel that it was built for, else one that says added."""
+    """Rows of one version of a module: one for each kernel that it was built for; without any, one row with state added."""
     top = f"{DKMS}/{module}/{version}"
     rows = []
     for kernel in names_if_there(root, top):
@@ -169,7 +179,7 @@ def dkms_rows(root: Root, module: str, version: str, names: list[str]) -> list[d
 
 
 def is_link_to(root: Root, module: str, kernel: str, arch: str, version: str) -> bool:
-    """True when DKMS' link for this kernel leads to this version."""
+    """True when DKMS' link for this kernel points to this version."""
     try:
         target = root.link(f"{DKMS}/{module}/kernel-{kernel}-{arch}")
     except (OSError, ValueError):

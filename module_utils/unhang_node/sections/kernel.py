@@ -1,4 +1,4 @@
-"""Section `kernel`: the running kernel, its modules, the kernels on the disk and the next boot."""
+"""Section `kernel`: the running kernel, its modules, installed kernels and the next boot."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ INTEREST_NAMES = frozenset(
         "wekafsgw",
         "vfio_pci",
         "nvme_rdma",
+        "nvmet_rdma",
+        "rpcrdma",
+        "ksmbd",
         "rdmavt",
         "irdma",
         "bnxt_re",
@@ -53,7 +56,7 @@ INTEREST_NAMES = frozenset(
 )
 INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
 PARAMETERS = 128
-SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # hundreds of them, of which no rule reads any
+SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # modules with hundreds of parameters, which no rule reads
 MODULES = 256
 SECRET_WORDS = ("passw", "secret", "token", "credential", "apikey", "api_key")
 
@@ -90,13 +93,13 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_cmdline(root: Root) -> str:
-    """The kernel command line; values whose name speaks of a secret become ***, for run folders are passed around. Raises OSError."""
+    """The kernel command line; a value whose name indicates a secret becomes ***, because run folders are passed on. Raises OSError."""
     parameters = read_line(root, "/proc/cmdline", 4096).split(" ")
     return " ".join(hide_secret(word) for word in parameters)
 
 
 def hide_secret(word: str) -> str:
-    """name=*** when the name of a name=value speaks of a secret, else the word."""
+    """name=*** if the name in name=value indicates a secret, else the word as it is."""
     name, equals, _value = word.partition("=")
     return name + "=***" if equals and any(secret in name.lower() for secret in SECRET_WORDS) else word
 
@@ -119,7 +122,7 @@ def read_module_list(root: Root) -> list[ModuleRow]:
 
 
 def parse_module_line(line: str) -> ModuleRow | None:
-    """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None of another shape."""
+    """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None for a line of another form."""
     fields = line.split()
     if len(fields) < 5:
         return None
@@ -128,7 +131,7 @@ def parse_module_line(line: str) -> ModuleRow | None:
 
 
 def is_of_interest(name: str) -> bool:
-    """True for modules that GPUs, their network and their file systems hang on."""
+    """True for modules that GPUs, their network and their file systems depend on."""
     return name in INTEREST_NAMES or name.startswith(INTEREST_STEMS)
 
 
@@ -150,7 +153,7 @@ def read_module(root: Root, unread: Unread, row: ModuleRow) -> dict[str, Any]:
 
 
 def read_parameters(root: Root, unread: Unread, name: str, folder: str) -> dict[str, str] | None:
-    """{parameter: value}, {} without any; those that may not be read are left out and noted."""
+    """{parameter: value}, {} without any; parameters that cannot be read are omitted and noted."""
     field = f"modules[{name}].parameters"
     if name in SILENT_PARAMETERS:
         unread.add(field, "absent", "not read: hundreds of them, and no rule needs one")
@@ -169,7 +172,7 @@ def read_parameters(root: Root, unread: Unread, name: str, folder: str) -> dict[
 def read_reboot(
     root: Root, unread: Unread, release: str | None, installed: list[dict[str, Any]] | None, boot: dict[str, Any] | None
 ) -> tuple[bool | None, list[str]]:
-    """(reboot_required or None, [reasons]): what asks for a reboot or will change at the next one."""
+    """(reboot_required or None, [reasons]): why a reboot is required, and what the next reboot would change."""
     reasons = []
     mark = unread.attempt("reboot_required", first_there, root, ("/run/reboot-required", "/var/run/reboot-required"))
     if mark:
@@ -189,7 +192,7 @@ def read_reboot(
 
 
 def line_list(root: Root, path: str, most: int = 64) -> list[str]:
-    """Distinct lines of a small file, [] without it."""
+    """Distinct lines of a small file, [] if it does not exist."""
     try:
         lines = root.text(path, 65536).splitlines()
     except (OSError, ValueError):

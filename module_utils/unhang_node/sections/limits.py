@@ -1,4 +1,4 @@
-"""Section `limits`: what processes may take (locked memory, files, shared memory), and how much memory and scratch space there is."""
+"""Section `limits`: limits of processes (locked memory, files, shared memory), and how much memory and scratch space there is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
-from .filesystems import read_filesystems
+from .filesystems import read_filesystems, read_not_mounted
 from .host_state import read_huge_pages
+from .in_use import read_in_use
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
 from .virtualization import container_kind
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..root import Root
     from ..section import Unread
 
-# Under which a user's job is born, each with its units and pid files. Control groups name the pids: no walk through /proc.
+# Services that start users' jobs, each with its units and pid files. Control groups list the pids, so /proc is not searched.
 SERVICES = (
     ("sshd", ("ssh.service", "sshd.service"), ("/run/sshd.pid", "/var/run/sshd.pid")),
     ("slurmd", ("slurmd.service",), ("/run/slurmd.pid", "/run/slurm/slurmd.pid", "/var/run/slurmd.pid")),
@@ -40,10 +41,10 @@ SYSTEMD_LIMITS = (
     ("DefaultLimitSTACK", "stack_soft_bytes", "stack_hard_bytes"),
     ("DefaultLimitNPROC", "nproc_soft", "nproc_hard"),
 )
-# Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
+# Red Hat builds systemd with the opposite default: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
-# Kernel settings that decide how far a large job gets, by which way its packets go, and what ends a process or a node. Norms: table sysctl_norms.
+# Kernel settings that limit large jobs, route their packets, or end processes or the node. Expected values: table sysctl_norms.
 SYSCTLS = (
     "fs.aio-max-nr",
     "fs.file-max",
@@ -115,6 +116,8 @@ def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
         "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root, mounts),
         "overcommit_memory": unread.attempt("overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"),
         "filesystems": read_filesystems(root, unread, mounts),
+        "not_mounted": None if mounts is None else unread.attempt("not_mounted", read_not_mounted, root, mounts),
+        "in_use": unread.attempt("in_use", read_in_use, root),
         "temp": None if mounts is None else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
     }
 
@@ -159,7 +162,7 @@ def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:
 
 
 def find_pid(root: Root, service: str, units: Iterable[str], pid_files: Iterable[str]) -> str | None:
-    """The main process of a service by its control group or its pid file, or None. A number whose name has changed hands does not count."""
+    """The main process of a service by its control group or its pid file, or None. A pid that another program has meanwhile is not taken."""
     for folder in CGROUPS:
         for unit in units:
             for word in (line_if_there(root, folder + unit + "/cgroup.procs") or "").split()[:16]:
@@ -229,7 +232,7 @@ def read_shm(root: Root, mounts: list[Mount] | None) -> dict[str, Any]:
 
 
 def read_numa_balancing(root: Root) -> bool:
-    """True when the kernel moves pages between NUMA nodes by itself; a kernel without the switch does not. Raises OSError and ValueError."""
+    """True when the kernel moves pages between NUMA nodes by itself; False for a kernel without the setting. Raises OSError and ValueError."""
     try:
         return read_integer(root, "/proc/sys/kernel/numa_balancing") != 0
     except FileNotFoundError:
@@ -239,7 +242,7 @@ def read_numa_balancing(root: Root) -> bool:
 
 
 def read_sysctls(root: Root) -> dict[str, str]:
-    """{name: value} of the settings that this kernel has, numbers of one setting with a single space between them. Raises OSError."""
+    """{name: value} of the settings that this kernel has, the numbers of one setting are separated by single spaces. Raises OSError."""
     if not there(root, "/proc/sys"):
         raise FileNotFoundError(2, "no such folder", "/proc/sys")
     found = ((name, line_if_there(root, "/proc/sys/" + name.replace(".", "/"))) for name in SYSCTLS)
@@ -263,7 +266,7 @@ def read_temp(root: Root, unread: Unread, mounts: list[Mount], path: str) -> dic
 
 
 def read_remove_ipc(root: Root, mounts: list[Mount] | None) -> bool:
-    """True when logind removes a user's shared memory as his last session ends. Raises OSError."""
+    """True when logind removes a user's shared memory when the user's last session ends. Raises OSError."""
     if first_there(root, LOGIND) is None:
         if container_kind(root, mounts):
             raise FileNotFoundError(2, "a container does not hold the node's logind", LOGIND[0])

@@ -1,13 +1,13 @@
-"""The run-time linker's view of this node: which folders it searches, and which file it would take for a library's name."""
+"""The run-time linker's view of this node: the folders that it searches, and the file that it would load for a library's name."""
 
 from __future__ import annotations
 
 import fnmatch
 import os
 
-from ..files import CONFIG_LIMIT_BYTES, names_or_none, read_file, read_text, resolve_local
 from ..named_tuple import NamedTuple
 from ..parse.ld_so import CACHE_LIMIT_BYTES, parse_cache, parse_conf
+from ..untrusted_files import CONFIG_LIMIT_BYTES, names_or_none, read_file, read_text, resolve_local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ MAX_CONF_FILES = 128
 
 
 class Loader(NamedTuple):
-    """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in ones, links followed, each once;
-    listed: {folder: names} for those folders that changed after the cache was written, so that the cache cannot speak for them."""
+    """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in ones, links followed, each once; listed: {folder: names}
+    of the folders that changed after the cache was written, so that the cache may be wrong about them."""
 
     cached: tuple[tuple[str, str], ...]
     folders: tuple[str, ...]
@@ -41,7 +41,7 @@ class Loader(NamedTuple):
 
 
 def read_loader(root: Root, unread: Unread, field: str, mounts: list[Mount], prefixes: tuple[str, ...]) -> Loader:
-    """Loader for libraries whose file names begin with one of `prefixes`. field: whose reading suffers when something cannot be read."""
+    """Loader for libraries whose file names begin with one of `prefixes`. field: the field to note as unread when something cannot be read."""
     cached: tuple[tuple[str, str], ...] = ()
     cache_time = None
     try:
@@ -59,7 +59,7 @@ def read_loader(root: Root, unread: Unread, field: str, mounts: list[Mount], pre
                 continue
             changed = root.stat(place).st_mtime
             folders.append(place)
-            # Of a recorded tree the times of files mean nothing.
+            # In a recorded tree the times of files mean nothing.
             if cache_time is None or changed > cache_time or not root.is_live:
                 listed[place] = [name for name in names_or_none(root, place) if name.startswith(prefixes)]
         except (FileNotFoundError, NotADirectoryError):
@@ -103,7 +103,7 @@ def _matching(root: Root, pattern: str) -> list[str]:
 
 
 def find_in_loader(loader: Loader, prefix: str) -> list[str]:
-    """Paths of files whose name begins with `prefix`, first those of the cache in the linker's order, then those that only lie in a folder."""
+    """Paths of files whose name begins with `prefix`, first those of the cache in the linker's order, then files that are only in a folder."""
     paths = [path for soname, path in loader.cached if soname.startswith(prefix) or os.path.basename(path).startswith(prefix)]
     for folder in loader.folders:
         paths.extend(folder + "/" + name for name in loader.listed.get(folder, ()) if name.startswith(prefix))
@@ -111,9 +111,8 @@ def find_in_loader(loader: Loader, prefix: str) -> list[str]:
 
 
 def taken_for(root: Root, loader: Loader, soname: str) -> str | None:
-    """The path that a plain dlopen(soname) takes without LD_LIBRARY_PATH, or None.
-
-    The cache decides; what was put into a folder after the last ldconfig is found only in the built-in folders.
+    """The path that a plain dlopen(soname) loads without LD_LIBRARY_PATH, or None. The cache decides; a file that was added after the last ldconfig is found
+    only in the built-in folders.
     """
     for name, path in loader.cached:
         if name == soname and _is_there(root, path):

@@ -1,4 +1,4 @@
-"""What modprobe is told about modules of GPUs and networks, and how far the kernel trusts modules at all. Part of section `kernel`."""
+"""modprobe's configuration for modules of GPUs and networks, and the kernel's restrictions on modules. Part of section `kernel`."""
 
 from __future__ import annotations
 

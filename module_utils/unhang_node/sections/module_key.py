@@ -1,4 +1,4 @@
-"""The key by which DKMS signs the modules that it builds, and whether the firmware knows it. Part of section `node`."""
+"""The key with which DKMS signs the modules that it builds, and whether it is enrolled in the firmware. Part of section `node`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from ..root import Root
     from ..section import Unread
 
-# DKMS' own, Ubuntu's shared one, and where people keep theirs; all in DER, as the firmware's list has them.
+# DKMS' own key, Ubuntu's shared one, and usual places of a site's own key; all in DER, the format of the firmware's list.
 KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub", "/etc/dkms/mok.pub")
-# Written by shim at each boot: the keys that its owner enrolled. https://github.com/rhboot/shim/blob/main/README.tpm
+# shim writes the enrolled keys into this variable at each boot. https://github.com/rhboot/shim/blob/main/README.tpm
 ENROLLED = ("/sys/firmware/efi/mok-variables/MokListRT", "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23")
 LIMIT_BYTES = 1 << 20
 

@@ -1,4 +1,4 @@
-"""How names are found here, and what stands between this node and its peers: resolver, name services, firewalls."""
+"""How the node resolves names, and firewalls that may block its peers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORDS = 16
 
 
 def read_name_service(root: Root) -> dict[str, Any]:
-    """{hosts, servers}: the order of /etc/nsswitch.conf for hosts and the name servers of /etc/resolv.conf; [] for a file that is not there. Raises OSError."""
+    """{hosts, servers}: the order of /etc/nsswitch.conf for hosts and the name servers of /etc/resolv.conf; [] for a missing file. Raises OSError."""
     return {"hosts": parse_hosts_order(text_or_empty(root, "/etc/nsswitch.conf")), "servers": parse_servers(text_or_empty(root, "/etc/resolv.conf"))}
 
 
 def text_or_empty(root: Root, path: str) -> str:
-    """The file's text, "" where there is none. Raises other OSErrors: a file that may not be read is no empty one."""
+    """The file's text, "" if it does not exist. Raises other OSErrors: a file that cannot be read is not an empty file."""
     try:
         return root.text(path, 65536)
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def text_or_empty(root: Root, path: str) -> str:
 
 
 def parse_hosts_order(text: str) -> list[str]:
-    """["files", "dns"] of the line "hosts:"; what stands in brackets is left out."""
+    """["files", "dns"] of the line "hosts:", without the actions in brackets."""
     for line in text.splitlines():
         name, colon, rest = line.partition("#")[0].partition(":")
         if colon and name.strip() == "hosts":
@@ -44,7 +44,7 @@ def parse_servers(text: str) -> list[str]:
 
 
 def read_firewalls(root: Root) -> list[str]:
-    """["firewalld", "ufw"]: firewalls that are on. Raises OSError where systemd's services cannot be seen."""
+    """Active firewalls, such as ["firewalld", "ufw"]. Raises OSError where systemd's services cannot be seen."""
     folders = [folder for folder in CGROUPS if there(root, folder)]
     if not folders:
         raise FileNotFoundError(2, "the control groups of systemd's services cannot be seen", CGROUPS[0])

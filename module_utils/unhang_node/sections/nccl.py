@@ -1,9 +1,9 @@
-"""Section nccl: every libnccl that a job on this node could get, its plugins, and every setting that would change what it does."""
+"""Section nccl: every libnccl that a job on this node could load, its plugins, and every setting that changes its behaviour."""
 
 from __future__ import annotations
 
-from ..files import read_mounts_or_none, resolve_local
 from ..parse.launch_paths import judge_effective
+from ..untrusted_files import read_mounts_or_none, resolve_local
 from . import settings_files
 from .driver_origin import owner_of
 from .loader import find_in_loader, read_loader, taken_for
@@ -35,7 +35,8 @@ PLUGIN_FOLDERS += ("/usr/local/gib/lib64", "/usr/local/tcpx/lib64", "/usr/local/
 
 
 def read_local_nccl(root: Root, unread: Unread, sites: Iterable[str], sha256: bool) -> dict[str, Any]:
-    """Section nccl without what a policy names: the loader's paths, the NCCL beside the torch of `sites` (site-packages folders), plugins, and settings."""
+    """Section nccl without the paths that a policy names: the loader's paths, the NCCL beside the torch of `sites` (site-packages folders), plugins,
+    settings."""
     mounts = read_mounts_or_none(root)
     loader = read_loader(root, unread, "libraries", mounts, (STEM, *PLUGIN_STEMS))
     default = _resolved(root, unread, mounts, taken_for(root, loader, SONAME))
@@ -56,7 +57,7 @@ def read_local_nccl(root: Root, unread: Unread, sites: Iterable[str], sha256: bo
 
 
 def read_libraries(root: Root, unread: Unread, paths: Iterable[str | None], known: Iterable[dict[str, Any]], origin: str, sha256: bool) -> list[dict[str, Any]]:
-    """A row for each of `paths` that is not None; each real file once, and none that is among `known` rows."""
+    """A row for each of `paths` that is not None; each real file once, without those that `known` rows have."""
     seen, rows = {row["path"] for row in known}, []
     for path in paths:
         real = unread.attempt(f"libraries[{path}]", root.resolve, path) if path else None
@@ -69,7 +70,7 @@ def read_libraries(root: Root, unread: Unread, paths: Iterable[str | None], know
 
 
 def read_named_nccl(root: Root, unread: Unread, folder: str, known: Iterable[dict[str, Any]], sha256: bool) -> dict[str, Any]:
-    """{libraries: rows} for one folder that the policy names, which may lie anywhere; files among `known` rows are left out."""
+    """{libraries: rows} for one folder that the policy names, on any file system; without the files that `known` rows have."""
     paths = unread.attempt(f"libraries[{folder}]", libraries_below, root, folder.rstrip("/"))
     if paths == []:
         unread.add(f"libraries[{folder}]", "absent", f"no {STEM} there")
@@ -105,7 +106,7 @@ def _plugins(root: Root, unread: Unread, mounts: list[Mount], loader: Loader) ->
 
 
 def _package_of(root: Root, unread: Unread, path: str) -> str | None:
-    """dpkg's owner of a library in the system's folders, the wheel's name in a site-packages."""
+    """The package of a library: dpkg's for one in the system's folders, the wheel's name for one in site-packages."""
     if "/site-packages/nvidia/nccl/" in path or "/dist-packages/nvidia/nccl/" in path:
         folder = path[: path.index("/nvidia/nccl/")]
         names = unread.attempt(f"libraries[{path}].package", root.names, folder) or []

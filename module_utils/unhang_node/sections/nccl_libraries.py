@@ -1,11 +1,11 @@
-"""One libnccl as the facts show it, and the folders in which to look for it. Never a walk through a tree."""
+"""The facts of one libnccl, and the folders to search for it. Never walks a tree."""
 
 from __future__ import annotations
 
 import os
 
-from ..files import names_or_none, open_regular
 from ..parse.elf import find_banner, find_build_id, find_net_interfaces, read_sections
+from ..untrusted_files import names_or_none, open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux
 def read_library(
     root: Root, unread: Unread, path: str, origin: str, where: str = "host", sha256: bool = False, field: str | None = None, follow: bool = True
 ) -> dict[str, Any]:
-    """A row of nccl.libraries. path: real path. What cannot be read of it is null, noted under `field` (libraries[<path>])."""
+    """A row of nccl.libraries. path: real path. A fact that cannot be read is null, with the reason noted under `field` (libraries[<path>])."""
     row: dict[str, Any] = {
         "path": path,
         "version": None,
@@ -101,12 +101,12 @@ def site_libraries(root: Root, folder: str) -> list[str]:
 
 
 def plugin_name(path: str) -> str:
-    """nccl-net-ofi of /opt/amazon/…/libnccl-net-ofi.so.0."""
+    """nccl-net-ofi from /opt/amazon/…/libnccl-net-ofi.so.0."""
     return os.path.basename(path)[3:].split(".so")[0]
 
 
 def read_plugin(root: Root, unread: Unread, path: str) -> dict[str, Any]:
-    """A row of nccl.net_plugins. path: real path. interfaces: null for what is no network plugin, and where the file could not be read (noted)."""
+    """A row of nccl.net_plugins. path: real path. interfaces: null if it is no network plugin, or if the file could not be read (noted)."""
     row: dict[str, Any] = {"path": path, "name": plugin_name(path), "where": "host", "interfaces": None}
     if os.path.basename(path).startswith(NET_STEM):
         row["interfaces"] = unread.attempt(f"net_plugins[{path}].interfaces", _net_interfaces, root, path)

@@ -1,4 +1,4 @@
-"""Section `network`: interfaces with their addresses, and whether GPUs can speak to the network without the CPU (RDMA)."""
+"""Section `network`: interfaces with their addresses, and whether GPUs can reach the network without the CPU (RDMA)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..parse.addresses import (
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
 from .efa import read_efa
+from .installed_kernels import module_needs
 from .name_service import read_firewalls
 from .pci import pci_address_of
 from .rdma import read_rdma
@@ -34,7 +35,7 @@ NET = "/sys/class/net"
 INTERFACES = 512
 ARP_INFINIBAND, ARP_LOOPBACK = 32, 772
 KINDS = {"bond": "bond", "bridge": "bridge", "vlan": "vlan"}
-# Interfaces that container engines, hypervisors and overlays make for themselves: no way to another node.
+# Interfaces that container engines, hypervisors and overlays create for themselves; they do not reach other nodes.
 LOCAL_STEMS = [
     "docker",
     "br-",
@@ -91,11 +92,13 @@ def read_network(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_interfaces(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address, carrier_changes, default_route}], real ports first. Raises OSError."""
+    """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address, carrier_changes,
+    frames_received, frames_damaged, default_route}], real ports first. Raises OSError.
+    """
     names = [name for name in root.names(NET) if there(root, NET + "/" + name + "/operstate")]
     addresses = unread.attempt("interfaces[*].addresses", read_addresses, root, unread)
     defaults = unread.attempt("interfaces[*].default_route", read_default_interfaces, root)
-    # A node with a thousand containers has a thousand veths; those with a device or an address of their own come first.
+    # A node with a thousand containers has a thousand veths; interfaces with a device or an address of their own come first.
     names.sort(key=lambda name: (not there(root, NET + "/" + name + "/device"), name not in (addresses or {}), name))
     rows = []
     for name in names[:INTERFACES]:
@@ -107,7 +110,7 @@ def read_interfaces(root: Root, unread: Unread) -> list[dict[str, Any]]:
 
 
 def read_interface(root: Root, name: str) -> dict[str, Any]:
-    """What sysfs says about one interface. The speed of a link that is down, or of a virtual one, does not exist: null."""
+    """One interface, from sysfs. A link that is down, and a virtual one, has no speed: null."""
     folder = NET + "/" + name
     has_device = there(root, folder + "/device")
     kind = kind_of(root, folder, has_device)
@@ -123,6 +126,8 @@ def read_interface(root: Root, name: str) -> dict[str, Any]:
         "driver": link_name(root, folder + "/device/driver") if has_device else None,
         "pci_address": pci_address_of(root, folder + "/device") if has_device else None,
         "carrier_changes": integer_if_there(root, folder + "/carrier_changes"),
+        "frames_received": integer_if_there(root, folder + "/statistics/rx_packets") if kind == "physical" else None,
+        "frames_damaged": integer_if_there(root, folder + "/statistics/rx_crc_errors") if kind == "physical" else None,
     }
 
 
@@ -145,7 +150,7 @@ def kind_of(root: Root, folder: str, has_device: bool) -> str:
 
 
 def is_usable(root: Root, row: dict[str, Any]) -> bool:
-    """True for an interface that is up, can be routed to, is nobody's slave and not made for containers."""
+    """True for an interface that is up, has a routable address, is no slave and was not created for containers."""
     if row["kind"] == "loopback" or row["state"] not in ("up", "unknown") or not row["addresses"]:
         return False
     if row["kind"] in ("virtual", "bridge") and row["name"].startswith(tuple(LOCAL_STEMS)) and not row["default_route"]:
@@ -154,7 +159,7 @@ def is_usable(root: Root, row: dict[str, Any]) -> bool:
 
 
 def net_folder(root: Root) -> str:
-    """Where /proc/net lies: of a procfs that was handed in, process 1's view, for "self" is in another network there."""
+    """Path of /proc/net; in a mounted procfs that of process 1, because "self" belongs to another network namespace there."""
     return "/proc/1/net" if "/proc" in root.mounts and there(root, "/proc/1/net/route") else "/proc/net"
 
 
@@ -165,7 +170,7 @@ def read_default_interfaces(root: Root) -> list[str]:
 
 
 def table_text(root: Root, path: str) -> str:
-    """A table of at most 256 kB, "" without it (a kernel without IPv6)."""
+    """A table of at most 256 kB, "" if it does not exist (a kernel without IPv6)."""
     try:
         return root.text(path, 1 << 18)
     except (OSError, ValueError):
@@ -173,12 +178,12 @@ def table_text(root: Root, path: str) -> str:
 
 
 def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
-    """{interface: ["10.0.0.1/24"]}: the kernel's own answer on this machine, its tables in /proc/net elsewhere. Raises OSError."""
+    """{interface: ["10.0.0.1/24"]}: from the kernel by netlink on this machine, from its tables in /proc/net otherwise. Raises OSError."""
     if root.is_live and not root.mounts:
         try:
             return ask_kernel(root)
         except (OSError, ValueError):
-            pass  # a sandbox without netlink: the tables are the next best
+            pass  # in a sandbox without netlink the tables are the next best source
     folder = net_folder(root)
     found, unclear = match_ipv4(parse_local_addresses(root.text(folder + "/fib_trie")), parse_routes(root.text(folder + "/route", 1 << 20)))
     if unclear:
@@ -209,7 +214,7 @@ def ask_kernel(root: Root) -> dict[str, list[str]]:
 
 
 def read_peermem(root: Root, unread: Unread) -> dict[str, Any]:
-    """{loaded, module, registered} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
+    """{loaded, module, registered, linked} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
     if not root.exists("/sys/module"):
         raise FileNotFoundError(2, "no such folder", "/sys/module")
     module = next((name for name in ("nvidia_peermem", "nv_peer_mem") if root.exists("/sys/module/" + name)), None)
@@ -218,11 +223,21 @@ def read_peermem(root: Root, unread: Unread) -> dict[str, Any]:
         registered = root.exists(PEERS + "/nv_mem") or root.exists(PEERS + "/nv_mem_nc")
     else:
         unread.add("peermem.registered", "absent", f"no {PEERS}: this RDMA stack keeps no list of peers" if module else "the module is not loaded")
-    return {"loaded": module is not None, "module": module, "registered": registered}
+    return {"loaded": module is not None, "module": module, "registered": registered, "linked": read_linked(root, unread)}
+
+
+def read_linked(root: Root, unread: Unread) -> bool | None:
+    """Whether the nvidia-peermem module on disk uses the RDMA stack: built without its headers it does nothing and refuses to load."""
+    release = line_if_there(root, "/proc/sys/kernel/osrelease") or ""
+    before = len(unread.rows)
+    linked = unread.attempt("peermem.linked", module_needs, root, release, "nvidia-peermem", "ib_core") if root.exists("/sys/class/infiniband") else None
+    if linked is None and len(unread.rows) == before:
+        unread.add("peermem.linked", "absent", "no RDMA device, or no nvidia-peermem among the modules of this kernel")
+    return linked
 
 
 def read_dmabuf(root: Root, unread: Unread) -> dict[str, Any]:
-    """{possible, why_not}: the driver can hand GPU memory to a network card as DMA-BUF from kernel 5.12 on, with its open modules alone."""
+    """{possible, why_not}: the driver can export GPU memory to a network card as DMA-BUF from kernel 5.12 on, and only with its open modules."""
     release = line_if_there(root, "/proc/sys/kernel/osrelease")
     numbers = [integer_or_none(word) for word in (release or "").partition("-")[0].split(".")[:2]]
     if len(numbers) < 2 or None in numbers:

@@ -6,23 +6,27 @@ import os
 import sys
 
 from ..mount_table import read_mounts
-from ..parse.mounts import is_network, mount_of
+from ..parse.mounts import mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .admission import read_admission
 from .container_config import read_container_config
 from .container_devices import read_cdi
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
-from .host_hardware import read_cpu_state, read_memory_errors, read_numa_without_memory
+from .disks import read_arrays, read_crashes, read_disks
+from .host_hardware import read_cpu_state, read_memory_errors, read_numa_without_memory, read_throttled_ms
 from .host_state import read_cgroup, read_clock_source, read_irqbalance, read_name_addresses, read_time
+from .kubernetes import read_kubernetes
 from .module_key import read_module_key
 from .name_service import read_name_service, read_tuned_profile
-from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
+from .reading import drop_ins, first_there, line_if_there, read_line, there
+from .selinux import read_selinux
 from .services import read_services
+from .slurm import PLUGIN_FOLDERS, read_slurm
+from .units import read_troubled_units
 from .virtualization import read_virtualization
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from ..parse.mounts import Mount
@@ -41,53 +45,29 @@ RUNTIMES = (
     ("singularity", ("singularity",)),
     ("nvidia-container-toolkit", ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-cli")),
 )
-PLUGIN_FOLDERS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/local/lib/slurm", "/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
-SLURMD_PATHS = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "/opt/slurm/sbin/slurmd", "/cm/shared/apps/slurm/current/sbin/slurmd")
-KUBELET_PATHS = ("/usr/bin/kubelet", "/usr/local/bin/kubelet", "/opt/bin/kubelet", "/var/lib/kubelet/config.yaml", "/var/lib/rancher/rke2/bin/kubelet")
+APPARMOR_FOLDER = "/etc/apparmor.d"
 DISKLESS_FS = ("overlay", "aufs", "tmpfs", "ramfs", "rootfs", "squashfs", "nfs", "nfs4")
-# A folder or a word of the kernel command line that the tools which boot nodes from an image leave behind.
+# Tools that boot nodes from an image leave this folder, or this word of the kernel command line.
 IMAGE_PATHS = ("/warewulf/config", "/warewulf/wwinit.d", "/opt/xcat/xcatinfo", "/xcatpost/mypostscript", "/cm/local/apps/cmd")
 IMAGE_WORDS = ("wwid=", "wwinit", "imgurl=", "XCAT=", "CMIMAGE", "boot=live", "rd.live.image", "root=live:", "root=wwclient")
 SECURE_BOOT_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
-def read_node(root: Root, unread: Unread) -> dict[str, Any]:
-    """The section's fields, except probe."""
+def read_node(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
+    """The section's fields, except probe. now_s: the node's clock, seconds since 1970."""
     mounts = unread.attempt("image", read_mounts, root)
     cpuinfo = unread.attempt("cpu", read_cpuinfo, root)
-    memory = unread.attempt("memory_total_bytes", read_memory, root)
     virtualization = read_virtualization(root, unread, mounts, cpuinfo)
     container = virtualization["is_container"]
-    hostname = unread.attempt("hostname", read_hostname, root)
     return {
-        "hostname": hostname,
-        "name_service": unread.attempt("name_service", read_name_service, root),
-        "name_addresses": unread.attempt("name_addresses", read_name_addresses, root, hostname),
-        "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
-        "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
-        "uptime_s": unread.attempt("uptime_s", read_uptime, root),
-        "architecture": unread.attempt("architecture", read_architecture, root),
-        "os": unread.attempt("os", read_os, root),
-        "cpu": read_cpu(root, unread, cpuinfo),
-        "cpu_state": unread.attempt("cpu_state", read_cpu_state, root),
-        "memory_total_bytes": memory,
-        "memory_errors": unread.attempt("memory_errors", read_memory_errors, root),
-        "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
-        "numa_without_memory": unread.attempt("numa_without_memory", read_numa_without_memory, root),
-        "clock_source": unread.attempt("clock_source", read_clock_source, root),
-        "time": unread.attempt("time", read_time, root),
-        "irqbalance": unread.attempt("irqbalance", read_irqbalance, root),
-        "cgroup": unread.attempt("cgroup", read_cgroup, root),
-        "services": unread.attempt("services", read_services, root),
-        "tuned_profile": read_tuned_profile(root),
+        **_read_system(root, unread),
+        **_read_hardware(root, unread, cpuinfo),
+        **_read_host_settings(root, unread),
         "virtualization": virtualization,
         "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
         "cdi": unread.attempt("cdi", read_cdi, root, unread),
         "containers": read_container_config(root, unread),
-        "kubernetes": {
-            "kubelet": unread.attempt("kubernetes.kubelet", has_any, root, KUBELET_PATHS),
-            "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, ("/run/nvidia/driver", "/run/nvidia/validations")),
-        },
+        "kubernetes": read_kubernetes(root, unread, now_s),
         "slurm": unread.attempt("slurm", read_slurm, root, unread, mounts or []),
         "python": unread.attempt("python", read_python, root),
         "dmi": read_dmi(root, unread),
@@ -98,13 +78,53 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
     }
 
 
-def has_any(root: Root, paths: Iterable[str]) -> bool:
-    """True when one of the paths exists. Raises OSError when that could not be seen."""
-    return first_there(root, paths) is not None
+def _read_system(root: Root, unread: Unread) -> dict[str, Any]:
+    """Names and ids of the node and of its operating system."""
+    hostname = unread.attempt("hostname", read_hostname, root)
+    return {
+        "hostname": hostname,
+        "name_service": unread.attempt("name_service", read_name_service, root),
+        "name_addresses": unread.attempt("name_addresses", read_name_addresses, root, hostname),
+        "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
+        "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
+        "uptime_s": unread.attempt("uptime_s", read_uptime, root),
+        "crashes": read_crashes(root),
+        "architecture": unread.attempt("architecture", read_architecture, root),
+        "os": unread.attempt("os", read_os, root),
+    }
+
+
+def _read_hardware(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str, Any]:
+    """Processors, memory and NUMA nodes."""
+    return {
+        "cpu": read_cpu(root, unread, cpuinfo),
+        "cpu_state": unread.attempt("cpu_state", read_cpu_state, root),
+        "cpu_throttled_ms": unread.attempt("cpu_throttled_ms", read_throttled_ms, root),
+        "disks": unread.attempt("disks", read_disks, root),
+        "arrays": unread.attempt("arrays", read_arrays, root),
+        "memory_total_bytes": unread.attempt("memory_total_bytes", read_memory, root),
+        "memory_errors": unread.attempt("memory_errors", read_memory_errors, root),
+        "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
+        "numa_without_memory": unread.attempt("numa_without_memory", read_numa_without_memory, root),
+    }
+
+
+def _read_host_settings(root: Root, unread: Unread) -> dict[str, Any]:
+    """Clock, time daemon, control groups and services."""
+    return {
+        "clock_source": unread.attempt("clock_source", read_clock_source, root),
+        "time": unread.attempt("time", read_time, root, unread),
+        "irqbalance": unread.attempt("irqbalance", read_irqbalance, root),
+        "cgroup": unread.attempt("cgroup", read_cgroup, root),
+        "selinux": unread.attempt("selinux", read_selinux, root),
+        "services": unread.attempt("services", read_services, root),
+        "troubled_units": unread.attempt("troubled_units", read_troubled_units, root),
+        "tuned_profile": read_tuned_profile(root),
+    }
 
 
 def read_hostname(root: Root) -> str:
-    """The kernel's name of the node, or the one of /etc. Raises OSError."""
+    """The kernel's name of the node, or the name in /etc. Raises OSError."""
     return line_if_there(root, "/proc/sys/kernel/hostname") or read_line(root, "/etc/hostname", 256)
 
 
@@ -126,7 +146,7 @@ def read_memory(root: Root) -> int:
 
 
 def read_architecture(root: Root) -> str:
-    """x86_64, aarch64 …: this machine's own name for it, or what a recorded node's loader and kernel say. Raises OSError."""
+    """x86_64, aarch64 …: this machine's uname, or the architecture that a recorded node's loader and kernel show. Raises OSError."""
     if root.is_live:
         return os.uname().machine
     recorded = line_if_there(root, "/proc/sys/kernel/arch")
@@ -154,8 +174,8 @@ def read_os(root: Root) -> dict[str, Any]:
 
 
 def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{name, path, version}] of the container runtimes whose program or plugin is there. Raises OSError."""
-    found = []
+    """[{name, path, version, apparmor_profile}] of the container runtimes whose program or plugin is there. Raises OSError."""
+    found: list[dict[str, Any]] = []
     for runtime, programs in RUNTIMES:
         path = first_there(root, [folder + "/" + program for program in programs for folder in BINARY_FOLDERS])
         if path:
@@ -163,13 +183,16 @@ def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     plugin = find_pyxis(root)
     if plugin:
         found.append({"name": "pyxis", "path": plugin, "version": None})
+    profiles = unread.attempt("container_runtimes[*].apparmor_profile", root.names, APPARMOR_FOLDER) if found else None
+    for row in found:
+        row["apparmor_profile"] = None if profiles is None else any(row["name"] in name for name in profiles)
     if found:
         unread.add("container_runtimes[*].version", "absent", "no file states it without starting the program; packages.installed has it for packages")
     return found
 
 
 def find_pyxis(root: Root) -> str | None:
-    """Where Slurm is configured to load Pyxis (path:line), or the plugin's own path; None without it."""
+    """The line of Slurm's configuration that loads Pyxis (path:line), or the plugin's own path; None without it."""
     for folder in ("/etc/slurm", "/etc/slurm-llnl"):
         for path in [folder + "/plugstack.conf"] + drop_ins(root, [folder + "/plugstack.conf.d"]):
             try:
@@ -182,27 +205,8 @@ def find_pyxis(root: Root) -> str | None:
     return next((folder + "/spank_pyxis.so" for folder in PLUGIN_FOLDERS if there(root, folder + "/spank_pyxis.so")), None)
 
 
-def read_slurm(root: Root, unread: Unread, mounts: list[Mount]) -> dict[str, Any]:
-    """{slurmd, version}. A path on a network file system is not asked: its server may be gone. Raises OSError."""
-    paths = [path for path in SLURMD_PATHS if not is_network(mount_of(mounts, path))]
-    slurmd = has_any(root, paths)
-    version = find_slurm_version(root) if slurmd else None
-    if slurmd and version is None:
-        unread.add("slurm.version", "absent", "no libslurmfull-<version>.so beside Slurm's plugins")
-    return {"slurmd": slurmd, "version": version}
-
-
-def find_slurm_version(root: Root) -> str | None:
-    """22.05.8 of libslurmfull-22.05.8.so, or None."""
-    for folder in PLUGIN_FOLDERS:
-        for name in names_if_there(root, folder):
-            if name.startswith("libslurmfull-") and name.endswith(".so"):
-                return clean_or_none(name[len("libslurmfull-") : -len(".so")], 64)
-    return None
-
-
 def read_python(root: Root) -> dict[str, Any]:
-    """{path, version}: the interpreter that runs this, or of a recorded node the one that /usr/bin/python3 leads to. Raises OSError."""
+    """{path, version}: the interpreter that runs this code, or for a recorded node the target of /usr/bin/python3. Raises OSError."""
     if root.is_live:
         return {"path": clean_or_none(sys.executable or ""), "version": sys.version.split()[0]}
     path = root.resolve("/usr/bin/python3")
@@ -212,7 +216,7 @@ def read_python(root: Root) -> dict[str, Any]:
 
 
 def read_dmi(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """{vendor, product, board, bios_version}, or None where the machine has no such table."""
+    """{vendor, product, board, bios_version}, or None if the machine has no DMI table."""
     folder = "/sys/class/dmi/id"
     if not there(root, folder):
         unread.add("dmi", "absent", "no " + folder + ": the firmware gives no SMBIOS table")
@@ -222,7 +226,7 @@ def read_dmi(root: Root, unread: Unread) -> dict[str, Any] | None:
 
 
 def read_secure_boot(root: Root, is_container: bool) -> bool:
-    """True or False; a machine that did not start through EFI has none. Raises OSError and ValueError."""
+    """True or False; False for a machine that was not booted through EFI. Raises OSError and ValueError."""
     if not root.exists("/sys/firmware/efi"):
         if is_container or not root.exists("/sys/firmware"):
             raise FileNotFoundError(2, "the firmware cannot be seen from here", "/sys/firmware/efi")
@@ -234,7 +238,7 @@ def read_secure_boot(root: Root, is_container: bool) -> bool:
 
 
 def read_image(root: Root, unread: Unread, mounts: list[Mount] | None, is_container: bool) -> dict[str, Any] | None:
-    """{kind, evidence}: whether what is changed on this system outlives a reboot."""
+    """{kind, evidence}: whether changes on this system survive a reboot."""
     if is_container:
         unread.add("image", "absent", "a container's file system says nothing about the node")
         return {"kind": None, "evidence": None}

@@ -1,12 +1,12 @@
-"""Which packages are installed, from dpkg's files or by rpm: read once, used by several sections."""
+"""Installed packages, from dpkg's files or through rpm: read once, used by several sections."""
 
 from __future__ import annotations
 
 import fnmatch
 
-from ..files import names_or_none, read_file
 from ..parse.dpkg import STATUS_LIMIT_BYTES, Database, Package, parse_status
 from ..section import Unread
+from ..untrusted_files import names_or_none, read_file
 from .rpm_locks import read_rpm_locks
 
 TYPE_CHECKING = False
@@ -50,13 +50,13 @@ KERNEL: tuple[str, ...] = (
 )
 KERNEL += ("linux-nvidia", "linux-virtual", "linux-lowlatency", "kernel-core", "kernel-modules", "kernel-devel", "kernel-default", "kernel-uek", "dkms")
 NCCL = ("libnccl", "nccl", "aws-ofi-nccl", "libaws-ofi")
-# What is listed: the packages that decide whether collectives run.
+# Packages in the section `packages`: those that decide whether collectives run.
 LISTED: tuple[str, ...] = DRIVER + KERNEL + NCCL
 LISTED += ("nvidia", "libnvidia", "cuda", "libcudnn", "cudnn", "datacenter-gpu-manager", "dcgm", "gdrcopy", "gdrdrv", "libgdrapi")
 LISTED += ("mlnx", "mlx", "kmod-mlnx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
 LISTED += ("slurm", "munge", "libpmix", "openmpi-bin", "docker", "containerd", "podman", "cri-o", "enroot", "apptainer", "singularity", "kubelet")
 LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
-# Only their versions are wanted, by other sections.
+# Packages of which other sections need only the version.
 TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3.", "cpp", "clang", "linux-perf")
 
 
@@ -77,12 +77,12 @@ def read_database(root: Root, unread: Unread, field: str, rpm_program: str = RPM
 
 
 def read_status_bytes(root: Root) -> bytes:
-    """The status file, after the newer stanzas that a running (or interrupted) dpkg has written beside it."""
+    """The status file, merged with the newer stanzas that a running (or interrupted) dpkg has written beside it."""
     content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
     try:
         newer = [read_file(root, UPDATES + "/" + name) for name in names_or_none(root, UPDATES) if name.isdigit()][:250]
     except (OSError, ValueError):
-        newer = []  # a running dpkg removes them at any moment
+        newer = []  # a running dpkg may remove these files at any moment
     return content if not newer else _with_updates(content, newer)
 
 
@@ -98,7 +98,7 @@ def _with_updates(content: bytes, newer: list[bytes]) -> bytes:
 
 
 def _head(stanza: bytes) -> tuple[bytes, bytes]:
-    """What names a package: its name and architecture."""
+    """The identity of a package: its name and architecture."""
     lines = stanza.strip(b"\n").split(b"\n")
     return lines[0], next((line for line in lines if line.startswith(b"Architecture: ")), b"")
 
@@ -111,7 +111,7 @@ def _is_there(root: Root, path: str) -> bool:
 
 
 def read_rpm(root: Root, folder: str, program: str) -> Database:
-    """Database out of `rpm -qa`, the one external process of the collector: rpm's own file has three formats. Raises OSError, ValueError."""
+    """Database from `rpm -qa`, the only program that the collector runs: rpm's own file has three formats. Raises OSError, ValueError."""
     from ..process import demand_success, run_process  # subprocess costs 10 ms, and no node of dpkg needs it
 
     root.watch(f"{program} -qa")
@@ -125,7 +125,7 @@ def read_rpm(root: Root, folder: str, program: str) -> Database:
 
 
 def parse_rpm(text: str) -> Database:
-    """Database out of lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is left out, as people write it."""
+    """Database from lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is omitted, as people write versions."""
     packages = []
     for line in text.splitlines():
         fields = line.split("\t")
@@ -137,7 +137,7 @@ def parse_rpm(text: str) -> Database:
 
 
 def with_locks(database: Database, locks: list[dict[str, Any]]) -> Database:
-    """The Database with `held` set on what a lock file names: by name, or as name-version*; "!" entries bar versions and hold nothing."""
+    """The Database with `held` set on packages that a lock file names: by name, or as name-version*. "!" entries exclude versions and hold nothing."""
     patterns = [lock["package"] for lock in locks if not lock["pin"].startswith("not ")]
 
     def is_held(package: Package) -> bool:

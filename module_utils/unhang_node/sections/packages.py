@@ -1,11 +1,11 @@
-"""Section packages: what is installed, what is held or pinned, and what an unattended upgrade would change."""
+"""Section packages: installed packages, holds and pins, and the packages that an unattended upgrade would change."""
 
 from __future__ import annotations
 
 import re
 
-from ..files import names_or_none, read_text
 from ..parse.apt import is_conf_name, parse_apt_conf, parse_preferences, setting_values, setting_word
+from ..untrusted_files import names_or_none, read_text
 from .package_database import driver_packages, listed_packages
 from .pending_upgrades import read_pending
 from .rpm_locks import read_rpm_locks
@@ -54,7 +54,7 @@ def read_packages(root: Root, unread: Unread, manager: str | None, database: Dat
 
 
 def read_pins(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """Rows of /etc/apt/preferences and preferences.d, in apt's order."""
+    """The pins of /etc/apt/preferences and preferences.d, in apt's order."""
     rows = []
     for path in _conf_files(root, unread, "pins", APT + "/preferences.d", ("", ".pref"), APT + "/preferences", main_first=True):
         text = unread.attempt("pins", read_text, root, path)
@@ -64,7 +64,7 @@ def read_pins(root: Root, unread: Unread) -> list[dict[str, Any]]:
 
 
 def _conf_files(root: Root, unread: Unread, field: str, folder: str, endings: tuple[str, ...], main: str, main_first: bool = False) -> list[str]:
-    """Paths of the files of one apt configuration that are there."""
+    """Paths of the existing files of one apt configuration."""
     try:
         names = [name for name in names_or_none(root, folder) if is_conf_name(name, endings)]
         mains = [main] if root.exists(main) else []
@@ -76,7 +76,7 @@ def _conf_files(root: Root, unread: Unread, field: str, folder: str, endings: tu
 
 
 def read_unattended(root: Root, unread: Unread, database: Database) -> dict[str, Any]:
-    """What unattended-upgrades would do by itself."""
+    """The configuration of unattended-upgrades, and the packages that it would upgrade."""
     settings: AptSettings = {}
     for path in _conf_files(root, unread, "unattended_upgrades", APT + "/apt.conf.d", ("", ".conf"), APT + "/apt.conf"):
         text = unread.attempt("unattended_upgrades", read_text, root, path)

@@ -1,12 +1,12 @@
-"""What the PCI bus says without a driver: how many GPUs there are, where each sits, ACS above it, and the IOMMU."""
+"""The PCI bus, read without a driver: number of GPUs, place of each GPU, ACS above it, and the IOMMU."""
 
 from __future__ import annotations
 
 import re
 
 from ..parse.pci_config import is_redirecting, parse_acs
-from ..parse.values import clean, clean_or_none
-from .reading import integer_if_there, line_if_there, names_if_there, there
+from ..parse.values import clean, clean_or_none, integer_or_none
+from .reading import integer_if_there, line_if_there, lines_if_there, names_if_there, there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,10 +41,8 @@ def find_nvidia(root: Root) -> dict[str, list[str]]:
 
 
 def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
-    """Where one PCI device sits, by sysfs: {numa_node, cpus, generation_now, generation_max, generation_card, width_now, width_max}.
-
-    None for what sysfs does not say (numa_node -1 means just that). generation_max and width_max are the least of the card and the port above it.
-    A device that is not there has None everywhere.
+    """The place of one PCI device in sysfs: {numa_node, cpus} and the fields of read_pci_link. None for a value that sysfs does not have (numa_node -1 means
+    that too). generation_max and width_max are the lower one of the card's and the port's above it. For a missing device all values are None.
     """
     folder = DEVICES + "/" + pci_address
     node = integer_if_there(root, folder + "/numa_node")
@@ -56,7 +54,7 @@ def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
 
 
 def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
-    """{generation_now, generation_max, generation_card, width_now, width_max} of a device's link, as read_pci_device gives them."""
+    """{generation_now, generation_max, generation_card, width_now, width_max, errors_fatal, errors_nonfatal} of a device's link; None as in read_pci_device."""
     folder = DEVICES + "/" + pci_address
     card_generation, card_width = generation_of(line_if_there(root, folder + "/max_link_speed")), width_of(root, folder + "/max_link_width")
     above = bridges_above(root, pci_address)
@@ -69,7 +67,15 @@ def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
         "generation_card": card_generation,
         "width_now": width_of(root, folder + "/current_link_width"),
         "width_max": least(card_width, port_width),
+        "errors_fatal": read_aer(root, folder + "/aer_dev_fatal"),
+        "errors_nonfatal": read_aer(root, folder + "/aer_dev_nonfatal"),
     }
+
+
+def read_aer(root: Root, path: str) -> int | None:
+    """The sum of a device's uncorrected PCIe errors of one severity since boot, or None where the kernel does not count them (a virtual machine, no AER)."""
+    line = next((line for line in lines_if_there(root, path) if line.startswith("TOTAL_ERR_")), "")
+    return integer_or_none(line.rpartition(" ")[2])
 
 
 def least(first: int | None, second: int | None) -> int | None:
@@ -79,18 +85,18 @@ def least(first: int | None, second: int | None) -> int | None:
 
 
 def generation_of(speed: str | None) -> int | None:
-    """5 of "32.0 GT/s PCIe", None of "Unknown"."""
+    """5 from "32.0 GT/s PCIe", None from "Unknown"."""
     return GENERATIONS.get((speed or "").partition(" GT/s")[0])
 
 
 def width_of(root: Root, path: str) -> int | None:
-    """Lanes, or None: sysfs writes 0 or 255 for a link that it does not know."""
+    """Number of lanes, or None: sysfs has 0 or 255 for an unknown width."""
     width = integer_if_there(root, path)
     return width if width is not None and 0 < width < 64 else None
 
 
 def bridges_above(root: Root, pci_address: str) -> list[str]:
-    """[address] of the bridges between the root complex and a device, from the top; [] when it sits there itself or is not there."""
+    """[address] of the bridges between the root complex and a device, from the top; [] if it is on the root complex itself or does not exist."""
     try:
         path = root.resolve(DEVICES + "/" + pci_address)
     except (OSError, ValueError):
@@ -99,7 +105,7 @@ def bridges_above(root: Root, pci_address: str) -> list[str]:
 
 
 def pci_address_of(root: Root, path: str) -> str | None:
-    """The PCI address that a device's link leads to (virtio's sits one level below it), or None: a software device has none."""
+    """The PCI address that a device's link points to (for virtio one level above it), or None: a software device has none."""
     try:
         parts = root.resolve(path).split("/")
     except (OSError, ValueError):
@@ -108,13 +114,13 @@ def pci_address_of(root: Root, path: str) -> str | None:
 
 
 def read_pci_count(_root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
-    """The part of section `gpus` that the bus knows: {pci_count}. nvidia: a function that gives find_nvidia's answer."""
+    """The field of section `gpus` that is read from the bus: {pci_count}. nvidia: a function that returns the result of find_nvidia."""
     found = unread.attempt("pci_count", nvidia)
     return {"pci_count": None if found is None else len(found["gpus"])}
 
 
 def read_acs_and_iommu(root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
-    """The part of section `interconnect` that the bus knows: {acs, acs_enabled, iommu}. nvidia: as in read_pci_count."""
+    """The fields of section `interconnect` that are read from the bus: {acs, acs_enabled, iommu}. nvidia: as in read_pci_count."""
     found = unread.attempt("acs", nvidia)
     if found is None:
         return {"acs": None, "acs_enabled": None, "iommu": unread.attempt("iommu", read_iommu, root, [])}
@@ -128,14 +134,14 @@ def read_acs_and_iommu(root: Root, unread: Unread, nvidia: Callable[[], dict[str
 
 
 def any_enabled(flags: Iterable[bool | None]) -> bool | None:
-    """True when one is, False when all are known not to be, else None."""
+    """True if one flag is true, False if all are false, else None (some are unknown)."""
     if True in flags:
         return True
     return None if None in flags else False
 
 
 def read_acs_row(root: Root, unread: Unread, bridge: str) -> dict[str, Any]:
-    """One bridge of the facts."""
+    """The row of one bridge in interconnect.acs."""
     found = unread.attempt(f"acs[{bridge}].control", read_acs, root, bridge)
     if found is None:
         return {"pci_address": bridge, "capable": None, "enabled": None, "control": None}
@@ -154,7 +160,7 @@ def read_acs(root: Root, bridge: str) -> tuple[bool, int | None]:
 
 
 def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
-    """{mode, groups, evidence}: what stands between the GPUs (else any device) and memory. gpus: [address]. Raises OSError."""
+    """{mode, groups, evidence} of the IOMMU between the GPUs (without GPUs: any device) and memory. gpus: [address]. Raises OSError."""
     if not there(root, "/sys/kernel"):
         raise FileNotFoundError(2, "no such folder", "/sys/kernel")
     groups = names_if_there(root, "/sys/kernel/iommu_groups")
@@ -177,7 +183,7 @@ def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
 
 
 def mode_of_cmdline(cmdline: str) -> tuple[str, str | None]:
-    """(mode, the words that say so) for kernels before 5.11, whose groups have no type."""
+    """(mode, evidence) from the kernel command line, for kernels before 5.11, whose groups have no type."""
     parameters = cmdline.split()
     if "iommu=pt" in parameters or "iommu.passthrough=1" in parameters:
         return "passthrough", "iommu=pt on the kernel command line"

@@ -1,13 +1,13 @@
-"""Newer driver, kernel and NCCL packages in the lists that apt already has on the node. Nothing is fetched, apt is not run."""
+"""Newer driver, kernel and NCCL packages in apt's package lists on the node. Fetches nothing, does not run apt."""
 
 from __future__ import annotations
 
 import mmap
 import os
 
-from ..files import names_or_none, open_regular, read_text
 from ..parse.apt import candidate_of, pin_priority, release_priority
 from ..parse.apt_lists import offered_versions
+from ..untrusted_files import names_or_none, open_regular, read_text
 from .package_database import DRIVER, KERNEL, NCCL
 
 TYPE_CHECKING = False
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ..section import Unread
 
 LISTS = "/var/lib/apt/lists"
-# All lists of a large distribution would cost more than everything else together: see docs of the collector.
+# Reading all lists of a large distribution would cost more than the rest of the collector: see docs/collector.md.
 BUDGET_BYTES = 96 << 20
 ENDING = "_Packages"
 COMPRESSED = ("_Packages.lz4", "_Packages.gz", "_Packages.xz", "_Packages.zst", "_Packages.bz2", "_Packages.lzma")
-# Ubuntu's and Debian's own parts that hold no driver, kernel or NCCL; the largest of all.
+# Components of Ubuntu and Debian without a driver, kernel or NCCL; their lists are the largest.
 NEVER_HERE = ("_universe_",)
 RELEASE_HEAD_BYTES = 8192
 
@@ -69,7 +69,7 @@ def _rows(watched: Iterable[Package], offers: dict[str, list[tuple[str, int]]]) 
 
 
 def _within_budget(root: Root, unread: Unread, names: list[str]) -> list[str]:
-    """Names of the lists to read, small ones first; what goes beyond the budget is noted."""
+    """Names of the lists to read, small ones first; lists that exceed the budget are noted."""
     sized = []
     for name in names:
         try:
@@ -98,7 +98,7 @@ def _offers_of(root: Root, name: str, packages: Collection[str]) -> dict[str, li
 
 
 def _default_priority(root: Root, name: str) -> int:
-    """What the Release file beside a list says: lists of backports are not automatic."""
+    """Default priority of a list by the Release file beside it, which lowers that of backports."""
     stem = name.split("_binary-")[0]
     suite = stem.rsplit("_", 1)[0] if "_dists_" in stem else name[: -len(ENDING)]
     for ending in ("_InRelease", "_Release"):

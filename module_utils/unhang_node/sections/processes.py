@@ -1,13 +1,12 @@
-"""Processes that hold a GPU: who they are, which NCCL and torch they have mapped, and which settings they were started with.
+"""Processes that hold a GPU: their users, the NCCL and torch that they have mapped, and the settings in their environment.
 
-Only processes with /dev/nvidia* open are looked into. A command line is never read; of an environment only the variables that are allowed leave the node.
+Only processes with /dev/nvidia* open are inspected. A command line is never read; of an environment only the allowed variables leave the node.
 """
 
 from __future__ import annotations
 
 import os
 
-from ..files import lstat_place
 from ..named_tuple import NamedTuple
 from ..parse.allowed_names import allowed_assignments
 from ..parse.launch_paths import Setting
@@ -15,6 +14,7 @@ from ..parse.process_files import container_of, held_devices, mapped_libraries, 
 from ..parse.values import clean_or_none
 from ..root import Root
 from ..section import Unread
+from ..untrusted_files import lstat_place
 from .nccl_libraries import is_plugin, plugin_name, read_library
 from .torch import read_environment
 from .users import user_name
@@ -38,7 +38,8 @@ KTHREADD, PF_KTHREAD = "/proc/2", 0x200000  # include/linux/sched.h
 
 
 class Holder(NamedTuple):
-    """One process with a GPU open. where: host or container, None when that could not be seen; container: its runtime and id, when its control group says."""
+    """One process with a GPU open. where: host or container, None if that could not be determined; container: its runtime and id, if its control group shows
+    them."""
 
     pid: str
     uid: int | None
@@ -56,7 +57,7 @@ class Holder(NamedTuple):
 def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: int | None = None) -> list[Holder]:
     """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed.
 
-    collector: process id of the collector; its children (one of them talks to the driver) are nobody's job and are left out.
+    collector: process id of the collector; its children (one of them has the driver open) belong to no job and are skipped.
     """
     held, denied, looked_at = {}, 0, 0
     of_the_kernel = kernel_threads(root)
@@ -67,7 +68,7 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
             denied += 1
             continue
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         looked_at += targets[1]
         devices = held_devices(targets[0])
         if devices and not (collector and parse_parent(_text(root, "/proc/" + pid + "/status")) == collector):
@@ -81,9 +82,8 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
 
 
 def kernel_threads(root: Root) -> frozenset[str]:
-    """Process ids of the kernel's own threads, which hold no file: a machine with 128 cores has well over a thousand, and each folder costs a look.
-
-    In a container process 2 is anybody's, and its children are looked into.
+    """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores has more than a thousand, and listing the files of each
+    takes time. In a container process 2 may be any program, so its children are inspected.
     """
     flags = _text(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
     if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
@@ -92,7 +92,7 @@ def kernel_threads(root: Root) -> frozenset[str]:
 
 
 def _place(root: Root, path: str) -> str:
-    """Where something of /proc lies on this machine's disk; magic links (/proc/<pid>/root) are never followed by their text."""
+    """This machine's path of a path below the node's /proc. The text of a magic link (/proc/<pid>/root) is never used."""
     places = root.candidates(path)
     return places[0] if len(places) == 1 else lstat_place(root, path)
 
@@ -123,7 +123,8 @@ def _identify(root: Root, pid: str, devices: Iterable[str], users: dict[int, Use
 
 
 def _where(root: Root, pid: str, container: str | None) -> str | None:
-    """A process whose root folder is another than ours is in a container, whichever runtime made it; without that view its control group must do."""
+    """host or container: a process whose root folder is not the collector's is in a container, of any runtime; if that cannot be read, its control group
+    decides."""
     if container:
         return "container"
     try:
@@ -172,7 +173,7 @@ def read_mapped(root: Root, unread: Unread, holders: list[Holder]) -> Mapped:
 
 
 def _container_key(root: Root, holder: Holder) -> str | None:
-    """What distinguishes one container's files from another's: None on the host, else its name, else its root folder."""
+    """A key for the file tree of a process: None on the host, the container's name, or, without a name, its root folder."""
     if holder.where != "container":
         return None
     if holder.container:
@@ -185,7 +186,7 @@ def _container_key(root: Root, holder: Holder) -> str | None:
 
 
 def process_root(root: Root, holder: Holder) -> Root:
-    """The file tree that a process sees. Symbolic links are followed inside it: one that a container planted never leads to the host's files."""
+    """The file tree that a process sees. Symbolic links are followed inside it, so that a link in a container never leads to the host's files."""
     if holder.where != "container":
         return root
     inside = Root([_place(root, f"/proc/{holder.pid}/root")])
@@ -194,7 +195,7 @@ def process_root(root: Root, holder: Holder) -> Root:
 
 
 def read_mapped_nccl(root: Root, unread: Unread, mapped: Mapped, holders: list[Holder]) -> dict[str, Any]:
-    """A fragment of section nccl: libraries and plugins as mapped, settings as the processes were given them."""
+    """A fragment of section nccl: libraries and plugins that are mapped, and settings in the environments of the processes."""
     libraries, plugins = [], []
     for (container, path), (owners, replaced) in mapped.items():
         where = "host" if container is None else "container"
@@ -211,7 +212,7 @@ def _mapped_library(root: Root, unread: Unread, container: str | None, path: str
     hidden = Unread()
     row = read_library(inside, hidden, path, "mapped", "host" if container is None else "container", field=field)
     if replaced:
-        # What lies there now is not what runs.
+        # The file at this path now is not the one that is mapped.
         row.update(version=None, cuda=None, build_id=None, size_bytes=None)
         unread.add(field + ".version", "absent", "the file was replaced or removed since these processes mapped it")
     else:
@@ -243,7 +244,7 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
 
 
 def read_proc(root: Root, path: str, limit: int) -> bytes:
-    """A file of /proc/<pid>, which has no size of its own. Raises OSError."""
+    """A file of /proc/<pid>, for which stat reports size 0. Raises OSError."""
     return root.data(path, limit)
 
 

@@ -1,6 +1,8 @@
-"""RDMA devices and their ports, by sysfs. Part of section `network`."""
+"""RDMA devices and their ports, from sysfs. Part of section `network`."""
 
 from __future__ import annotations
+
+import stat
 
 from ..parse.pci_config import parse_ats
 from ..parse.values import clean, integer_or_none
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
 
 CLASS = "/sys/class/infiniband"
 DEVICES, PORTS, GIDS = 64, 16, 64
-# A table has 128 or 256 places, each a read of its own; used ones stand together at its head but for those of removed addresses.
+# A GID table has 128 or 256 entries, each read separately; the used ones are at its beginning, with gaps only where an address was removed.
 EMPTY_IN_A_ROW = 8
-ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")  # the second has no port number in it
+ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")  # the path of the second contains no port number
 COUNTERS = [
     "symbol_error",
     "link_downed",
@@ -55,7 +57,12 @@ HW_COUNTERS = [
     "req_remote_access_errors",
     "rx_dropped_pkts",
     "lifespan_expired",
+    "req_transport_retries_exceeded",
+    "req_rnr_retries_exceeded",
 ]
+# Counters of AWS' cards, which have none of the above (drivers/infiniband/hw/efa/efa_verbs.c).
+EFA_COUNTERS = ["rx_drops", "rdma_read_wr_err", "rdma_write_wr_err", "retrans_timeout_events", "unresponsive_remote_events", "impaired_remote_conn_events"]
+FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 
 def read_rdma(root: Root, unread: Unread) -> list[dict[str, Any]]:
@@ -89,12 +96,13 @@ def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
         "pcie": read_pci_link(root, address) if address else None,
         "numa_node": node if node is not None and node >= 0 else None,
         "ats_enabled": read_ats(root, unread, name),
-        "ports": [read_port(root, unread, name, number) for number in numbers[:PORTS]],
+        "programs": unread.attempt(f"rdma[{name}].programs", read_programs, root, folder),
+        "ports": [read_port(root, unread, name, number, EFA_COUNTERS if driver == "efa" else HW_COUNTERS) for number in numbers[:PORTS]],
     }
 
 
 def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
-    """Whether the device's address translation is on; asked only in virtual machines, where GPUDirect needs it."""
+    """Whether the device's address translation is enabled; read only in virtual machines, where GPUDirect needs it."""
     field = "rdma[*].ats_enabled"
     if not unread.attempt(field, lambda: hypervisor_flag(read_cpuinfo(root)) or False):
         unread.add(field, "absent", "asked only in virtual machines")
@@ -102,11 +110,23 @@ def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
     return unread.attempt(field, lambda: parse_ats(root.data(f"{CLASS}/{name}/device/config", CONFIG_BYTES)))
 
 
-def read_port(root: Root, unread: Unread, device: str, number: int) -> dict[str, Any]:
-    """One port: state, speed, GIDs that are set, and the counters that show trouble."""
+def read_programs(root: Root, folder: str) -> str:
+    """open, restricted or missing: the device file by which programs use the device, /dev/infiniband/uverbs0. Raises OSError."""
+    names = [name for name in names_if_there(root, folder + "/device/infiniband_verbs") if name.startswith("uverbs")]
+    if not names:
+        return "missing"
+    try:
+        mode = root.stat("/dev/infiniband/" + names[0]).st_mode
+    except FileNotFoundError:
+        return "missing"
+    return "open" if mode & FOR_ALL == FOR_ALL else "restricted"
+
+
+def read_port(root: Root, unread: Unread, device: str, number: int, hw_counters: list[str]) -> dict[str, Any]:
+    """One port: state, speed, GIDs that are set, and error counters."""
     folder = f"{CLASS}/{device}/ports/{number}"
     layer = (line_if_there(root, folder + "/link_layer") or "").lower()
-    lid = line_if_there(root, folder + "/lid")
+    lid, manager = line_if_there(root, folder + "/lid"), line_if_there(root, folder + "/sm_lid")
     return {
         "port": number,
         "state": word_after_number(line_if_there(root, folder + "/state")),
@@ -114,18 +134,19 @@ def read_port(root: Root, unread: Unread, device: str, number: int) -> dict[str,
         "link_layer": layer if layer in ("infiniband", "ethernet") else ("unknown" if layer else None),
         "rate_gbps": unread.attempt(f"rdma[{device}].ports[{number}].rate_gbps", read_rate, root, folder + "/rate"),
         "lid": integer_or_none(lid[2:], 16) if lid and lid.startswith("0x") else integer_or_none(lid or ""),
+        "sm_lid": integer_or_none(manager[2:], 16) if manager and manager.startswith("0x") else integer_or_none(manager or ""),
         "gids": read_gids(root, folder, layer),
-        "counters": read_counters(root, folder),
+        "counters": read_counters(root, folder, hw_counters),
     }
 
 
 def word_after_number(line: str | None) -> str | None:
-    """active of "4: ACTIVE", linkup of "5: LinkUp"; None of nothing."""
+    """active from "4: ACTIVE", linkup from "5: LinkUp"; None from an empty line."""
     return ((line or "").partition(":")[2].strip() or line or "").lower() or None
 
 
 def read_rate(root: Root, path: str) -> float:
-    """400.0 of "400 Gb/sec (4X NDR)". Raises OSError and ValueError."""
+    """400.0 from "400 Gb/sec (4X NDR)". Raises OSError and ValueError."""
     line = root.text(path, 256).strip()
     rate = float(line.split()[0]) if line else -1.0
     if not 0 <= rate < 1e6 or "Gb/sec" not in line:
@@ -165,10 +186,10 @@ def read_gid(root: Root, folder: str, layer: str | None, index: int, gid: str) -
     }
 
 
-def read_counters(root: Root, folder: str) -> dict[str, int]:
+def read_counters(root: Root, folder: str, hw_counters: list[str]) -> dict[str, int]:
     """{counter: value} of those that the device has."""
     values = {}
-    for group, names in (("counters", COUNTERS), ("hw_counters", HW_COUNTERS)):
+    for group, names in (("counters", COUNTERS), ("hw_counters", hw_counters)):
         if not there(root, folder + "/" + group):
             continue
         for name in names:

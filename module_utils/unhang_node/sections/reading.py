@@ -1,4 +1,4 @@
-"""Ways of reading that several sections share: one value of one file, the first of several paths, the drop-in files of a configuration."""
+"""Readers that several sections share: one value of one file, the first of several paths, the drop-in files of a configuration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ if TYPE_CHECKING:
 
 
 def read_line(root: Root, path: str, limit: int = 4096) -> str:
-    """The one line of a file, control characters taken out. Raises OSError."""
+    """The only line of a file, without control characters. Raises OSError."""
     return clean(root.text(path, 65536), limit)
 
 
 def read_integer(root: Root, path: str, base: int = 10) -> int:
-    """The one number of a file. Raises OSError and ValueError."""
+    """The only number in a file. Raises OSError and ValueError."""
     return parse_integer(root.text(path, 256), base)
 
 
 def line_if_there(root: Root, path: str) -> str | None:
-    """As read_line, or None where the file is missing, empty or unreadable: for files whose absence is an answer."""
+    """As read_line, or None where the file is missing, empty or unreadable: for files whose absence is itself a fact."""
     try:
         return read_line(root, path) or None
     except (OSError, ValueError):
         return None
+
+
+def lines_if_there(root: Root, path: str) -> list[str]:
+    """The lines of a small file, or [] where it is missing or unreadable."""
+    try:
+        return root.text(path, 65536).splitlines()
+    except (OSError, ValueError):
+        return []
 
 
 def integer_if_there(root: Root, path: str, base: int = 10) -> int | None:
@@ -38,7 +46,7 @@ def integer_if_there(root: Root, path: str, base: int = 10) -> int | None:
 
 
 def there(root: Root, path: str) -> bool:
-    """True when the path was seen to exist."""
+    """True if the path exists; False also if that cannot be determined."""
     try:
         return root.exists(path)
     except (OSError, ValueError):
@@ -46,7 +54,7 @@ def there(root: Root, path: str) -> bool:
 
 
 def names_if_there(root: Root, path: str) -> list[str]:
-    """As root.names, or [] where the folder is missing or may not be listed."""
+    """As root.names, or [] where the folder is missing or cannot be listed."""
     try:
         return root.names(path)
     except (OSError, ValueError):
@@ -54,7 +62,7 @@ def names_if_there(root: Root, path: str) -> list[str]:
 
 
 def first_there(root: Root, paths: Iterable[str]) -> str | None:
-    """The first path that exists, or None. Raises OSError when none was seen and one could not be looked at."""
+    """The first path that exists, or None. Raises OSError if none was found and one could not be checked."""
     denied = None
     for path in paths:
         try:
@@ -68,7 +76,7 @@ def first_there(root: Root, paths: Iterable[str]) -> str | None:
 
 
 def link_name(root: Root, path: str) -> str | None:
-    """The last part of what a symbolic link says (a driver, a subsystem), or None where there is no such link."""
+    """The last part of a symbolic link's target (a driver, a subsystem), or None if there is no such link."""
     try:
         return clean(root.link(path).rstrip("/").rpartition("/")[2], 256) or None
     except (OSError, ValueError):
@@ -76,7 +84,8 @@ def link_name(root: Root, path: str) -> str | None:
 
 
 def drop_ins(root: Root, folders: Iterable[str], suffix: str = ".conf") -> list[str]:
-    """Paths of drop-in files in the order in which they are read: by name over all folders; of one name the earliest folder wins."""
+    """Paths of drop-in files in the order in which they are read: sorted by name over all folders; of files with one name, the one in the earliest folder is
+    read."""
     chosen: dict[str, str] = {}
     for folder in folders:
         for name in names_if_there(root, folder):

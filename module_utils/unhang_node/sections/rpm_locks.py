@@ -1,9 +1,9 @@
-"""Packages that dnf, yum or zypper are configured to leave alone."""
+"""Packages that dnf, yum or zypper are configured not to change."""
 
 from __future__ import annotations
 
-from ..files import read_text
 from ..parse.rpm_locks import parse_exclude_lines, parse_versionlock, parse_versionlock_toml, parse_zypp_locks
+from ..untrusted_files import read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
-"""Systemd services that a GPU node depends on, or that disturb jobs: installed, switched on, running, and older than its own file. Part of section `node`.
-
-Folders and links alone: systemd is not asked. What a service printed, how often it was started again and why it failed stand in no file that outlives it.
+"""Systemd services that a GPU node needs or that disturb jobs: installed, enabled, running, older than their own file. Part of section `node`. Reads only
+folders and links; sections/units.py queries systemd. No file keeps a service's output or its number of restarts.
 """
 
 from __future__ import annotations
@@ -101,7 +100,8 @@ DELETED = " (deleted)"
 
 
 def read_services(root: Root) -> list[dict[str, Any]]:
-    """[{name, state, running, replaced}] of the services of UNITS that are installed or run, by name. Raises OSError where no running service can be seen."""
+    """[{name, state, running, replaced}] of the services in UNITS that are installed or running, sorted by name. Raises OSError where no running service can
+    be seen."""
     running = running_units(root)
     files = {folder: known(names_if_there(root, folder)) for folder in unit_folders(root)}
     masked = {name for folder in (ETC, RUN) for name in files[folder] if leads_nowhere(root, folder + "/" + name + SUFFIX)}
@@ -122,12 +122,12 @@ def read_services(root: Root) -> list[dict[str, Any]]:
 
 
 def unit_folders(root: Root) -> tuple[str, ...]:
-    """Folders of unit files; /lib has its own where it is no link to /usr/lib."""
+    """Folders of unit files; /lib is a second one where it is no link to /usr/lib."""
     return UNIT_FOLDERS if link_name(root, "/lib") else (*UNIT_FOLDERS, "/lib/systemd/system")
 
 
 def running_units(root: Root) -> dict[str, str]:
-    """{name: folder of control groups that holds it}: systemd removes the group of a service that ended. Raises OSError."""
+    """{name: folder of its control group}: systemd removes the group when the service ends. Raises OSError."""
     found, seen = {}, False
     for folder in CGROUPS:
         names = names_if_there(root, folder)
@@ -144,7 +144,7 @@ def known(names: list[str], suffix: str = SUFFIX) -> list[str]:
 
 
 def linked_units(root: Root, folder: str) -> list[str]:
-    """File names of the units that targets start: those linked in *.wants and *.requires."""
+    """File names of the units that targets start: the links in *.wants and *.requires."""
     starters = [name for name in names_if_there(root, folder) if name.endswith((".wants", ".requires"))]
     return [unit for name in starters for unit in names_if_there(root, folder + "/" + name)]
 

@@ -1,10 +1,9 @@
-"""Reads the files in which variables for NCCL, torch and CUDA are set, one kind of file after another, in the order in which they take effect."""
+"""Reads the files that set variables for NCCL, torch and CUDA, kind by kind, in the order in which they take effect."""
 
 from __future__ import annotations
 
 import os
 
-from ..files import names_or_none, read_file, read_text, resolve_local
 from ..parse.allowed_names import PREFIXES, allowed_assignments
 from ..parse.env_files import (
     container_prefixed,
@@ -20,7 +19,9 @@ from ..parse.launch_paths import Setting
 from ..parse.nccl_conf import parse_nccl_conf
 from ..parse.shell_env import parse_shell, parse_task_prolog
 from ..parse.systemd_env import parse_environment_file, parse_unit
+from ..untrusted_files import names_or_none, read_file, read_text, resolve_local
 from .reading import drop_ins
+from .slurm import FOLDERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     from ..section import Unread
 
 HOST_PATHS = ("login", "ssh", "systemd", "slurm")
-SLURM_CONFS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf", "/run/slurm/conf/slurm.conf")
+SLURM_CONFS = tuple(folder + "/slurm.conf" for folder in FOLDERS)
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system")
 VENDOR_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
-# Of the vendor's units only those that jobs come out of; a site's own units are all read.
+# Of the vendors' units only those that start jobs are read; of the site's own units all.
 JOB_UNITS = ("slurmd.service", "docker.service", "containerd.service", "kubelet.service", "crio.service", "nvidia-", "jupyter", "ray")
-# What these are started with does not reach the jobs that they start.
+# The environment of these units does not reach the jobs that they start.
 NOT_HANDED_ON = ("slurmd.service", "docker.service", "containerd.service", "kubelet.service", "crio.service", "nvidia-")
 OTHER_WORDS = ("VISIBLE_DEVICES", "UCX_", "FI_PROVIDER", "OMP_NUM", "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_", "nccl_", "MAX_JOBS", "ALLOC_CONF")
 MAX_FILES = 512
@@ -52,7 +53,7 @@ class SettingsReader:
         self.settings: list[Setting] = []
 
     def text(self, path: str) -> str | None:
-        """A system file's text, or None: not there, not local, or noted."""
+        """A system file's text; None if it does not exist, is not local, or cannot be read (noted)."""
         try:
             return read_text(self.root, resolve_local(self.root, self.mounts, path))
         except (FileNotFoundError, NotADirectoryError):
@@ -62,7 +63,7 @@ class SettingsReader:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Names in a local folder; [] when it is not there, or noted."""
+        """Names in a local folder; [] if it does not exist or cannot be listed (noted)."""
         try:
             return names_or_none(self.root, resolve_local(self.root, self.mounts, folder))[:MAX_FILES]
         except (FileNotFoundError, NotADirectoryError):
@@ -72,7 +73,7 @@ class SettingsReader:
             return []
 
     def add(self, assignments: Iterable[Assignment], path: str, source: str, launch_paths: Iterable[str], everyone: bool = True) -> None:
-        """Takes the allowed ones of `assignments`."""
+        """Adds the allowed ones of `assignments`."""
         for row in allowed_assignments(assignments):
             self.settings.append(
                 Setting(
@@ -89,12 +90,12 @@ class SettingsReader:
 
 
 def mentions(text: str) -> bool:
-    """True when it can be worth the parsing: most start-up files say nothing of ours."""
+    """True if the text names a variable of interest, which most start-up files do not: only then it is parsed."""
     return any(word in text for word in PREFIXES + OTHER_WORDS)
 
 
 def read_pam(reader: SettingsReader) -> None:
-    """/etc/environment and pam_env.conf: every session that PAM opens, so logins and ssh commands, not services and not Slurm's tasks."""
+    """/etc/environment and pam_env.conf. They affect every session that PAM opens: logins and ssh commands, not services and not Slurm's tasks."""
     for path, parse in (("/etc/security/pam_env.conf", parse_pam_env_conf), ("/etc/environment", parse_environment)):
         text = reader.text(path)
         if text and mentions(text):
@@ -102,7 +103,7 @@ def read_pam(reader: SettingsReader) -> None:
 
 
 def read_sshd(reader: SettingsReader) -> None:
-    """SetEnv of sshd: after PAM, for what comes in by ssh."""
+    """SetEnv of sshd: after PAM, for ssh sessions."""
     paths = ["/etc/ssh/sshd_config.d/" + name for name in reader.names("/etc/ssh/sshd_config.d") if name.endswith(".conf")]
     for path in [*paths, "/etc/ssh/sshd_config"]:
         text = reader.text(path)
@@ -145,7 +146,7 @@ def read_systemd(reader: SettingsReader) -> None:
 
 
 def _units(reader: SettingsReader) -> dict[str, list[str]]:
-    """{unit: [its file and drop-ins]} of the site's own services, and of those vendors' services that jobs come out of."""
+    """{unit: [its file and drop-ins]} of the site's own services, and of the vendors' services that start jobs."""
     units: dict[str, list[str]] = {}
     vendor_seen = set()
     for folder in (*VENDOR_UNITS, *UNIT_FOLDERS):
@@ -165,7 +166,7 @@ def _units(reader: SettingsReader) -> dict[str, list[str]]:
 
 
 def read_slurm(reader: SettingsReader) -> None:
-    """What a Slurm TaskProlog prints reaches every task; a Prolog's own environment does not, and is passed over."""
+    """What a Slurm TaskProlog prints reaches every task; a Prolog's own environment does not, so it is not read."""
     for conf in SLURM_CONFS:
         text = reader.text(conf)
         if text is None:
@@ -200,7 +201,7 @@ def read_containers(reader: SettingsReader) -> None:
             reader.unread.of_error("settings", problem)
             continue
         if running:
-            reader.add(rows, path, "container", (), everyone=False)  # known for this container alone
+            reader.add(rows, path, "container", (), everyone=False)  # set for this container only
 
 
 def read_nccl_conf(reader: SettingsReader) -> None:
@@ -216,7 +217,7 @@ def read_nccl_conf(reader: SettingsReader) -> None:
 
 
 def read_named_conf(reader: SettingsReader) -> None:
-    """The files that NCCL_CONF_FILE names: they stand in for ~/.nccl.conf on the launch paths that set it."""
+    """The files that NCCL_CONF_FILE names: they replace ~/.nccl.conf on the launch paths that set this variable."""
     for setting in [each for each in reader.settings if each.name == "NCCL_CONF_FILE" and each.certain]:
         path = setting.value or ""
         if not path.startswith("/") or any(each.file == path for each in reader.settings):
@@ -230,7 +231,7 @@ def read_named_conf(reader: SettingsReader) -> None:
 
 
 def read_user_conf(reader: SettingsReader, home: str, owner: int | None) -> None:
-    """<home>/.nccl.conf, when it is a regular file of that user's own (a link to another file, a FIFO or a device is refused, and noted)."""
+    """<home>/.nccl.conf, if it is a regular file that the user owns; a link to another file, a FIFO or a device is refused and noted."""
     path = os.path.join(home, ".nccl.conf")
     try:
         folder = resolve_local(reader.root, reader.mounts, home)

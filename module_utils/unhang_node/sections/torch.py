@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..files import names_or_none, read_text, resolve_local
 from ..parse.torch_files import parse_distributions, parse_version_py, python_of, wheel_version
+from ..untrusted_files import names_or_none, read_text, resolve_local
 from .nccl_libraries import STEM, read_library
 
 TYPE_CHECKING = False
@@ -97,7 +97,7 @@ def _is_local(root: Root, mounts: list[Mount], path: str) -> bool:
 def read_environment(
     root: Root, unread: Unread, folder: str, origin: str, container: str | None = None, libraries: Iterable[dict[str, Any]] = ()
 ) -> dict[str, Any]:
-    """A row of torch.environments. folder: a site-packages folder. container: None on the host. libraries: rows of nccl.libraries that were read already."""
+    """A row of torch.environments. folder: a site-packages folder. container: None on the host. libraries: rows of nccl.libraries that were already read."""
     field = f"environments[{folder}]"
     names = unread.attempt(field, root.names, folder) or []
     packages = parse_distributions(names)
@@ -125,7 +125,7 @@ def read_environment(
 
 
 def _bundled_nccl(root: Root, unread: Unread, folder: str, field: str, packages: dict[str, str], libraries: Iterable[dict[str, Any]]) -> str | None:
-    """By the banner of the library beside it, else by the wheel's version; null where NCCL is linked into torch itself."""
+    """Version of the NCCL that this torch loads: from the banner of the library beside it, else from the wheel; null if NCCL is linked into torch."""
     start = folder + "/nvidia/nccl/lib/" + STEM
     known = next((row["version"] for row in libraries if row["path"].startswith(start) and row["version"]), None)
     if known:

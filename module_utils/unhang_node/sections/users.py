@@ -1,9 +1,9 @@
-"""Users of this node as /etc/passwd has them: the name services of a cluster may hang, and are not asked."""
+"""Users of this node from /etc/passwd alone, because a cluster's name services may hang."""
 
 from __future__ import annotations
 
-from ..files import read_text
 from ..named_tuple import NamedTuple
+from ..untrusted_files import read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class User(NamedTuple):
 
 
 def parse_passwd(text: str) -> dict[int, User]:
-    """{uid: User}; of several with one uid the first."""
+    """{uid: User}; if several users have one uid, the first."""
     users: dict[int, User] = {}
     for line in text.splitlines():
         fields = line.split(":")
@@ -37,12 +37,12 @@ def read_users(root: Root) -> dict[int, User]:
 
 
 def user_name(users: dict[int, User], uid: int | None) -> str | None:
-    """The user's name, or his number as text where only a name service knows it; None for None."""
+    """The user's name, or the uid as text if it is not in /etc/passwd; None for None."""
     if uid is None:
         return None
     return users[uid].name if uid in users else str(uid)
 
 
 def user_of_home(users: dict[int, User], home: str) -> User | None:
-    """The User whose home this is, or None."""
+    """The User with this home folder, or None."""
     return next((user for user in users.values() if user.home.rstrip("/") == home.rstrip("/")), None)

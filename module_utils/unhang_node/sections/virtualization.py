@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..root import Root
     from ..section import Unread
 
-# What DMI's vendor, product, board or BIOS begins with, and the hypervisor that writes it. First match wins.
+# Beginning of DMI's vendor, product, board or BIOS, and the hypervisor that writes it. The first match wins.
 DMI_MARKS = (
     ("KubeVirt", "kvm"),
     ("OpenStack", "kvm"),
@@ -34,7 +34,7 @@ DMI_MARKS = (
     ("Virtual Machine", "hyperv"),
     ("Nutanix", "kvm"),
 )
-# A paravirtual clock belongs to one hypervisor; it is there even where DMI is not.
+# A paravirtual clock belongs to one hypervisor; it exists even on machines without DMI.
 CLOCK_MARKS = (("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "xen"))
 CGROUP_MARKS = (("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc"), ("machine.slice/machine-", "systemd-nspawn"))
 
@@ -50,7 +50,7 @@ def read_virtualization(root: Root, unread: Unread, mounts: list[Mount] | None, 
 
 
 def container_kind(root: Root, mounts: list[Mount] | None) -> str | None:
-    """The container manager's name, "container" when only the mounts betray one, or None."""
+    """The container manager's name, "container" if only the mounts show a container, or None."""
     named = line_if_there(root, "/run/systemd/container")
     if named:
         return named.split()[0][:64]
@@ -63,18 +63,18 @@ def container_kind(root: Root, mounts: list[Mount] | None) -> str | None:
     for mark, kind in CGROUP_MARKS:
         if mark in cgroup:
             return kind
-    # OCI runtimes mount these three files one by one; no machine's own boot does.
+    # OCI runtimes mount these three files one by one; the boot of a machine does not.
     points = {mount.point for mount in mounts or []}
     return "container" if {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} <= points else None
 
 
 def is_whole_disk(mount: Mount | None) -> bool:
-    """True when "/" is all of a disk's own file system: machines made from a container image keep /.dockerenv."""
+    """True when "/" is a whole file system on a disk: a machine that was made from a container image still has /.dockerenv."""
     return mount is not None and mount.source.startswith("/dev/") and mount.subtree == "/" and mount.fs_type in ("ext4", "xfs", "ext3")
 
 
 def vm_kind(root: Root, cpuinfo: str | None) -> tuple[bool | None, str | None]:
-    """(is_vm or None, hypervisor's name or None). The CPU's own flag decides where it has one: DMI of bare-metal cloud nodes names the cloud too."""
+    """(is_vm or None, hypervisor's name or None). The CPU's flag decides where it exists, because DMI of bare-metal cloud nodes names the cloud too."""
     flag = hypervisor_flag(cpuinfo)
     if flag is False:
         return False, None
@@ -85,7 +85,7 @@ def vm_kind(root: Root, cpuinfo: str | None) -> tuple[bool | None, str | None]:
 
 
 def hypervisor_flag(cpuinfo: str | None) -> bool | None:
-    """True or False as x86's flags have it; None where there are no such flags (ARM, POWER)."""
+    """True or False by the flags of an x86 CPU; None where there are no such flags (ARM, POWER)."""
     for line in (cpuinfo or "").splitlines():
         if line.startswith("flags"):
             return "hypervisor" in line.split()
@@ -96,7 +96,7 @@ def dmi_kind(root: Root) -> str | None:
     """The hypervisor that DMI names, or None."""
     texts = [line_if_there(root, "/sys/class/dmi/id/" + name) or "" for name in ("product_name", "sys_vendor", "board_vendor", "bios_vendor")]
     if texts[0].endswith(".metal"):
-        return None  # EC2's bare-metal sizes carry the cloud's name all the same
+        return None  # DMI of EC2's bare-metal instances names EC2 too
     for mark, kind in DMI_MARKS:
         if any(text.startswith(mark) for text in texts):
             return kind
@@ -107,7 +107,7 @@ def clock_kind(root: Root) -> str | None:
     """The hypervisor whose clock the kernel offers, or None."""
     clocks = (line_if_there(root, "/sys/devices/system/clocksource/clocksource0/available_clocksource") or "").split()
     if any(clock.startswith("kvm-clock") for clock in clocks):
-        # Firecracker is a KVM machine without DMI; its ACPI tables carry its name.
+        # Firecracker is a KVM machine without DMI; its ACPI tables contain its name.
         return acpi_kind(root) or "kvm"
     for mark, kind in CLOCK_MARKS:
         if any(clock.startswith(mark) for clock in clocks):
@@ -116,7 +116,7 @@ def clock_kind(root: Root) -> str | None:
 
 
 def acpi_kind(root: Root) -> str | None:
-    """Firecracker by the maker's mark in the head of the ACPI table (bytes 10 to 16), or None. Only root may read it."""
+    """firecracker if the header of the ACPI table names it as its maker (bytes 10 to 16), or None. Only root may read it."""
     try:
         return "firecracker" if root.data("/sys/firmware/acpi/tables/DSDT", 36)[10:16] == b"FIRECK" else None
     except (OSError, ValueError):

@@ -1,16 +1,16 @@
-"""Source libraries: NCCL and torch on the disk, and the settings that reach them. Local things first: what a policy names may lie on a file system that
-hangs, and what was yielded before it stands."""
+"""Source libraries: NCCL and torch on the disk, and the settings that affect them. Local files come first: a path that a policy names may be on a file system
+that hangs, and the pieces that were yielded before it are kept."""
 
 from __future__ import annotations
 
-from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.extension_caches import CACHE, megatron_builds, read_cache
 from ..sections.nccl import read_libraries, read_local_nccl, read_named_nccl
 from ..sections.nccl_libraries import site_libraries
 from ..sections.torch import named_site_packages, read_environment, system_site_packages
 from ..sections.users import read_users, user_of_home
-from .alone import read_alone
+from ..untrusted_files import read_mounts_or_none
+from .path_thread import read_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ SECTIONS = ("nccl", "torch")
 
 
 def read(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields (section, fields or exception, unread rows), each section once for what is local and once for each named path; a fourth item says that more
-    of that section follows. Of lists the pieces are to be joined. Options: torch_environments and nccl_roots (named paths), hash_libraries.
+    """Yields (section, fields or exception, unread rows), each section once for the local files and once for each named path; a fourth item means that more
+    of that section follows. The lists of the pieces are joined. Options: torch_environments and nccl_roots (named paths), hash_libraries.
     """
     roots, environments = ctx.options.get("nccl_roots") or [], ctx.options.get("torch_environments") or []
     remaining = {"nccl": len(roots) + len(environments), "torch": len(environments)}
@@ -68,7 +68,7 @@ def _pieces(ctx: Context, roots: list[str], environments: list[str]) -> Iterator
 
 
 def _remembering(libraries: list[dict[str, Any]], piece: SectionPiece) -> SectionPiece:
-    """The piece; what it found is added to `libraries`, so that no file is read twice."""
+    """Returns the piece, after adding the libraries in it to `libraries`, so that no file is read twice."""
     if isinstance(piece[1], dict):
         libraries.extend(piece[1].get("libraries") or [])
     return piece
@@ -83,11 +83,11 @@ def _read_local_torch(
 
 
 def _read_wheels(root: Root, _unread: Unread, path: str, libraries: Iterable[dict[str, Any]], sha256: bool) -> dict[str, Any]:
-    """The NCCL in a named environment; that there is none is no fault of the environment."""
+    """The NCCL in a named environment; an environment without one is not at fault."""
     try:
         folders = named_site_packages(root, path)
     except (OSError, ValueError):
-        return {"libraries": []}  # reported once, by the section torch
+        return {"libraries": []}  # section torch reports this error already
     rows: list[dict[str, Any]] = []
     for folder in folders:
         rows.extend(read_libraries(root, Unread(), site_libraries(root, folder), (*libraries, *rows), "site_packages", sha256))

@@ -1,6 +1,6 @@
-"""Source nvml: GPUs, NVLink and pairs through one NVML session, streamed as they are read, so that a call that never returns costs only what follows.
+"""Source nvml: GPUs, NVLink and pairs through one NVML session, streamed as they are read, so that a call that never returns costs only the facts after it.
 
-Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and of driver: cuda_version, nvml_version, gsp_firmware.
+Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and three fields of driver (cuda_version, nvml_version, gsp_firmware).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from ..nvml.asking import Asking, Lost
+from ..nvml.calls import Asking, Lost
 from ..nvml.devices import read_fabric, read_identity, read_state
 from ..nvml.interconnect import count_between, count_by_gpu, judge_all_read, read_links, read_pair, sum_up_fabric
 from ..nvml.live import LiveSession
@@ -30,7 +30,7 @@ MORE = "more of this section follows"
 
 
 def read(ctx: Context, warmth: Warmth | Exception | None) -> Iterator[SourcePiece]:
-    """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: what live.begin_warming returned."""
+    """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: the result of live.begin_warming."""
     session = open_session(ctx, warmth)
     places = read_places(ctx)
     begun = time.monotonic()
@@ -65,7 +65,7 @@ def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
     """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
     recording = ctx.options.get("nvml_recording")
     if recording:
-        from ..nvml.recorded import RecordedSession  # 2 ms that a live session need not pay
+        from ..nvml.recorded import RecordedSession  # the import costs 2 ms, which a live session saves
         from ..nvml.recording import load_recording
 
         ctx.mark(f"read {recording}")
@@ -84,7 +84,7 @@ def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
 
 
 def read_places(ctx: Context) -> dict[str, dict[str, Any]]:
-    """{PCI address: its place by sysfs} of the GPUs on the bus, read while the driver starts up."""
+    """{PCI address: read_pci_device's answer} of the GPUs on the bus, read while the driver starts up."""
     return {address: read_pci_device(ctx.root, address) for address in _gpus_on_bus(ctx)}
 
 
@@ -107,7 +107,7 @@ def _explain_failed_init(ctx: Context, code: int) -> Iterator[SourcePiece]:
 
 
 def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int, str], float]:
-    """({index: handle}, {index: why there is none}, monotonic seconds when the first was there) of every GPU that NVML counts."""
+    """({index: handle}, {index: why there is none}, monotonic seconds when the first handle was open) of every GPU that NVML counts."""
     allow_s = getattr(asking.session, "first_handle_s", 0.0)
     count, code = asking.try_ask("nvmlDeviceGetCount")
     if code:
@@ -125,7 +125,7 @@ def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int
 
 
 def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> SectionPiece:
-    """The driver's piece: what NVML reports of itself, and the GSP firmware of the first GPU."""
+    """The piece of section driver: NVML's versions, and the GSP firmware of the first GPU."""
     unread = Unread()
     asking = Asking(session, mark, unread)
     cuda = asking.ask_first("cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))
@@ -146,7 +146,7 @@ def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> Se
 
 
 def one_model(devices: list[dict[str, Any]]) -> str | None:
-    """The one model of all devices that answer, else None."""
+    """The model, if all devices that answer have the same, else None."""
     models = {device.get("model") for device in devices if not device.get("error")}
     return models.pop() if len(models) == 1 else None
 
@@ -179,6 +179,8 @@ def _states(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles
             about = _about(asking, index, handles)
             try:
                 device.update(read_state(about, board))
+                if address and device.get("pcie"):
+                    device["pcie"].update(errors_fatal=place["errors_fatal"], errors_nonfatal=place["errors_nonfatal"])
                 device["processes"] = read_processes(about, ctx.root, owners)
             except Lost as problem:
                 device["error"], handles[index] = str(problem), None

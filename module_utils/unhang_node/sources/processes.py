@@ -1,15 +1,15 @@
-"""Source processes: who holds the GPUs, and what those processes run with. Its calls may wait for a process that is stuck, so it is a source of its own."""
+"""Source processes: the processes that hold GPUs, their libraries and settings. A source of its own, because its calls may wait for a stuck process."""
 
 from __future__ import annotations
 
 import os
 
-from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.extension_caches import CACHE, read_cache
 from ..sections.processes import holder_rows, read_holders, read_mapped, read_mapped_nccl, read_mapped_torch
 from ..sections.settings_files import SettingsReader, read_user_conf
 from ..sections.users import read_users
+from ..untrusted_files import read_mounts_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
         yield name, fields, not_mapped.rows + rows
     if ctx.wanted("torch"):
         yield read_section("torch", read_mapped_torch, root, mapped)
-    # Homes come last: they are the likeliest to hang.
+    # Home folders come last, because they are the most likely to hang.
     mounts = read_mounts_or_none(root)
     for user in _other_users(holders, users):
         if ctx.wanted("nccl"):
@@ -59,7 +59,7 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
 
 
 def _other_users(holders: list[Holder], users: dict[int, User]) -> list[User]:
-    """Users of the holders on the host, root aside, whose files the source `libraries` reads."""
+    """Users of the holders on the host, except root, whose files the source `libraries` reads."""
     uids = sorted({holder.uid for holder in holders if holder.uid and holder.where != "container"})
     return [users[uid] for uid in uids if uid in users and users[uid].home.startswith("/")][:64]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 
-from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.cuda import read_cuda
 from ..sections.driver import read_driver, read_running
@@ -12,7 +11,8 @@ from ..sections.fabric_manager import read_fabric_manager
 from ..sections.loader import read_loader
 from ..sections.package_database import read_database
 from ..sections.packages import read_packages
-from .alone import read_alone
+from ..untrusted_files import read_mounts_or_none
+from .path_thread import read_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
     root = ctx.root
     root.watch = ctx.mark
     if ctx.wanted("driver"):
-        # First of all, and for itself: the loaded version must not be lost to a package database that blocks.
+        # Read first and alone: a package database that blocks must not cost the loaded version.
         running = read_section("driver", read_running, root)
         if isinstance(running[1], dict):
             yield (*running, MORE)
     mounts = read_mounts_or_none(root)
-    shared = Unread()  # what several sections need is read once; each of them says what it misses by that
+    shared = Unread()  # values that several sections need are read once; each section reports the values that it lacks
     loader = read_loader(root, shared, "userspace", mounts, LIBRARIES)
-    # A package database that blocks costs the packages, and what only they could tell of the others.
+    # A package database that blocks costs section packages, and the fields of other sections that need it.
     _name, found, database_rows = read_alone(ctx, "packages", "installed", _read_database)
     manager, database = found.get("database", (None, None)) if isinstance(found, dict) else (None, None)
     rows = shared.rows + database_rows

@@ -1,6 +1,5 @@
-"""Source `system`: procfs, sysfs and files of the node itself. One section after the other, those first that are least likely to stall.
-
-Every file is named by the root's watch before it is opened, so that a stuck one is known by name and costs only what comes after it.
+"""Source `system`: procfs, sysfs and files of the node itself, section by section; those that are least likely to stall come first. The root's watch names
+every file before it is opened, so that a stuck file is known by name and costs only the facts after it.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def read(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields (section, fragment, unread rows); of gpus and interconnect the fields that the PCI bus knows."""
+    """Yields (section, fragment, unread rows); of gpus and interconnect only the fields that are read from the PCI bus."""
     root = ctx.root
     root.watch = ctx.mark
     nvidia = once(lambda: find_nvidia(root))
     for section, reader, arguments in (
-        ("node", read_node, ()),
+        ("node", read_node, (ctx.now_s,)),
         ("gpus", read_pci_count, (nvidia,)),
         ("interconnect", read_acs_and_iommu, (nvidia,)),
         ("network", read_network, ()),
@@ -39,7 +38,7 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
 
 
 def once(read_it: Callable[[], Any]) -> Callable[[], Any]:
-    """read_it, asked at most once: later calls give the same answer, or raise it again."""
+    """A function that calls read_it once; later calls return the same answer, or raise the same exception."""
     answers: list[Any] = []
 
     def answer() -> Any:

@@ -1,7 +1,7 @@
 """Compares versions in the order of their kind: driver, kernel, nccl, cuda, vbios, deb, rpm, generic.
 
 One order does not fit all: 6.8.0-1008-nvidia, 2.21.5+cuda12.4, 96.00.a5.00.1a and 1:2.3~rc1-4 each have an order of their own, and some pairs have none.
-Nothing here raises on a version that cannot be compared: the answer says why there is no order.
+Nothing here raises on a version that cannot be compared: the result has the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def compare_versions(left: object, right: object, order: str) -> Comparison:
 
 
 def check_version(text: object, order: str) -> str | None:
-    """Why `text` is no version of this order; None if it is one."""
+    """The reason why `text` is no version of this order; None if it is one."""
     return compare_versions(text, text, order).reason or None
 
 

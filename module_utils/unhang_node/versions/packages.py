@@ -1,13 +1,13 @@
 """The orders of Debian and RPM package versions, as their own documents define them: deb-version(7), Debian policy 5.6.12; rpm's rpmvercmp.
 
-Keys sort any text, so that a list of versions from a package manager is never an exception. compare_deb and compare_rpm refuse what is no version.
+The keys sort any text, so that a list of versions from a package manager never raises. compare_deb and compare_rpm refuse a text that is no version.
 """
 
 from __future__ import annotations
 
 import re
 
-# re keeps what it compiled: a module that only holds patterns costs a start nothing.
+# Patterns are compiled (and cached by re) at first use, so that importing this module costs nothing at start.
 DEB = r"(?:[0-9]{1,9}:)?[0-9][A-Za-z0-9.+~:-]*?(?:-[A-Za-z0-9.+~]+)?"
 RPM = r"(?:[0-9]{1,9}:)?[A-Za-z0-9._+~^%{}]+(?:-[A-Za-z0-9._+~^%{}]+)?"
 DEB_PIECES = r"([^0-9]*)([0-9]*)"
@@ -16,7 +16,7 @@ RPM_END = (1, 0, "")
 
 
 def compare_deb(left: str, right: str) -> int:
-    """-1, 0 or 1 as `dpkg --compare-versions` has it. Raises ValueError on what is no Debian version."""
+    """-1, 0 or 1, as `dpkg --compare-versions` compares. Raises ValueError for a text that is no Debian version."""
     _demand(DEB, left, "a deb")
     _demand(DEB, right, "a deb")
     one, other = deb_version_key(left), deb_version_key(right)
@@ -24,11 +24,11 @@ def compare_deb(left: str, right: str) -> int:
 
 
 def compare_rpm(left: str, right: str) -> int:
-    """-1, 0 or 1 of two [epoch:]version[-release]. Raises ValueError on what is no RPM version."""
+    """-1, 0 or 1 for two texts [epoch:]version[-release]. Raises ValueError for a text that is no RPM version."""
     _demand(RPM, left, "an rpm")
     _demand(RPM, right, "an rpm")
     one, other = rpm_version_key(left), rpm_version_key(right)
-    if not one[2] or not other[2]:  # rpm leaves a release out of the comparison when one side has none
+    if not one[2] or not other[2]:  # rpm compares no releases when one side has none
         one, other = (*one[:2], ()), (*other[:2], ())
     return (one > other) - (one < other)
 
@@ -48,10 +48,10 @@ def deb_version_key(version: str) -> tuple[tuple[int, str], tuple[object, ...], 
 
 
 def _deb_part(text: str) -> tuple[object, ...]:
-    """Texts and numbers in turn. Each text ends in 0, which stands between "~" (sorts before the end) and anything else (sorts after it)."""
+    """Texts and numbers in turn. Each text ends in 0, which sorts after "~" (which comes before the end of a text) and before anything else."""
     pieces: list[object] = []
     for letters, number in re.findall(DEB_PIECES, text):
-        if letters or number or not text:  # no revision at all equals revision 0
+        if letters or number or not text:  # no revision equals revision 0
             pieces.append((*map(_deb_weight, letters), 0))
             pieces.append(_number(number))
     return (*pieces, (0,))
@@ -94,6 +94,6 @@ def _epoch(version: str) -> tuple[tuple[int, str], str]:
 
 
 def _number(digits: str) -> tuple[int, str]:
-    """Digits as they sort by value; int() would refuse more than 4,300 of them."""
+    """A key that sorts digits by their value; int() would refuse more than 4,300 digits."""
     significant = digits.lstrip("0")
     return len(significant), significant

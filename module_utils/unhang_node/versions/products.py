@@ -1,4 +1,4 @@
-"""The orders of versions that NVIDIA's products and Linux kernels have, each its own: 535.154.05, 12040, 2.21.5+cuda12.4, 96.00.a5.00.1a, 6.8.0-1008-nvidia."""
+"""The version orders of NVIDIA's products and of Linux kernels: 535.154.05, 12040, 2.21.5+cuda12.4, 96.00.a5.00.1a, 6.8.0-1008-nvidia."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def fields_of(text: str, order: str, pattern: str, base: int = 10) -> tuple[int,
 
 
 def padded(left: tuple[int, ...], right: tuple[int, ...]) -> Comparison:
-    """Numeric fields, the shorter filled with zeros: 12.4 equals 12.4.0."""
+    """Numeric fields, the shorter list padded with zeros: 12.4 equals 12.4.0."""
     length = max(len(left), len(right))
     sign = sign_of(left + (0,) * (length - len(left)), right + (0,) * (length - len(right)))
     return Comparison(sign, sign == 0)
 
 
 def compare_driver(left: str, right: str) -> Comparison:
-    """535.154.05 and its like."""
+    """Driver versions, such as 535.154.05."""
     return padded(fields_of(left, "driver", DRIVER), fields_of(right, "driver", DRIVER))
 
 

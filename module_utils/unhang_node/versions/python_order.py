@@ -54,7 +54,7 @@ def pep_440_key(version: str) -> tuple[Any, ...] | None:
 
 
 def _local_key(local: str | None) -> tuple[Any, ...]:
-    """What follows a "+": numbers after letters, nothing before everything."""
+    """Key of the part after "+": numbers sort after letters, and a version without that part sorts first."""
     if local is None:
         return ()
     return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"[-_.]", local))

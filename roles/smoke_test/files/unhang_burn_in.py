@@ -1,10 +1,10 @@
-"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit.
+"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with the exact one, bit by bit.
 
-    python3 unhang_burn_in.py node --plan JSON     refuses where somebody is at work; else one worker for each GPU, and sensors beside them
-    python3 unhang_burn_in.py node --device cpu --duration 10      tries the same on the CPU, small
+    python3 unhang_burn_in.py node --plan JSON     refuses where a GPU is in use; else starts one worker for each GPU, and reads sensors meanwhile
+    python3 unhang_burn_in.py node --device cpu --duration 10      tries the same with small sizes on the CPU
 
-One file, torch and the standard library alone, Python >= 3.8. It measures and never judges: what happened leaves as lines of JSON, each with `e` (what kind);
-`unhang smoke --burn-in` makes the verdict of them.
+One file that needs only torch and the standard library, Python >= 3.8. It measures and never judges: it prints events as lines of JSON, each with `e` (kind);
+`unhang smoke --burn-in` makes the verdict from them.
 
 Assembled by tools/payload/build.py from tools/payload/parts: change it there.
 """
@@ -37,21 +37,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# burn_dcgm.py: NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its answer leaves as it came; the controller reads it ---------------
+# burn_dcgm.py: NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its output is sent unchanged; the controller parses it --------------
 
-DCGM_LONG_S = 600.0  # from a burn-in of ten minutes on, level 2, which takes about two; below, level 1, which takes seconds
+DCGM_LONG_S = 600.0  # a burn-in of ten minutes or more runs level 2, which takes about two minutes; a shorter one level 1, which takes seconds
 DCGM_LIMIT_S = {1: 90.0, 2: 300.0}
-DCGM_POLITE_S, DCGM_CHECK_S = 3.0, 0.05  # dcgmi stops the diagnosis in its host engine when it is asked to end, and not when it is killed
-MOST_ANSWER_BYTES = 96 * 1024  # its line has to stay below what the controller reads of one
+DCGM_POLITE_S, DCGM_CHECK_S = 3.0, 0.05  # on SIGTERM dcgmi stops the diagnosis in its host engine; on SIGKILL it does not
+MOST_ANSWER_BYTES = 96 * 1024  # the line with the answer must be shorter than the longest that the controller reads
 
 
 def dcgm_level(duration_s: float) -> int:
-    """Which of its suites fits beside a burn-in of so long. https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"""
+    """The level of diagnosis that fits a burn-in of this duration. https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"""
     return 2 if duration_s >= DCGM_LONG_S else 1
 
 
 def run_dcgm(level: int, limit_s: float, stopped: Callable[[], bool]) -> dict[str, Any] | None:
-    """{level, code, seconds, answer: its JSON or a text}, None without dcgmi. code: None where it had to be ended, too late or unwanted."""
+    """{level, code, seconds, answer: its JSON or a text}, None without dcgmi. code: None where unhang had to end it, because of its deadline or a stop."""
     program = shutil.which("dcgmi")
     if program is None:
         return None
@@ -70,7 +70,7 @@ def run_dcgm(level: int, limit_s: float, stopped: Callable[[], bool]) -> dict[st
 
 
 def await_dcgm(asked: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> int | None:
-    """Its exit code, or None where it had to be ended: politely first."""
+    """Its exit code, or None where unhang had to end it: SIGTERM first, then SIGKILL."""
     while asked.poll() is None and time.monotonic() < until and not stopped():
         time.sleep(DCGM_CHECK_S)
     if asked.poll() is not None:
@@ -85,7 +85,7 @@ def await_dcgm(asked: subprocess.Popen[bytes], until: float, stopped: Callable[[
 
 
 def answered(text: str) -> Any:
-    """The JSON in a text; or the end of a text that holds none, or too much."""
+    """The JSON in a text; the end of the text where it holds no JSON or too much."""
     start = text.find("{")
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(text[start:]) if start >= 0 else None
@@ -94,7 +94,7 @@ def answered(text: str) -> Any:
     return text.strip()[-2000:]
 
 
-# processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
+# processes.py: Watches processes from outside, and ends them ----------------------------------------------------------------------------------------
 
 def process_state(pid: int) -> tuple[str, str]:
     """(state letter, wchan) of a process, ("gone", "") when there is none."""
@@ -110,7 +110,7 @@ def process_state(pid: int) -> tuple[str, str]:
 
 
 def die_with_parent() -> None:
-    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    """Runs in a child before exec: the kernel kills the child when its parent ends, however the parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -136,7 +136,7 @@ def session_members(session: int) -> list[int]:
 
 
 def session_commands(session: int) -> list[str]:
-    """Command lines of a session's processes, the youngest last."""
+    """Command lines of a session's processes, the latest started last."""
     found = []
     for pid in session_members(session):
         with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
@@ -147,7 +147,7 @@ def session_commands(session: int) -> list[str]:
 
 
 def end_session(pid: int) -> None:
-    """SIGKILL to a session: its process group, and whatever has its session id."""
+    """Sends SIGKILL to a session: to its process group, and to every process with its session id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     for member in session_members(pid):
@@ -155,19 +155,19 @@ def end_session(pid: int) -> None:
             os.kill(member, signal.SIGKILL)
 
 
-# nvml.py: What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too ------------------------------
+# nvml.py: NVLink states from NVML, read by a child process, because a driver in trouble may never answer --------------------------------------------
 
-NVML_S = 10.0  # at the start, beside the import of torch
+NVML_S = 10.0  # at the start, while torch is imported
 NVML_AGAIN_S = 3.0
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
-# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of those
-# three (change log of that API) and NVLINK5_FIELDS in their place.
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of these
+# three (change log of that API) and has NVLINK5_FIELDS instead.
 FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
 NVLINK5_FIELDS = {
     206: "malformed packet errors", 207: "buffer overrun errors", 208: "receive errors", 211: "link integrity errors", 215: "link recovery events",
     221: "symbol errors",
 }  # fmt: skip
-# nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
+# nvmlNvLinkErrorCounter_t, for a driver that knows none of the fields: the counters of `nvidia-smi nvlink -e`. Its counters 3 (CRC data) and 4 (ECC data) rise
 # on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
 OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
 NVLINK_SPEED = 164  # NVML_FI_DEV_NVLINK_GET_SPEED, MB/s by link
@@ -186,7 +186,7 @@ class FieldValue(ctypes.Structure):
 
 
 class NvmlQuestion:
-    """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
+    """A child that queries NVML; answer() waits for it, but no longer than the limit since its start."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -195,7 +195,7 @@ class NvmlQuestion:
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s: float) -> dict[str, Any]:
-        """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
+        """Once: {"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink connects or None, the others by name and UUID, why parts are missing."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
@@ -209,12 +209,12 @@ class NvmlQuestion:
 
 
 def nothing_read(problem: str | None = None) -> dict[str, Any]:
-    """An answer without anything."""
+    """An answer without any values."""
     return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
 def read_nvml() -> dict[str, Any]:
-    """The answer, in the child. Where there is no library there is nothing to say."""
+    """Collects the answer, in the child. Without the library it is empty."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -232,7 +232,7 @@ def read_nvml() -> dict[str, Any]:
 
 
 def call(library: Any, name: str, *arguments: Any) -> int:
-    """The code of a call; 13 (function not found) where the library is too old to know it."""
+    """The return code of a call; 13 (function not found) where the library is too old to have the function."""
     function = getattr(library, name, None)
     return function(*arguments) if function else 13
 
@@ -249,7 +249,7 @@ def nvml_handles(library: Any) -> list[tuple[Any, str]]:
 
 
 def joined_pairs(library: Any, handles: list[tuple[Any, str]]) -> list[list[str]]:
-    """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
+    """[[uuid, uuid]] of GPUs that NVLink connects, directly or through switches."""
     pairs, status = [], ctypes.c_int()
     for place, (first, name) in enumerate(handles):
         for second, other in handles[place + 1 :]:
@@ -265,7 +265,7 @@ def active_links(library: Any, handle: Any) -> list[int]:
 
 
 def gpu_links(library: Any, handle: Any) -> dict[str, int]:
-    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
+    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: the links of this GPU; 0 for missing values."""
     links = active_links(library, handle)
     speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
     read = bool(links) and call(library, "nvmlDeviceGetFieldValues", handle, 1, ctypes.byref(speed)) == 0 and speed.code == 0
@@ -277,7 +277,7 @@ def gpu_links(library: Any, handle: Any) -> dict[str, int]:
 
 
 def gpu_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
-    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
+    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: the GPU's own counters."""
     counters, replays = {}, ctypes.c_uint()
     if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
         counters["%s PCIe replays" % gpu] = replays.value
@@ -304,22 +304,22 @@ def link_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
 
 
 def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields: Mapping[int, str]) -> dict[str, int]:
-    """The same of these field values: {number: name}."""
+    """The same for these field values: {number: name}."""
     wanted = [(field, link) for link in links for field in fields]
     values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
     if not wanted or call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) != 0:
         return {}
-    read = [one for one in values if one.code == 0 and one.kind != 0]  # 0 is a double, which no counter is; 1 has 32 bits
+    read = [one for one in values if one.code == 0 and one.kind != 0]  # type 0 is a double, and no counter is one; type 1 has 32 bits
     return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}
 
 
-# burn_sensors.py: What NVML says of GPUs under load: power, clocks, temperatures, what holds clocks back; and settings that have to stay ------------
+# burn_sensors.py: NVML's sensors under load: power, clocks, temperatures, throttling reasons; and settings that must not change ---------------------
 
 PERIOD_S = 0.5
 MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
 SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
 MOST_PROCESSES = 64
-OCCUPIED_BYTES = 2**30  # more than an idle driver takes: somebody is on the GPU whom NVML does not show, such as in another container
+OCCUPIED_BYTES = 2**30  # more than an idle driver uses: a program uses the GPU that NVML does not show, such as one in another container
 # nvmlClocksEventReasons*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 REASONS = {
     0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "software thermal slowdown",
@@ -345,7 +345,7 @@ class ProcessInfo(ctypes.Structure):
 
 
 class Sensors:
-    """A child that asks NVML on and on; lines() are what it has said since."""
+    """A child process that reads NVML continuously; lines() returns its output since the last call."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         argv = [sys.executable, "-S", os.path.abspath(__file__), "sensors", "--period", str(period_s)]
@@ -356,7 +356,7 @@ class Sensors:
         self.rest = b""
 
     def lines(self) -> list[dict[str, Any]]:
-        """What came since the last call; nothing where the driver is silent."""
+        """What the child printed since the last call; nothing while the driver does not answer."""
         try:
             piece = os.read(self.output, 2**20)
         except BlockingIOError:
@@ -365,14 +365,14 @@ class Sensors:
         return [json.loads(line) for line in lines if line]
 
     def end(self) -> None:
-        """Ends the child. One that hangs in the driver is not waited for."""
+        """Ends the child, without waiting for one that hangs in the driver."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
 
 
 def run_sensors(period_s: float) -> int:
-    """In the child: a line with the settings, then a line of readings each period, until nobody listens."""
+    """Runs in the child: prints a line with the settings, then a line of readings each period, until the pipe is closed."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -392,7 +392,7 @@ def run_sensors(period_s: float) -> int:
 
 
 def read_settings(library: Any, handles: list[tuple[Any, str]]) -> list[dict[str, Any]]:
-    """Of each GPU: uuid, PCI address, settings, memory in use, who is on it, remapped rows. None for what it does not say."""
+    """For each GPU: uuid, PCI address, settings, memory in use, processes, remapped rows. None for missing values."""
     rows = []
     for handle, uuid in handles:
         row: dict[str, Any] = {"uuid": uuid}
@@ -408,19 +408,19 @@ def read_settings(library: Any, handles: list[tuple[Any, str]]) -> list[dict[str
 
 
 def number_of(library: Any, function: str, handle: Any, *arguments: Any) -> int | None:
-    """What a call answers that yields one unsigned number."""
+    """The result of a call that yields one unsigned number."""
     value = ctypes.c_uint()
     return value.value if call(library, function, handle, *arguments, ctypes.byref(value)) == 0 else None
 
 
 def used_bytes(library: Any, handle: Any) -> int | None:
-    """Memory in use, without what the driver keeps for itself."""
+    """Memory in use, without the memory that the driver reserves for itself."""
     info = MemoryInfo(version=ctypes.sizeof(MemoryInfo) | 2 << 24)
     return info.used if call(library, "nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(info)) == 0 else None
 
 
 def processes_on(library: Any, handle: Any) -> list[int]:
-    """pids of those that have a context on this GPU, as far as NVML shows them here."""
+    """pids of processes with a context on this GPU, as far as NVML shows them here."""
     found = set()
     for function in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"):
         count, rows = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
@@ -430,7 +430,7 @@ def processes_on(library: Any, handle: Any) -> list[int]:
 
 
 def remapped_rows(library: Any, handle: Any) -> dict[str, int] | None:
-    """Rows of the memory that were replaced, and whether that waits for a reset or failed."""
+    """Rows of the memory that were remapped, whether a remapping waits for a reset, and whether one failed."""
     values = [ctypes.c_uint() for _ in range(4)]
     if call(library, "nvmlDeviceGetRemappedRows", handle, *[ctypes.byref(value) for value in values]) != 0:
         return None
@@ -438,7 +438,7 @@ def remapped_rows(library: Any, handle: Any) -> dict[str, int] | None:
 
 
 def read_sensors(library: Any, handle: Any) -> dict[str, Any]:
-    """{power_w, energy_j, sm_mhz, memory_mhz, temperature_c, memory_temperature_c, reasons, pcie_generation, pcie_width}, None for what it does not say."""
+    """{power_w, energy_j, sm_mhz, memory_mhz, temperature_c, memory_temperature_c, reasons, pcie_generation, pcie_width}, None for missing values."""
     power, energy, reasons = number_of(library, "nvmlDeviceGetPowerUsage", handle), ctypes.c_ulonglong(), ctypes.c_ulonglong()
     metered = call(library, "nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(energy)) == 0
     held = [name for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -457,7 +457,7 @@ def read_sensors(library: Any, handle: Any) -> dict[str, Any]:
 
 
 def first_answer(sensors: Sensors, limit_s: float) -> dict[str, Any]:
-    """{"settings", "problem"}: the first line of a child, which may hang as the driver may."""
+    """{"settings", "problem"}: the first line of a child, which hangs if the driver does."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         select.select([sensors.output], [], [], 0.2)
@@ -470,7 +470,7 @@ def first_answer(sensors: Sensors, limit_s: float) -> dict[str, Any]:
 
 
 def settings_now(limit_s: float) -> dict[str, Any]:
-    """The same from a child of its own."""
+    """The same, read in a child process of its own."""
     sensors = Sensors(0.0)
     try:
         return first_answer(sensors, limit_s)
@@ -478,7 +478,7 @@ def settings_now(limit_s: float) -> dict[str, Any]:
         sensors.end()
 
 
-# burn_guard.py: Whether a burn-in may begin here, and that it leaves the GPUs as they were ----------------------------------------------------------
+# burn_guard.py: Checks whether a burn-in may begin here, and that it leaves the GPUs as they were ---------------------------------------------------
 
 def visible_gpus(chosen: str | None, present: int) -> int:
     """How many GPUs the workers will see. chosen: CUDA_VISIBLE_DEVICES."""
@@ -486,7 +486,7 @@ def visible_gpus(chosen: str | None, present: int) -> int:
 
 
 def refusals(plan: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Why there is no burn-in here: no GPU, or somebody at work on one."""
+    """Why no burn-in can run here: there is no GPU, or one is in use."""
     if plan["device"] != "cuda":
         return []
     if before["problem"] or not before["settings"]:
@@ -501,7 +501,7 @@ def refusals(plan: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def settled(limit_s: float) -> dict[str, Any]:
-    """The settings once the driver has taken back the workers' memory, which takes it a moment."""
+    """The settings after the driver has freed the workers' memory, which takes it a moment."""
     until = time.monotonic() + limit_s
     while True:
         after = settings_now(limit_s)
@@ -511,16 +511,16 @@ def settled(limit_s: float) -> dict[str, Any]:
         time.sleep(0.2)
 
 
-# roots.py: Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine ----------------------
+# roots.py: Root of the system's own files: /, or another folder for a recorded machine --------------------------------------------------------------
 
 def rooted(path: str) -> str:
     """UNHANG_SMOKE_ROOT in front of an absolute path."""
     return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))
 
 
-# counters.py: Counters of network interfaces and RDMA ports, and what moved -------------------------------------------------------------------------
+# counters.py: Counters of network interfaces and RDMA ports, and how much they rose -----------------------------------------------------------------
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the part before a counter's own name
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
@@ -552,25 +552,25 @@ def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable
 
 
 def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
-    """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
+    """{kind of a counter: how many of it were read} for each kind of which at least one rose: {"replay errors": 144, "symbol_error": 8}."""
     wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
     kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
 def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What of the counters moved, by how much."""
+    """The counters that rose, and by how much."""
     return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
 
 
 # burn_looks.py: Counters of NVLink, PCIe and memory errors, read before, during and after the load --------------------------------------------------
 
 COUNTERS_S = 60.0  # between readings under load
-MOST_LOOKS = 24  # after that every second one is dropped: all of them leave in one line, whose reader takes no more than half a megabyte
+MOST_LOOKS = 24  # beyond that, every second reading is dropped: all readings go out in one line, and its reader accepts at most half a megabyte
 
 
 class Looks:
-    """rows: [{when, counted_s, read, problem, moved: {name: rise since the first look}, peers: {kind: how many were read}}]."""
+    """rows: [{when, counted_s, read, problem, moved: {name: rise since the first reading}, peers: {kind: how many were read}}]."""
 
     def __init__(self, there: bool) -> None:
         self.there = there
@@ -580,12 +580,12 @@ class Looks:
         self.question: NvmlQuestion | None = None
 
     def take(self, when: str, limit_s: float) -> None:
-        """One reading, waited for."""
+        """Takes one reading and waits for it."""
         if self.there:
             self.keep(NvmlQuestion().answer(limit_s), when)
 
     def take_if_due(self) -> None:
-        """One now and then, by a child that nobody waits for."""
+        """Reads the counters from time to time in a child process, without waiting for it."""
         now = time.monotonic()
         if not self.there or now - self.last < COUNTERS_S:
             return
@@ -596,7 +596,7 @@ class Looks:
             self.question, self.last = None, now
 
     def keep(self, answer: dict[str, Any], when: str) -> None:
-        """Only what moved is kept, and how many of each such kind there are."""
+        """Keeps only counters that rose, and how many counters of each such kind exist."""
         now, counters = time.monotonic(), answer["counters"]
         if when == "before":
             self.first, self.began = counters, now
@@ -609,7 +609,7 @@ class Looks:
             del self.rows[1:-1:2]
 
 
-# burn_tally.py: Readings of many minutes in little memory: sums and extremes by GPU and by what it was doing ----------------------------------------
+# burn_tally.py: Readings of many minutes in little memory: sums and extremes by GPU and by the GPU's work at that time ------------------------------
 
 READINGS = ("power_w", "sm_mhz", "memory_mhz", "temperature_c", "memory_temperature_c", "pcie_generation", "pcie_width")
 
@@ -622,7 +622,7 @@ class Tally:
         self.energy: dict[str, list[float]] = {}
 
     def add(self, uuid: str, phase: str, reading: dict[str, Any], at: float) -> None:
-        """One reading of one GPU. at: seconds."""
+        """Adds one reading of one GPU. at: seconds."""
         row = self.rows.setdefault((uuid, phase), {"samples": 0, "reasons": {}})
         row["samples"] += 1
         for name in READINGS:
@@ -648,25 +648,25 @@ class Tally:
         return rows
 
     def mean_power(self) -> dict[str, float]:
-        """{UUID: W} under load, from the GPU's own meter of energy."""
+        """{UUID: W} under load, from the GPU's own energy counter."""
         return {uuid: round((last - first) / (end - begin), 2) for uuid, (begin, first, end, last) in self.energy.items() if end > begin}
 
 
-# events.py: What happened leaves as lines of JSON ---------------------------------------------------------------------------------------------------
+# events.py: Writes events as lines of JSON ----------------------------------------------------------------------------------------------------------
 
 def emit(descriptor: int, kind: str, **fields: Any) -> None:
-    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    """Writes one event as one line in one write. An error means that the reader is gone, and the agent handles that, not the rank."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
         while line:
             line = line[os.write(descriptor, line) :]
 
 
-PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+PIECE_BYTES = 800  # srun mixes the lines of its tasks when they are longer than a kilobyte
 
 
 def shorten_lines(name: str) -> Callable[[], None]:
-    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    """From now on, standard output is written in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns a function that ends this."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)
@@ -693,16 +693,16 @@ def shorten_lines(name: str) -> Callable[[], None]:
     return finish
 
 
-# leftovers.py: Folders of runs that nobody was left to clear away, because their launcher or their agent was killed ---------------------------------
+# leftovers.py: Removes folders of runs whose launcher or agent was killed before it could do so -----------------------------------------------------
 
 PREFIX = "unhang-smoke-"
 RECORD = "keep-until"
-MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
-UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+MARGIN_S = 3600.0  # after a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent ended before it recorded a time
 
 
 def hold_folder(folder: str, seconds: float) -> None:
-    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    """Keeps this folder for this time, and as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
     with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
@@ -710,7 +710,7 @@ def hold_folder(folder: str, seconds: float) -> None:
 
 
 def clear_leftovers(now: float) -> list[str]:
-    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    """Removes this user's folders that are past their time, and returns their names. now: seconds since the epoch."""
     parent, cleared = tempfile.gettempdir(), []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(parent)):
@@ -722,7 +722,7 @@ def clear_leftovers(now: float) -> list[str]:
 
 
 def is_left_over(folder: str, now: float) -> bool:
-    """Whether it is this user's, past its time, and held by nobody."""
+    """Whether the folder belongs to this user, is past its time, and is not locked."""
     try:
         known = os.lstat(folder)
         if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
@@ -738,7 +738,7 @@ def is_left_over(folder: str, now: float) -> bool:
 
 
 def wanted_until(folder: str, known: os.stat_result) -> float:
-    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    """Seconds since the epoch. Raises OSError, ValueError for an empty record."""
     try:
         with open(os.path.join(folder, RECORD), encoding="ascii") as source:
             return float(source.read(64))
@@ -749,19 +749,19 @@ def wanted_until(folder: str, known: os.stat_result) -> float:
 # limits.py: Times and sizes that more than one part needs -------------------------------------------------------------------------------------------
 
 VERSION = 1
-STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
-GRACE_S = 3.0  # for peers of a dead rank to notice
-SLOW_BYTES_S = 0.5e9  # what a large message may count on, on the slowest network that one trains over
-START_S = 30.0  # for an interpreter to start and read this file, before it has reported anything
+STEP_S = 10.0  # a step (one collective) that takes longer has stalled; collecting evidence included, the verdict exists within 20 s
+GRACE_S = 3.0  # for the peers of a dead rank to notice its end
+SLOW_BYTES_S = 0.5e9  # the bandwidth that a large message needs at least, even on the slowest network that is used for training
+START_S = 30.0  # for an interpreter to start and read this file, until its first event
 EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
-SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
+SELF_END_S = 20.0  # a rank that nothing has ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1
 LINE_BYTES = 256 * 1024
-MOST_READS = 10_000  # of pipes, before their readers go on
+MOST_READS = 10_000  # of pipes, before the loop that reads them ends
 
 
-# mapped.py: What is really mapped into a process, and by which settings it lives --------------------------------------------------------------------
+# mapped.py: Which libraries a process has mapped, and its settings ----------------------------------------------------------------------------------
 
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
@@ -811,7 +811,7 @@ def _gnu_note(notes: bytes) -> str | None:
 
 
 def nccl_in_process() -> list[dict[str, Any]]:
-    """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
+    """[{path, version, build_id}] of every libnccl that is really mapped; the version comes from the library itself."""
     answers = []
     for path in mapped_libraries("libnccl.so"):
         number = ctypes.c_int(0)
@@ -822,7 +822,7 @@ def nccl_in_process() -> list[dict[str, Any]]:
 
 
 def nccl_version(number: int) -> str | None:
-    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
+    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older numbering); None for 0."""
     if not number:
         return None
     major = 10000 if number >= 10000 else 1000
@@ -830,12 +830,12 @@ def nccl_version(number: int) -> str | None:
 
 
 def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say how ranks talk and which devices they see."""
+    """The variables that control how ranks communicate and which devices they see."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
 
 
 def nccl_conf_lines() -> list[list[str]]:
-    """[path, line] of NCCL's own configuration files, where they can be read."""
+    """[path, line] of NCCL's own configuration files, where they are readable."""
     rows = []
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as lines:
@@ -844,7 +844,7 @@ def nccl_conf_lines() -> list[list[str]]:
 
 
 def boot_id() -> str:
-    """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
+    """An id of the machine that does not depend on its name; two containers of one machine have the same."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
             return source.read().strip()
@@ -859,10 +859,10 @@ def read_driver() -> str | None:
     return None
 
 
-# watched.py: Processes that an agent watches: each in a session of its own, with a pipe for events, and ended with the agent ------------------------
+# watched.py: Processes that an agent monitors: each in its own session, with a pipe for events, and ended together with the agent -------------------
 
 class Watched:
-    """A process as its agent sees it. events: what it writes them to is read here; buffer: the beginning of a line; output: its last lines; code: its end."""
+    """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete line; output: its last lines; code: its exit code."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
         self.process, self.events = process, events
@@ -872,7 +872,7 @@ class Watched:
 
 
 def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
-    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: run in it before it becomes its program."""
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: runs in the child before exec."""
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
@@ -885,7 +885,7 @@ def start_process(argv: list[str], environment: Mapping[str, str], begin: Callab
 
 
 def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
-    """From now on the selector says when a process has an event or printed something."""
+    """Registers the pipes, so that the selector reports events and output of the processes."""
     assert child.process.stdout is not None
     for descriptor in (child.events, child.process.stdout.fileno()):
         os.set_blocking(descriptor, False)
@@ -894,36 +894,36 @@ def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
 
 
 def add_output(child: Watched, piece: bytes) -> None:
-    """The last lines of what a process printed."""
+    """The last lines that a process printed."""
     child.output = (child.output + piece.decode("utf-8", "replace").splitlines())[-40:]
 
 
 def reap(children: Iterable[Watched]) -> None:
-    """Notes who ended."""
+    """Records the processes that have ended."""
     for child in children:
         if child.code is None and child.process.poll() is not None:
             child.code = child.process.returncode
 
 
 def end_politely(ask: Callable[[int], None]) -> None:
-    """A signal that ends a program asks for the end instead. A launcher that is gone ends nobody, and what children leave behind comes to this process."""
+    """Signals only request a stop from now on. The launcher's death ends no process, and orphans of children become children of this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: ask(number))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it is ended with the rest
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ended with the other processes
 
 
-# burn_agent.py: The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors, ends all whatever happens ------
+# burn_agent.py: The burn-in's agent: refuses if a GPU is in use, starts a worker for each GPU, reads sensors, and ends all of them in every case ----
 
-PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
-ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
+PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without any event after that
+ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from SIGTERM to SIGKILL; from SIGKILL to the end; for NVML after a signal: together less than 10 s
 PROGRESS_S = 10.0
 DONE = ("count", "seconds", "work", "wrong", "slowest", "fastest")
 
 
 class BurnChild(Watched):
-    """One worker as its agent sees it. done: by type, what it has worked so far; message: why it says that it ends."""
+    """One worker as its agent sees it. done: work done so far by type; message: the worker's own reason for ending."""
 
     def __init__(self, gpu: int, process: subprocess.Popen[bytes], events: int) -> None:
         super().__init__(process, events)
@@ -957,7 +957,7 @@ class BurnAgent:
         emit(1, kind, host=self.host, **fields)
 
     def work(self) -> int:
-        """0 the workers did what they were to do, 1 something failed, 2 refused."""
+        """0 the workers finished their work, 1 something failed, 2 refused."""
         self.event("burn_begin", device=self.plan["device"], duration_s=self.plan["duration_s"], machine=boot_id(), pid=os.getpid())
         before: dict[str, Any] = {"settings": [], "problem": None}
         if self.plan["device"] == "cuda":
@@ -984,7 +984,7 @@ class BurnAgent:
         return 1 if self.trouble or any(child.code for child in self.children) else 0
 
     def ask_dcgm(self) -> None:
-        """What NVIDIA's own diagnosis says, where it is installed. It takes the GPUs itself, so it comes first."""
+        """Runs NVIDIA's own diagnosis, if installed. It uses the GPUs itself, so it runs before the load."""
         level = dcgm_level(self.plan["duration_s"])
         answer = run_dcgm(level, DCGM_LIMIT_S[level], lambda: bool(self.stop)) if self.plan["device"] == "cuda" else None
         if answer is not None:
@@ -992,7 +992,7 @@ class BurnAgent:
             settled(HURRY_S if self.stop else NVML_S)
 
     def finish(self, before: dict[str, Any]) -> None:
-        """What was measured, and the state of the GPUs beside what it was."""
+        """Reports the measurements, and the state of the GPUs now beside their state before."""
         after: dict[str, Any] = {"settings": [], "problem": None}
         self.close_sensors()
         if self.plan["device"] == "cuda":
@@ -1031,7 +1031,7 @@ class BurnAgent:
         return child
 
     def watch(self) -> None:
-        """Until all workers ended, one of them failed or is silent, or somebody wants the end."""
+        """Runs until all workers have ended, one of them fails or is silent, or a stop is requested."""
         while any(child.code is None for child in self.children) and not self.stop and not self.trouble:
             self.listen(POLL_S)
             self.read_sensors()
@@ -1057,7 +1057,7 @@ class BurnAgent:
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)
 
     def listen(self, wait_s: float) -> bool:
-        """Hears what workers say, for at most wait_s. Returns whether there was anything."""
+        """Reads the workers' output, for at most wait_s. Returns whether there was any."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
             try:
@@ -1077,7 +1077,7 @@ class BurnAgent:
         return bool(ready)
 
     def hear(self, child: BurnChild, piece: bytes) -> None:
-        """Whole events: where a worker stands and what it has done is noted, for that comes without end; the rest goes on."""
+        """Handles complete events: progress is only recorded, because there are very many such events; all others are passed on."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         child.buffer = child.buffer[-LINE_BYTES:]
         child.heard = time.monotonic()
@@ -1096,14 +1096,14 @@ class BurnAgent:
                 os.write(1, line[:LINE_BYTES] + b"\n")
 
     def read_sensors(self) -> None:
-        """Adds what the sensors said to the tally, under what each GPU was doing."""
+        """Adds the sensors' readings to the tally, by the current work of each GPU."""
         phases = {child.uuid: child.phase for child in self.children}
         for line in self.sensors.lines() if self.sensors else ():
             for uuid, reading in zip(self.uuids, line["gpus"]):
                 self.tally.add(uuid, phases.get(uuid, "start"), reading, line["at"])
 
     def report_progress(self) -> None:
-        """Now and then, what all have done."""
+        """Reports from time to time what all workers have done."""
         now = time.monotonic()
         if now - self.progress >= PROGRESS_S:
             self.progress = now
@@ -1112,7 +1112,7 @@ class BurnAgent:
             self.event("progress", seconds=round(now - self.began), ready=ready, workers=len(self.children), results=count, wrong=wrong)
 
     def end_workers(self) -> None:
-        """A polite end, which lets workers say what they did; then SIGKILL. Who survives that is named."""
+        """Asks workers to end, so that they can report their work; then sends SIGKILL. Survivors are named."""
         for number, limit_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, KILLED_S)):
             for child in self.children:
                 if child.code is None and number == signal.SIGTERM:
@@ -1133,14 +1133,14 @@ class BurnAgent:
                 self.event("worker_unkillable", gpu=child.gpu, pid=child.process.pid, state=state, wchan=wchan)
 
     def close_sensors(self) -> None:
-        """Ends the sensors' child."""
+        """Ends the child that reads the sensors."""
         if self.sensors:
             self.sensors.end()
             self.sensors = None
 
 
 def run_burn_agent(plan: dict[str, Any]) -> int:
-    """The agent with its signals in order: a polite end ends the workers too."""
+    """Runs the agent with signal handlers installed: SIGTERM ends the workers too."""
     agent = BurnAgent(plan)
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):
@@ -1149,12 +1149,12 @@ def run_burn_agent(plan: dict[str, Any]) -> int:
     return agent.work()
 
 
-# board.py: The page of memory in which an agent sees where a rank stands ----------------------------------------------------------------------------
+# board.py: The shared page of memory in which each rank records its current step for its agent ------------------------------------------------------
 
 class Board:
     """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
 
-    Numbers: collectives entered and finished, when the step began and when it must be over, when the phase must be over (CLOCK_MONOTONIC, s).
+    Numbers: collectives entered and finished, when the step began, the step's deadline, the phase's deadline (CLOCK_MONOTONIC, s).
     """
 
     NUMBERS = struct.Struct("<qqddd")
@@ -1170,24 +1170,24 @@ class Board:
         self.phase, self.phase_until = "", 0.0
 
     def begin(self, phase: str, step: str, step_s: float, phase_until: float) -> None:
-        """A step begins: what it is stands here before it starts."""
+        """Records a step before it starts."""
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
         self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
 
     def enter(self) -> None:
-        """This rank is about to enter its next collective."""
+        """Records that this rank is about to enter its next collective."""
         self.entered += 1
         struct.pack_into("<q", self.memory, 0, self.entered)
 
     def leave(self) -> None:
-        """The collective is over, on the device too."""
+        """Records that the collective has finished, on the device too."""
         self.done = self.entered
         struct.pack_into("<q", self.memory, 8, self.done)
 
     def read(self) -> dict[str, Any]:
-        """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
+        """The recorded values: phase, step, seq (entered), done, began, until, phase_until."""
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")
@@ -1200,13 +1200,13 @@ class Board:
         return self.memory[place]
 
 
-# run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
+# run.py: A rank's state: its rank number, its steps, its planned faults, and its exchange with the others outside the network under test ------------
 
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of the steps that are reported
 
 
 class Failed(Exception):
-    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+    """A phase failed; the text has what was expected and what was found. more: fields of the event."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -1214,7 +1214,7 @@ class Failed(Exception):
 
 
 class Run:
-    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+    """State of a rank: its rank number, its plan, its board; torch and the process group once they exist."""
 
     def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
         self.plan, self.descriptor, self.folder = plan, descriptor, folder
@@ -1241,7 +1241,7 @@ class Run:
         emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
 
     def step(self, name: str, limit_s: float | None = None) -> None:
-        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        """Announces a step: from now on the agent measures its time. A timer in this process measures it too, and ends the process if the agent does not."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
         self.end_step(name)
@@ -1255,7 +1255,7 @@ class Run:
         self.step_name, self.step_began = following, now
 
     def longest_steps(self) -> dict[str, float]:
-        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        """{step: seconds} of the phase's longest steps, which shows where its time was spent; then the counting starts again for the next phase."""
         self.end_step()
         longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
         self.steps = {}
@@ -1264,7 +1264,7 @@ class Run:
     def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
 
-        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        Its limit is that of any collective plus the time that its size takes on a slow network, or plus three times the expected time, where one was measured.
         """
         base_s = self.plan.get("step_timeout_s") or STEP_S
         slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
@@ -1282,7 +1282,7 @@ class Run:
             self.torch.cuda.synchronize()
 
     def free_bytes(self) -> int:
-        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        """Memory that this rank may use: of its GPU, or its share of the machine's."""
         if self.device is not None and self.device.type == "cuda":
             return int(self.torch.cuda.mem_get_info()[0])
         with open("/proc/meminfo", encoding="ascii") as lines:
@@ -1290,7 +1290,7 @@ class Run:
         return available // max(1, self.local_world)
 
     def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
-        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        """The number of elements that was requested, limited by memory (half of what is free) and by the plan's largest message."""
         room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
         agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
         self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
@@ -1298,7 +1298,7 @@ class Run:
 
 
 def drill(run: Run) -> None:
-    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    """Runs a planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, except for lasting faults."""
     for fault in run.plan.get("drills") or ():
         if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
             continue
@@ -1317,7 +1317,7 @@ def drill(run: Run) -> None:
 
 
 def drilled(run: Run, fault: str) -> bool:
-    """Whether this rank shall show this lasting fault."""
+    """Whether this rank must show this lasting fault."""
     return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
 
 
@@ -1328,7 +1328,7 @@ def short_list(numbers: Sequence[int]) -> str:
 
 
 def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
-    """Until the store has all keys."""
+    """Waits until the store has all keys."""
     until = time.monotonic() + limit_s
     for key in keys:
         while not run.store.check([key]):
@@ -1338,12 +1338,12 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
 
 
 def arrive(run: Run, name: str) -> None:
-    """Tells the others at the store that this rank is there, whatever became of it."""
+    """Records at the store that this rank has arrived, whatever its result."""
     run.store.add("met/" + name, 1)
 
 
 def await_all(run: Run, name: str) -> None:
-    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
+    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
     while run.store.add("met/" + name, 0) < run.world:
@@ -1359,9 +1359,9 @@ def meet(run: Run, name: str) -> None:
 # pattern.py: Test data whose result is exactly known ------------------------------------------------------------------------------------------------
 
 def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
-    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can compute what any other rank sent.
 
-    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is either right or wrong, never approximately right.
     """
     place = torch.arange(start, start + count, dtype=torch.int64, device=device)
     mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
@@ -1370,7 +1370,7 @@ def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: 
 
 
 def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    """The expected result of all_reduce: the sum over the inputs of all ranks."""
     total = torch.zeros(count, dtype=torch.int64, device=run.device)
     for source in range(run.world):
         total += summand(torch, run, count, source, seed, torch.int64, start)
@@ -1378,7 +1378,7 @@ def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, sta
 
 
 def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    """One rank's input of a sum. With more than 256 ranks only every k-th rank has a value other than zero at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
     if share > 1:
@@ -1388,15 +1388,15 @@ def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any
 
 
 def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
-    """How many elements differ; not a number differs from everything."""
+    """How many elements differ; NaN differs from everything."""
     return int((found != expected).sum())
 
 
 # burn_products.py: Matrix products whose results are known exactly, bit by bit ----------------------------------------------------------------------
 
 class Kind(NamedTuple):
-    """bound: of the magnitudes of inputs; shift: inputs are divided by 2^shift; limit: up to which whole numbers the accumulator is exact; most_inner: length
-    of a sum for which bound keeps within limit; share: of a round's time."""
+    """bound: of the inputs' magnitudes; shift: inputs are divided by 2^shift; limit: the accumulator is exact for whole numbers up to this; most_inner: length
+    of a sum up to which bound keeps it within limit; share: of a round's time."""
 
     bound: int
     shift: int
@@ -1415,15 +1415,15 @@ KINDS = {
     "tf32": Kind(60, 0, 2**24, 16384, 0.07),
     "float32": Kind(60, 0, 2**24, 16384, 0.04),
 }
-RESULTS = {"float8_e4m3fn": "bfloat16", "int8": "int32", "tf32": "float32"}  # where it is not the type of the inputs
+RESULTS = {"float8_e4m3fn": "bfloat16", "int8": "int32", "tf32": "float32"}  # where it differs from the type of the inputs
 PERIOD = 256
 MOST_LISTED = 8
 BITS = {2: "int16", 4: "int32"}
-UNSUPPORTED = (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError)  # what torch answers to a type that it or the GPU has not
+UNSUPPORTED = (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError)  # what torch raises for a type that torch or the GPU does not support
 
 
 class Product:
-    """One product of one type, ready to be repeated. rows: of the square result; inner: length of the sums; total: of the result's bits, as 64-bit numbers."""
+    """One product of one type, ready to be repeated. rows: of the square result; inner: length of the sums; total: sum of the result's 64-bit words."""
 
     def __init__(self, torch: Any, device: Any, name: str, rows: int, inner: int) -> None:
         self.torch, self.device, self.name, self.kind = torch, device, name, KINDS[name]
@@ -1436,7 +1436,7 @@ class Product:
             raise AssertionError("%s: expected sums of magnitudes of at most %d, found %.0f" % (name, self.kind.limit, most))
         exact = (left @ right.t()) * 2.0 ** (-2 * self.kind.shift)
         expected = exact.to(getattr(torch, RESULTS.get(name, name)))
-        # Each place of the CPU's block comes (rows / period)^2 times in the whole.
+        # Each element of the CPU's block occurs (rows / period)^2 times in the whole result.
         self.total = wrapped(int(expected.view(torch.int64).sum()) * (rows // self.period) ** 2)
         self.expected = expected.to(device)
         self.left, self.right = self._whole(left), self._whole(right).t()
@@ -1454,7 +1454,7 @@ class Product:
         return scaled.repeat(self.rows // self.period, 1).to(getattr(self.torch, kind))
 
     def run(self) -> Any:
-        """One result, on its way. Raises what torch raises where it or the GPU has no such type."""
+        """Starts one product and does not wait for its result. Raises torch's error where torch or the GPU does not support the type."""
         torch = self.torch
         torch.backends.cuda.matmul.allow_tf32 = self.name == "tf32"
         if self.name == "int8":
@@ -1465,11 +1465,11 @@ class Product:
         return found[0] if isinstance(found, tuple) else found
 
     def total_of(self, result: Any) -> Any:
-        """The sum of the result's bits in words of 64, modulo 2^64, still on the device: one bit that differs always changes it."""
+        """The sum of the result's bits as 64-bit words, modulo 2^64, still on the device: one bit that differs always changes it."""
         return result.view(self.torch.int64).sum()
 
     def wrong_places(self, result: Any) -> tuple[int, list[dict[str, Any]]]:
-        """How many elements differ from what is expected in any bit, and the first of them."""
+        """How many elements differ from the expected ones in any bit, and the first of them."""
         torch, size = self.torch, result.element_size()
         bits = getattr(torch, BITS[size])
         blocks = result.view(bits).view(self.rows // self.period, self.period, self.rows // self.period, self.period)
@@ -1484,13 +1484,13 @@ class Product:
         return count, listed
 
     def flip(self, result: Any, place: int, bit: int) -> None:
-        """A drill: one bit of one element."""
+        """For a drill: flips one bit of one element."""
         flat = result.view(getattr(self.torch, BITS[result.element_size()])).view(-1)
         flat[place] ^= 1 << bit
 
 
 def wrong_place(address: int, found: int, right: int, width: int, where: str) -> dict[str, Any]:
-    """{address, where, expected, found, bits}: the GPU's virtual address, both values as they stand in memory, and which bits differ."""
+    """{address, where, expected, found, bits}: the GPU's virtual address, both values as they are in memory, and the bits that differ."""
     form = "0x%%0%dx" % (width // 4)
     return {
         "address": "0x%x" % address, "where": where, "expected": form % right, "found": form % found,
@@ -1499,17 +1499,17 @@ def wrong_place(address: int, found: int, right: int, width: int, where: str) ->
 
 
 def is_fault(problem: BaseException) -> bool:
-    """Whether torch reports a GPU that failed, and not a type or a library that it has not."""
+    """Whether torch reports a GPU that failed, and not a type or a library that is missing."""
     return "CUDA error" in str(problem) and "CUBLAS_STATUS_NOT_SUPPORTED" not in str(problem)
 
 
 def wrapped(value: int) -> int:
-    """As a signed number of 64 bits, which torch's sums are."""
+    """As a signed number of 64 bits, the type of torch's sums."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def make_product(torch: Any, device: Any, name: str, rows: int, inner: int) -> tuple[Product | None, dict[str, Any]]:
-    """(product or None, what to report of it): whether the GPU has the type, how long one takes, and whether two first results are what is expected."""
+    """(product or None, what to report of it): whether the GPU supports the type, how long a product takes, whether the first two results are as expected."""
     try:
         product = Product(torch, device, name, rows, inner)
         results = [product.run() for _ in range(2)]
@@ -1529,15 +1529,15 @@ def make_product(torch: Any, device: Any, name: str, rows: int, inner: int) -> t
     return product, report
 
 
-# burn_collectives.py: Collectives between the products: sums over all GPUs whose results are exactly known, and what all have to agree on -----------
+# burn_collectives.py: Collectives between the products: sums over all GPUs with exactly known results, and decisions that all ranks must share ------
 
 BUFFERS = 8
-BOUND = 100  # whole numbers; their sums over all GPUs, weighted by rank, stay far below 2^24 and so exact in float32 in any order
+BOUND = 100  # whole numbers; their sums over all GPUs, weighted by rank, stay far below 2^24 and are therefore exact in float32 in any order
 MOST_WRONG = 8
 
 
 class Collectives:
-    """The process group of all workers, with data of this rank and what the sum of all has to be."""
+    """The process group of all workers, with this rank's data and the expected sums."""
 
     def __init__(self, torch: Any, device: Any, place: tuple[int, int], meeting: str, count: int) -> None:
         self.torch, self.device, (self.rank, self.world) = torch, device, place
@@ -1554,7 +1554,7 @@ class Collectives:
         self.agree(False)
 
     def agree(self, end: bool) -> bool:
-        """Whether any of the workers wants to end."""
+        """Whether any of the workers is to end."""
         if self.world == 1:
             return end
         flag = self.torch.full((1,), int(end), dtype=self.torch.int32, device=self.device)
@@ -1568,11 +1568,11 @@ class Collectives:
             self.torch.distributed.all_reduce(buffer)
 
     def flip(self, place: int, bit: int) -> None:
-        """A drill: one bit of one element of the last sum."""
+        """For a drill: flips one bit of one element of the last sum."""
         self.buffers[-1].view(self.torch.int32)[place] ^= 1 << bit
 
     def wrong_places(self) -> tuple[int, list[dict[str, Any]]]:
-        """How many elements of the sums are not what they have to be, and the first of them."""
+        """How many elements of the sums differ from the expected value, and the first of them."""
         bits = self.torch.int32
         total = 0
         listed: list[dict[str, Any]] = []
@@ -1590,16 +1590,16 @@ class Collectives:
 # burn_memory.py: Patterns in the GPU's free memory: written, kept while the products run, and read back ---------------------------------------------
 
 WORD_BYTES = 8
-SLICE_WORDS = 2**24  # what is made or compared at a time, so that the comparison itself needs little memory
-KEPT_FREE, LEAST_FREE = 0.04, 2 * 2**30  # share and bytes that stay free for the driver, NCCL and the products' temporaries
+SLICE_WORDS = 2**24  # words that are filled or compared at a time, so that the comparison itself needs little memory
+KEPT_FREE, LEAST_FREE = 0.04, 2 * 2**30  # share and bytes that stay free for the driver, NCCL and the temporary memory of the products
 MOST_PLACES = 8
-# Words of 64 bits by name; those that are no number follow from the word's place. Each is followed by its complement, so that every cell holds both.
+# Words of 64 bits by name; a pattern without a number here computes its words from their place. Its complement comes next, so every cell holds both.
 PATTERNS = ("zeros", "alternating", "own place", "nibbles", "walking one", "scrambled")
 WORDS = {"zeros": 0, "alternating": 0x5555555555555555, "nibbles": 0x0F0F0F0F0F0F0F0F}
 
 
 class Memory:
-    """Blocks of 64-bit words over the memory that was free. size: their bytes in all; held: (name, complement) of what they hold, or None."""
+    """Blocks of 64-bit words over the memory that was free. size: bytes of all blocks; held: (name, complement) of their pattern, or None."""
 
     def __init__(self, torch: Any, device: Any, block_bytes: int, most_bytes: int | None) -> None:
         self.torch, self.device = torch, device
@@ -1622,7 +1622,7 @@ class Memory:
         self.held = (name, complement)
 
     def wrong_places(self) -> tuple[int, list[dict[str, Any]]]:
-        """How many words are not what was written, and the first of them."""
+        """How many words differ from what was written, and the first of them."""
         counts = []
         for number, block in enumerate(self.blocks):
             for start, part in slices(block):
@@ -1631,7 +1631,7 @@ class Memory:
         return total, self.listed() if total else []
 
     def listed(self) -> list[dict[str, Any]]:
-        """The first wrong words, read again one by one: what a second reading finds right was wrong on the way and not in the cell."""
+        """Reads the first wrong words again, one by one: a word that is right at the second reading was wrong on the way, not in the memory cell."""
         found: list[dict[str, Any]] = []
         for number, block in enumerate(self.blocks):
             for start, part in slices(block):
@@ -1653,22 +1653,22 @@ class Memory:
         return bool(self.held and self.held[1])
 
     def expected(self, block: int, start: int, count: int) -> Any:
-        """What part of a block holds."""
+        """The expected content of a part of a block."""
         return words(self.torch, self.device, self.name, self.complement, block * self.blocks[0].numel() + start, count)
 
     def flip(self, place: int, bit: int) -> None:
-        """A drill: one bit of one word of the last block."""
+        """For a drill: flips one bit of one word of the last block."""
         self.blocks[-1][place] ^= 1 << bit
 
 
 def free_bytes(torch: Any, device: Any) -> int:
-    """What may be taken of this GPU's memory now."""
+    """Bytes of this GPU's memory that may be used now."""
     free, total = torch.cuda.mem_get_info(device)
     return int(max(0, free - max(LEAST_FREE, KEPT_FREE * total)))
 
 
 def slices(block: Any) -> list[tuple[int, Any]]:
-    """(first word, part) of a block."""
+    """(first word, part) for each part of a block."""
     return [(start, block[start : start + SLICE_WORDS]) for start in range(0, block.numel(), SLICE_WORDS)]
 
 
@@ -1684,18 +1684,18 @@ def words(torch: Any, device: Any, name: str, complement: bool, start: int, coun
     return ~place if complement else place
 
 
-# context.py: A CUDA context that comes about while torch is imported --------------------------------------------------------------------------------
+# context.py: Creates a CUDA context in a thread while torch is imported -----------------------------------------------------------------------------
 
 def begin_context(index: int) -> threading.Thread:
-    """Makes the context of GPU `index` in a thread that holds no lock of Python's. What goes wrong torch meets again, and says in its own words."""
+    """Creates the context of GPU `index` in a thread that does not hold Python's lock. An error is not lost: torch meets it again and reports it."""
     maker = threading.Thread(target=retain_context, args=(index,), daemon=True)
     maker.start()
     return maker
 
 
 def retain_context(index: int) -> bool:
-    """Whether the GPU's primary context is there, which is the one that torch uses; it stays as long as the process."""
-    # Before drivers of CUDA 12.2 every kernel of torch would be loaded at once. torch sets the same, too late for a context that is there already.
+    """Whether the GPU's primary context exists, which is the one that torch uses; it lives as long as the process."""
+    # Drivers before CUDA 12.2 load every kernel of torch at once by default. torch sets this variable too, but too late for a context that exists already.
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -1709,21 +1709,21 @@ def retain_context(index: int) -> bool:
 
 # burn_worker.py: The burn-in's worker: one process for each GPU -------------------------------------------------------------------------------------
 
-MOST_RESULTS = 16  # of products that wait for their check, so that a wrong one is still there to be looked at
-BATCH_S = 0.5  # how long the checks may wait; a signal is answered after that
+MOST_RESULTS = 16  # of products that wait for their check, so that a wrong one still exists and can be examined
+BATCH_S = 0.5  # how long the products of one batch take before they are checked; a signal is handled after that
 SIZES = {"cuda": (8192, 16384, 2**30, 2**26), "small": (4096, 8192, 2**28, 2**24), "cpu": (64, 64, 2**18, 2**12)}  # rows, inner, block bytes, summed elements
-SMALL_BYTES = 36 * 2**30  # a GPU with less memory takes the small sizes: inputs, results and sums of the others need 12 GiB
+SMALL_BYTES = 36 * 2**30  # a GPU with less memory uses the small sizes: inputs, results and sums of the others need 12 GiB
 DRILL_PLACE, DRILL_BIT = 77, 5
 MEMORY, COLLECTIVE = "memory", "collective"
-MOST_REPORTED = 20  # wrong results that are reported one by one; all are counted
+MOST_REPORTED = 20  # wrong results that are reported one by one; all of them are counted
 
 
 class Stop(Exception):
-    """A signal asked for the end."""
+    """A signal requested the end."""
 
 
 class Worker:
-    """plan: of the burn-in; number: of the GPU among those under test. done: by type, what was worked so far."""
+    """plan: of the burn-in; number: of the GPU among those under test. done: work done so far, by type."""
 
     def __init__(self, plan: dict[str, Any], number: int, descriptor: int) -> None:
         self.plan, self.number, self.descriptor = plan, number, descriptor
@@ -1746,14 +1746,14 @@ class Worker:
         emit(self.descriptor, kind, gpu=self.number, round=self.round, **fields)
 
     def prepare(self) -> None:
-        """Device, types, process group, memory: in this order, for the memory takes what is left."""
+        """Prepares device, types, process group and memory in this order: the memory patterns use all memory that is free then."""
         torch = self.torch
         about: dict[str, Any] = {"torch": torch.__version__, "uuid": None, "model": "cpu"}
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             known = torch.cuda.get_device_properties(self.device)
             about.update(uuid="GPU-%s" % getattr(known, "uuid", "unknown"), model=known.name, cuda=torch.version.cuda)
-            # Partial sums of split products are to meet in float32 as well: in the type of the result they would round.
+            # Partial sums of split products must be added in float32 too: in the type of the result they would be rounded.
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self.event("device", pid=os.getpid(), **about)
@@ -1771,7 +1771,7 @@ class Worker:
         self.event("ready", memory_bytes=self.memory.size, types=[product.name for product, _ in self.products], collectives=self.group.world > 1)
 
     def make_room(self) -> None:
-        """Lets torch take what results and comparisons need before the patterns take the rest."""
+        """Makes torch allocate what results and comparisons need, before the patterns use the rest."""
         for product, _ in self.products:
             results = [product.run() for _ in range(MOST_RESULTS)]
             product.wrong_places(results[0])
@@ -1784,7 +1784,7 @@ class Worker:
             raise Stop
 
     def burn(self) -> None:
-        """Rounds until the time is over for one of the workers: a pattern is written, products run, the pattern is read, sums are formed."""
+        """Repeats rounds until the time of one of the workers is over: writes a pattern, runs products, reads the pattern back, forms sums."""
         self.until = time.monotonic() + self.plan["duration_s"]
         ended = False
         while not ended:
@@ -1802,14 +1802,14 @@ class Worker:
         self.event("worked")
 
     def work(self, product: Product, one_s: float, seconds: float) -> None:
-        """Products of one type for so long, checked batch by batch."""
+        """Runs products of one type for this long, and checks them batch by batch."""
         self.event("phase", phase=product.name)
         began = now = time.monotonic()
         until = min(began + seconds, self.until)
         batch, count, wrong = max(1, min(MOST_RESULTS, int(BATCH_S / max(one_s, 1e-9)))), 0, 0
         while True:
             results = [product.run() for _ in range(batch)]
-            if self.drill == product.name and self.round > 0:
+            if self.drill == product.name:
                 product.flip(results[-1], DRILL_PLACE, DRILL_BIT)
                 self.drill = None
             wrong += self.check(product, results)
@@ -1835,13 +1835,13 @@ class Worker:
         return wrong
 
     def report_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
-        """A wrong result, as long as there are not too many."""
+        """Reports a wrong result, up to the limit."""
         self.reported += 1
         if self.reported <= MOST_REPORTED:
             self.event("wrong", what=name, elements=elements, places=places, why=why)
 
     def note(self, name: str, count: int, seconds: float, work: float, wrong: int) -> None:
-        """Adds to what was done and tells it. work: floating point operations, or bytes. slowest, fastest: of a phase, per second."""
+        """Adds to the work done and reports it. work: floating point operations, or bytes. slowest, fastest: rates of a phase, per second."""
         known = self.done.setdefault(name, {"count": 0, "seconds": 0.0, "work": 0.0, "wrong": 0, "slowest": None, "fastest": None})
         rate = work / max(seconds, 1e-9)
         for key, more in (("count", count), ("seconds", seconds), ("work", work), ("wrong", wrong)):
@@ -1851,15 +1851,15 @@ class Worker:
         self.event("work", what=name, **known)
 
     def keep_pattern(self, name: str, complement: bool) -> None:
-        """Writes a pattern, which then stays."""
+        """Writes a pattern, which stays in memory."""
         self.event("phase", phase=MEMORY)
         self.memory.fill(name, complement)
-        if self.drill == MEMORY and self.round > 0 and self.memory.blocks:
+        if self.drill == MEMORY and self.memory.blocks:
             self.memory.flip(DRILL_PLACE, DRILL_BIT)
             self.drill = None
 
     def read_pattern(self) -> None:
-        """Reads what was written."""
+        """Reads the pattern back."""
         self.event("phase", phase=MEMORY)
         began = time.monotonic()
         elements, places = self.memory.wrong_places()
@@ -1869,13 +1869,13 @@ class Worker:
         self.check_signal()
 
     def sum_up(self) -> None:
-        """Sums over all GPUs."""
+        """Forms sums over all GPUs."""
         if self.group.world == 1:
             return
         self.event("phase", phase=COLLECTIVE)
         began = time.monotonic()
         self.group.sum_up()
-        if self.drill == COLLECTIVE and self.round > 0:
+        if self.drill == COLLECTIVE:
             self.group.flip(DRILL_PLACE, DRILL_BIT)
             self.drill = None
         elements, places = self.group.wrong_places()
@@ -1886,7 +1886,7 @@ class Worker:
 
 
 def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
-    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was reported."""
+    """0 when it worked to the end of its time or was asked to end, 1 when something failed. Wrong results are reported as events."""
     if plan["device"] == "cuda":
         begin_context(number)
     worker = Worker(plan, number, descriptor)
@@ -1898,12 +1898,12 @@ def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
     except Stop:
         worker.event("stopped")
         return 0
-    except Exception as problem:  # whatever torch raises for a GPU that fell off, had an uncorrectable error, or a peer that is gone
+    except Exception as problem:  # torch raises different errors for a GPU that fell off the bus, an uncorrectable error, and a peer that is gone
         worker.event("failed", message="%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:500]), fault=is_fault(problem))
         return 1
 
 
-# burn_main.py: The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit ------------
+# burn_main.py: The burn-in's payload: keeps all GPUs of a node at full load and compares every result with the exact one, bit by bit ----------------
 
 PLAN: dict[str, Any] = {"device": "cuda", "nproc": None, "duration_s": 1800.0, "round_s": 30.0, "types": None, "memory_bytes": None, "drill": None}
 CPU_PLAN: dict[str, Any] = {"nproc": 2, "round_s": 1.0, "memory_bytes": 2**20}
@@ -1935,7 +1935,7 @@ def burn_main(argv: list[str]) -> int:
 
 
 def burn_plan(given: argparse.Namespace) -> dict[str, Any]:
-    """What the command line and the plan say, above what holds for the device."""
+    """Values of the command line and the plan, which override those of the device."""
     text = given.plan or "{}"
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
@@ -1944,12 +1944,12 @@ def burn_plan(given: argparse.Namespace) -> dict[str, Any]:
     wanted.update({name: value for name, value in (("device", given.device), ("duration_s", given.duration)) if value is not None})
     plan = dict(PLAN, **(CPU_PLAN if wanted.get("device") == "cpu" else {}))
     plan.update({name: value for name, value in wanted.items() if value is not None})
-    plan["round_s"] = min(plan["round_s"], max(0.2, plan["duration_s"] / 3))  # each type and each pattern comes more than once
+    plan["round_s"] = min(plan["round_s"], max(0.2, plan["duration_s"] / 3))  # so that each type and each pattern runs more than once
     return plan
 
 
 if __name__ == "__main__":
     code = burn_main(sys.argv[1:])
     sys.stdout.flush()
-    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    # Not sys.exit: at its end the interpreter would wait for a process group that is broken.
     os._exit(code)

@@ -1,11 +1,11 @@
 """The smoke test's payload: proves on the machines themselves, under the torch that users train with, that a group of ranks can train together.
 
-    python3 unhang_smoke.py node --plan JSON     starts this node's ranks, watches them from outside, ends them whatever happens
-    python3 unhang_smoke.py survey               what this node is: addresses, routes, GPUs, a free port
+    python3 unhang_smoke.py node --plan JSON     starts this node's ranks, monitors them from outside, and ends them in every case
+    python3 unhang_smoke.py survey               describes this node: addresses, routes, GPUs, a free port
     torchrun ... unhang_smoke.py                 one rank (also under srun, or by hand with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
 
-One file, torch and the standard library alone, Python >= 3.8, so that it can be copied, read and piped anywhere. It measures and never judges: what happened
-leaves as lines of JSON, each with `e` (what kind); `unhang smoke` makes the verdict of them.
+One file that needs only torch and the standard library, Python >= 3.8, so that it can be copied, read and piped anywhere. It measures and never judges: it
+prints events as lines of JSON, each with `e` (the kind of event); `unhang smoke` makes the verdict from them.
 
 Assembled by tools/payload/build.py from tools/payload/parts: change it there.
 """
@@ -41,12 +41,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-# board.py: The page of memory in which an agent sees where a rank stands ----------------------------------------------------------------------------
+# board.py: The shared page of memory in which each rank records its current step for its agent ------------------------------------------------------
 
 class Board:
     """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
 
-    Numbers: collectives entered and finished, when the step began and when it must be over, when the phase must be over (CLOCK_MONOTONIC, s).
+    Numbers: collectives entered and finished, when the step began, the step's deadline, the phase's deadline (CLOCK_MONOTONIC, s).
     """
 
     NUMBERS = struct.Struct("<qqddd")
@@ -62,24 +62,24 @@ class Board:
         self.phase, self.phase_until = "", 0.0
 
     def begin(self, phase: str, step: str, step_s: float, phase_until: float) -> None:
-        """A step begins: what it is stands here before it starts."""
+        """Records a step before it starts."""
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
         self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
 
     def enter(self) -> None:
-        """This rank is about to enter its next collective."""
+        """Records that this rank is about to enter its next collective."""
         self.entered += 1
         struct.pack_into("<q", self.memory, 0, self.entered)
 
     def leave(self) -> None:
-        """The collective is over, on the device too."""
+        """Records that the collective has finished, on the device too."""
         self.done = self.entered
         struct.pack_into("<q", self.memory, 8, self.done)
 
     def read(self) -> dict[str, Any]:
-        """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
+        """The recorded values: phase, step, seq (entered), done, began, until, phase_until."""
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")
@@ -92,16 +92,16 @@ class Board:
         return self.memory[place]
 
 
-# roots.py: Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine ----------------------
+# roots.py: Root of the system's own files: /, or another folder for a recorded machine --------------------------------------------------------------
 
 def rooted(path: str) -> str:
     """UNHANG_SMOKE_ROOT in front of an absolute path."""
     return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))
 
 
-# counters.py: Counters of network interfaces and RDMA ports, and what moved -------------------------------------------------------------------------
+# counters.py: Counters of network interfaces and RDMA ports, and how much they rose -----------------------------------------------------------------
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the part before a counter's own name
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
@@ -133,32 +133,32 @@ def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable
 
 
 def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
-    """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
+    """{kind of a counter: how many of it were read} for each kind of which at least one rose: {"replay errors": 144, "symbol_error": 8}."""
     wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
     kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
 def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What of the counters moved, by how much."""
+    """The counters that rose, and by how much."""
     return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
 
 
-# events.py: What happened leaves as lines of JSON ---------------------------------------------------------------------------------------------------
+# events.py: Writes events as lines of JSON ----------------------------------------------------------------------------------------------------------
 
 def emit(descriptor: int, kind: str, **fields: Any) -> None:
-    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    """Writes one event as one line in one write. An error means that the reader is gone, and the agent handles that, not the rank."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
         while line:
             line = line[os.write(descriptor, line) :]
 
 
-PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+PIECE_BYTES = 800  # srun mixes the lines of its tasks when they are longer than a kilobyte
 
 
 def shorten_lines(name: str) -> Callable[[], None]:
-    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    """From now on, standard output is written in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns a function that ends this."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)
@@ -185,10 +185,10 @@ def shorten_lines(name: str) -> Callable[[], None]:
     return finish
 
 
-# kernel_log.py: The kernel log's new lines ----------------------------------------------------------------------------------------------------------
+# kernel_log.py: Reads the kernel log's new lines ----------------------------------------------------------------------------------------------------
 
 def open_kernel_log() -> int | None:
-    """A descriptor that yields the lines from now on, or None where that is not allowed."""
+    """A descriptor that yields the lines from now on, or None where this is not permitted."""
     try:
         descriptor = os.open(rooted("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(descriptor, 0, os.SEEK_END)
@@ -198,16 +198,16 @@ def open_kernel_log() -> int | None:
 
 
 def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
-    """The lines that came since, bounded; None where the log may not be read.
+    """The new lines, limited in number; None where the log may not be read.
 
-    A record is `priority,number,time,flags;text`, then lines with a blank in front that say more for programs.
+    A record is `priority,number,time,flags;text`, followed by lines that begin with a blank and hold more for programs.
     https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
     """
     if descriptor is None:
         return None
     lines: list[str] = []
     piece = b" "
-    with contextlib.suppress(OSError):  # EAGAIN: no more; EPIPE: the log went round
+    with contextlib.suppress(OSError):  # EAGAIN: no more lines; EPIPE: the log's buffer was overwritten
         while len(lines) < most and piece:
             piece = os.read(descriptor, 8192)
             records = [line for line in piece.decode("utf-8", "replace").split("\n") if line and not line.startswith(" ")]
@@ -218,19 +218,19 @@ def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | Non
 # limits.py: Times and sizes that more than one part needs -------------------------------------------------------------------------------------------
 
 VERSION = 1
-STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
-GRACE_S = 3.0  # for peers of a dead rank to notice
-SLOW_BYTES_S = 0.5e9  # what a large message may count on, on the slowest network that one trains over
-START_S = 30.0  # for an interpreter to start and read this file, before it has reported anything
+STEP_S = 10.0  # a step (one collective) that takes longer has stalled; collecting evidence included, the verdict exists within 20 s
+GRACE_S = 3.0  # for the peers of a dead rank to notice its end
+SLOW_BYTES_S = 0.5e9  # the bandwidth that a large message needs at least, even on the slowest network that is used for training
+START_S = 30.0  # for an interpreter to start and read this file, until its first event
 EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
-SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
+SELF_END_S = 20.0  # a rank that nothing has ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1
 LINE_BYTES = 256 * 1024
-MOST_READS = 10_000  # of pipes, before their readers go on
+MOST_READS = 10_000  # of pipes, before the loop that reads them ends
 
 
-# processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
+# processes.py: Watches processes from outside, and ends them ----------------------------------------------------------------------------------------
 
 def process_state(pid: int) -> tuple[str, str]:
     """(state letter, wchan) of a process, ("gone", "") when there is none."""
@@ -246,7 +246,7 @@ def process_state(pid: int) -> tuple[str, str]:
 
 
 def die_with_parent() -> None:
-    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    """Runs in a child before exec: the kernel kills the child when its parent ends, however the parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -272,7 +272,7 @@ def session_members(session: int) -> list[int]:
 
 
 def session_commands(session: int) -> list[str]:
-    """Command lines of a session's processes, the youngest last."""
+    """Command lines of a session's processes, the latest started last."""
     found = []
     for pid in session_members(session):
         with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
@@ -283,7 +283,7 @@ def session_commands(session: int) -> list[str]:
 
 
 def end_session(pid: int) -> None:
-    """SIGKILL to a session: its process group, and whatever has its session id."""
+    """Sends SIGKILL to a session: to its process group, and to every process with its session id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     for member in session_members(pid):
@@ -291,19 +291,19 @@ def end_session(pid: int) -> None:
             os.kill(member, signal.SIGKILL)
 
 
-# nvml.py: What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too ------------------------------
+# nvml.py: NVLink states from NVML, read by a child process, because a driver in trouble may never answer --------------------------------------------
 
-NVML_S = 10.0  # at the start, beside the import of torch
+NVML_S = 10.0  # at the start, while torch is imported
 NVML_AGAIN_S = 3.0
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
-# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of those
-# three (change log of that API) and NVLINK5_FIELDS in their place.
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of these
+# three (change log of that API) and has NVLINK5_FIELDS instead.
 FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
 NVLINK5_FIELDS = {
     206: "malformed packet errors", 207: "buffer overrun errors", 208: "receive errors", 211: "link integrity errors", 215: "link recovery events",
     221: "symbol errors",
 }  # fmt: skip
-# nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
+# nvmlNvLinkErrorCounter_t, for a driver that knows none of the fields: the counters of `nvidia-smi nvlink -e`. Its counters 3 (CRC data) and 4 (ECC data) rise
 # on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
 OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
 NVLINK_SPEED = 164  # NVML_FI_DEV_NVLINK_GET_SPEED, MB/s by link
@@ -322,7 +322,7 @@ class FieldValue(ctypes.Structure):
 
 
 class NvmlQuestion:
-    """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
+    """A child that queries NVML; answer() waits for it, but no longer than the limit since its start."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -331,7 +331,7 @@ class NvmlQuestion:
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s: float) -> dict[str, Any]:
-        """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
+        """Once: {"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink connects or None, the others by name and UUID, why parts are missing."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
@@ -345,12 +345,12 @@ class NvmlQuestion:
 
 
 def nothing_read(problem: str | None = None) -> dict[str, Any]:
-    """An answer without anything."""
+    """An answer without any values."""
     return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
 def read_nvml() -> dict[str, Any]:
-    """The answer, in the child. Where there is no library there is nothing to say."""
+    """Collects the answer, in the child. Without the library it is empty."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -368,7 +368,7 @@ def read_nvml() -> dict[str, Any]:
 
 
 def call(library: Any, name: str, *arguments: Any) -> int:
-    """The code of a call; 13 (function not found) where the library is too old to know it."""
+    """The return code of a call; 13 (function not found) where the library is too old to have the function."""
     function = getattr(library, name, None)
     return function(*arguments) if function else 13
 
@@ -385,7 +385,7 @@ def nvml_handles(library: Any) -> list[tuple[Any, str]]:
 
 
 def joined_pairs(library: Any, handles: list[tuple[Any, str]]) -> list[list[str]]:
-    """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
+    """[[uuid, uuid]] of GPUs that NVLink connects, directly or through switches."""
     pairs, status = [], ctypes.c_int()
     for place, (first, name) in enumerate(handles):
         for second, other in handles[place + 1 :]:
@@ -401,7 +401,7 @@ def active_links(library: Any, handle: Any) -> list[int]:
 
 
 def gpu_links(library: Any, handle: Any) -> dict[str, int]:
-    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
+    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: the links of this GPU; 0 for missing values."""
     links = active_links(library, handle)
     speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
     read = bool(links) and call(library, "nvmlDeviceGetFieldValues", handle, 1, ctypes.byref(speed)) == 0 and speed.code == 0
@@ -413,7 +413,7 @@ def gpu_links(library: Any, handle: Any) -> dict[str, int]:
 
 
 def gpu_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
-    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
+    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: the GPU's own counters."""
     counters, replays = {}, ctypes.c_uint()
     if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
         counters["%s PCIe replays" % gpu] = replays.value
@@ -440,22 +440,22 @@ def link_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
 
 
 def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields: Mapping[int, str]) -> dict[str, int]:
-    """The same of these field values: {number: name}."""
+    """The same for these field values: {number: name}."""
     wanted = [(field, link) for link in links for field in fields]
     values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
     if not wanted or call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) != 0:
         return {}
-    read = [one for one in values if one.code == 0 and one.kind != 0]  # 0 is a double, which no counter is; 1 has 32 bits
+    read = [one for one in values if one.code == 0 and one.kind != 0]  # type 0 is a double, and no counter is one; type 1 has 32 bits
     return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}
 
 
-# run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
+# run.py: A rank's state: its rank number, its steps, its planned faults, and its exchange with the others outside the network under test ------------
 
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of the steps that are reported
 
 
 class Failed(Exception):
-    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+    """A phase failed; the text has what was expected and what was found. more: fields of the event."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -463,7 +463,7 @@ class Failed(Exception):
 
 
 class Run:
-    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+    """State of a rank: its rank number, its plan, its board; torch and the process group once they exist."""
 
     def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
         self.plan, self.descriptor, self.folder = plan, descriptor, folder
@@ -490,7 +490,7 @@ class Run:
         emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
 
     def step(self, name: str, limit_s: float | None = None) -> None:
-        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        """Announces a step: from now on the agent measures its time. A timer in this process measures it too, and ends the process if the agent does not."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
         self.end_step(name)
@@ -504,7 +504,7 @@ class Run:
         self.step_name, self.step_began = following, now
 
     def longest_steps(self) -> dict[str, float]:
-        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        """{step: seconds} of the phase's longest steps, which shows where its time was spent; then the counting starts again for the next phase."""
         self.end_step()
         longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
         self.steps = {}
@@ -513,7 +513,7 @@ class Run:
     def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
 
-        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        Its limit is that of any collective plus the time that its size takes on a slow network, or plus three times the expected time, where one was measured.
         """
         base_s = self.plan.get("step_timeout_s") or STEP_S
         slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
@@ -531,7 +531,7 @@ class Run:
             self.torch.cuda.synchronize()
 
     def free_bytes(self) -> int:
-        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        """Memory that this rank may use: of its GPU, or its share of the machine's."""
         if self.device is not None and self.device.type == "cuda":
             return int(self.torch.cuda.mem_get_info()[0])
         with open("/proc/meminfo", encoding="ascii") as lines:
@@ -539,7 +539,7 @@ class Run:
         return available // max(1, self.local_world)
 
     def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
-        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        """The number of elements that was requested, limited by memory (half of what is free) and by the plan's largest message."""
         room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
         agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
         self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
@@ -547,7 +547,7 @@ class Run:
 
 
 def drill(run: Run) -> None:
-    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    """Runs a planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, except for lasting faults."""
     for fault in run.plan.get("drills") or ():
         if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
             continue
@@ -566,7 +566,7 @@ def drill(run: Run) -> None:
 
 
 def drilled(run: Run, fault: str) -> bool:
-    """Whether this rank shall show this lasting fault."""
+    """Whether this rank must show this lasting fault."""
     return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
 
 
@@ -577,7 +577,7 @@ def short_list(numbers: Sequence[int]) -> str:
 
 
 def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
-    """Until the store has all keys."""
+    """Waits until the store has all keys."""
     until = time.monotonic() + limit_s
     for key in keys:
         while not run.store.check([key]):
@@ -587,12 +587,12 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
 
 
 def arrive(run: Run, name: str) -> None:
-    """Tells the others at the store that this rank is there, whatever became of it."""
+    """Records at the store that this rank has arrived, whatever its result."""
     run.store.add("met/" + name, 1)
 
 
 def await_all(run: Run, name: str) -> None:
-    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
+    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
     while run.store.add("met/" + name, 0) < run.world:
@@ -608,14 +608,14 @@ def meet(run: Run, name: str) -> None:
 # recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
 
 def recording_path(folder: str, rank: int) -> str:
-    """Where a rank's flight recording goes."""
+    """Path of a rank's flight recording."""
     return os.path.join(folder, "flight-%d" % rank)
 
 
 def write_flight_recording(run: Run) -> None:
-    """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
+    """Writes torch's own record of the last collectives (a pickle), if this torch keeps one. The file is complete or missing."""
     path = recording_path(run.folder, run.rank)
-    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
+    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not prevent the other evidence
         import torch._C._distributed_c10d as inner
 
         dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
@@ -625,23 +625,23 @@ def write_flight_recording(run: Run) -> None:
 
 
 def recorded(dump: Callable[..., bytes]) -> bytes:
-    """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
+    """The record. To name Python's frames torch loads its compiler, which takes seconds of imports during a hang: done only where it is loaded already."""
     if "torch._dynamo" in sys.modules:
         return dump()
     try:
         return dump(includeCollectives=True, includeStackTraces=False)
-    except TypeError:  # a torch that has no such choice
+    except TypeError:  # this torch has no such option
         return dump()
 
 
 def nccl_log(folder: str, rank: int) -> tuple[str, str]:
-    """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
+    """The path of NCCL's log file, and that of the file that lists the parts of it that concern other groups than that of all ranks."""
     return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
 
 
 @contextlib.contextmanager
 def logs_of_others(run: Run) -> Iterator[None]:
-    """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
+    """Marks the part of NCCL's log written meanwhile: it concerns groups with rank numbers of their own, not the group of all ranks."""
     log, record = nccl_log(run.folder, run.rank)
     with open(record, "a", encoding="ascii") as target:
         target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
@@ -651,7 +651,7 @@ def logs_of_others(run: Run) -> Iterator[None]:
 
 
 def read_nccl_log(folder: str, rank: int, limit: int = 4 << 20) -> str:
-    """The end of a rank's NCCL log, without what it says of other groups."""
+    """The end of a rank's NCCL log, without the parts that concern other groups."""
     path, record = nccl_log(folder, rank)
     log = read_tail(path, 1 << 30).encode()
     bounds = [int(word) for word in read_tail(record).split()] + [len(log)]
@@ -671,7 +671,7 @@ def read_tail(path: str, limit: int = 16000) -> str:
 
 
 def read_encoded(path: str, limit: int = 131072) -> str | None:
-    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
+    """A binary file as base64, or None. A file that is too large is left out, because half a pickle cannot be read."""
     try:
         if os.path.getsize(path) > limit:
             return None
@@ -681,11 +681,11 @@ def read_encoded(path: str, limit: int = 131072) -> str | None:
         return None
 
 
-# stacks.py: Native stacks of ranks by py-spy, where it is installed: what a process waits in below Python -------------------------------------------
+# stacks.py: Native stacks of ranks by py-spy, where it is installed: the function below Python that a process waits in ------------------------------
 
 SPY_S = 4.0  # for all ranks of a node together
-# A look without stopping the process takes a hundredth of a second. One with native frames stops it for half a second and more, but it names the function of
-# NCCL or of the driver: it takes the place of the first, where it comes to its end.
+# Without stopping the process, py-spy takes a hundredth of a second. With native frames it stops the process for half a second and more, but names the function
+# of NCCL or of the driver: its output replaces the first, if it finishes.
 SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
@@ -696,7 +696,7 @@ def find_spy(python: str | None) -> str | None:
 
 
 def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int, str]:
-    """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
+    """{pid: text} with py-spy's output for each process, all at the same time and each within the limit."""
     found = {}
     for way, share in SPY_WAYS:
         until = time.monotonic() + limit_s * share
@@ -719,9 +719,9 @@ def _look(spy: str, way: str, pid: int) -> tuple[subprocess.Popen[bytes], IO[byt
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output
 
 
-# transports.py: Which way each pair of ranks talks, from NCCL's own log -----------------------------------------------------------------------------
+# transports.py: The transport between each pair of ranks, from NCCL's own log -----------------------------------------------------------------------
 
-# What NCCL prints in p2p.cc, shm.cc and net.cc; shared memory without a connection number, networks with the proxy's rank in brackets.
+# The lines that NCCL prints in p2p.cc, shm.cc and net.cc; those for shared memory have no connection number, those for networks the proxy's rank in brackets.
 # https://github.com/NVIDIA/nccl/tree/master/src/transport
 TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
@@ -733,15 +733,15 @@ NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
 def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
-    """What one rank's log tells, as the fields of an event.
+    """The transports in one rank's log, as the fields of an event.
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
-    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
-    group, so what a thread says after it began one of another size than world is left out.
+    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. A smaller group has rank numbers of its own,
+    so the lines of a thread are left out after it started a group whose size is not `world`.
     """
     found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
     graphs: list[str] = []
-    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread began
+    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread started
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
         if begun:
@@ -757,19 +757,19 @@ def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
         elif "nvls channels" in line:
             channels = NVLS_CHANNELS.search(line)
             found["nvls"] = bool(found["nvls"]) or (channels is not None and int(channels.group(1)) > 0)
-    if found["nvls"] is None:  # releases that do not count them
+    if found["nvls"] is None:  # for releases that do not log a count
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
 
 
 def thread_of(line: str) -> tuple[str, str]:
-    """(process, thread) that logged a line; ("", "") where it does not say."""
+    """(process, thread) that logged a line; ("", "") where the line does not name them."""
     found = THREAD.search(line)
     return (found.group(1), found.group(2)) if found else ("", "")
 
 
 def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
-    """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
+    """Whether a line concerns the group of all ranks. A thread that started no group works for the first thread of its process."""
     process, thread = thread_of(line)
     size = sizes.get((process, thread), sizes.get((process, process)))
     return world is None or size is None or size == world
@@ -792,10 +792,10 @@ def _add_devices(found: dict[str, Any], used: re.Match[str] | None) -> None:
         found["devices"].setdefault(used.group(1), {}).update(NET_DEVICE.findall(used.group(2)))
 
 
-# watched.py: Processes that an agent watches: each in a session of its own, with a pipe for events, and ended with the agent ------------------------
+# watched.py: Processes that an agent monitors: each in its own session, with a pipe for events, and ended together with the agent -------------------
 
 class Watched:
-    """A process as its agent sees it. events: what it writes them to is read here; buffer: the beginning of a line; output: its last lines; code: its end."""
+    """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete line; output: its last lines; code: its exit code."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
         self.process, self.events = process, events
@@ -805,7 +805,7 @@ class Watched:
 
 
 def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
-    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: run in it before it becomes its program."""
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: runs in the child before exec."""
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
@@ -818,7 +818,7 @@ def start_process(argv: list[str], environment: Mapping[str, str], begin: Callab
 
 
 def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
-    """From now on the selector says when a process has an event or printed something."""
+    """Registers the pipes, so that the selector reports events and output of the processes."""
     assert child.process.stdout is not None
     for descriptor in (child.events, child.process.stdout.fileno()):
         os.set_blocking(descriptor, False)
@@ -827,33 +827,33 @@ def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
 
 
 def add_output(child: Watched, piece: bytes) -> None:
-    """The last lines of what a process printed."""
+    """The last lines that a process printed."""
     child.output = (child.output + piece.decode("utf-8", "replace").splitlines())[-40:]
 
 
 def reap(children: Iterable[Watched]) -> None:
-    """Notes who ended."""
+    """Records the processes that have ended."""
     for child in children:
         if child.code is None and child.process.poll() is not None:
             child.code = child.process.returncode
 
 
 def end_politely(ask: Callable[[int], None]) -> None:
-    """A signal that ends a program asks for the end instead. A launcher that is gone ends nobody, and what children leave behind comes to this process."""
+    """Signals only request a stop from now on. The launcher's death ends no process, and orphans of children become children of this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: ask(number))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it is ended with the rest
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ended with the other processes
 
 
-# evidence.py: What the agent gathers when its ranks do not come to a good end: all of it within 20 s of the stall -----------------------------------
+# evidence.py: The evidence that the agent collects when its ranks fail or hang, all within 20 s of the stall ----------------------------------------
 
 NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
 
 
 def collect_evidence(agent: Any, kind: str) -> None:
-    """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+    """For every rank: its position, the call that it waits in, its stacks, its flight recording; for the node: log and counters."""
     alive = [child for child in agent.children if child.code is None]
     states = {child.rank: process_state(child.process.pid) for child in alive}
     stands = {child.rank: child.board.read() if child.board else None for child in agent.children}
@@ -873,7 +873,7 @@ def collect_evidence(agent: Any, kind: str) -> None:
     spy = find_spy(agent.plan.get("python"))
     native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
     for child in alive:
-        # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+        # A process is in state D for a moment while it reads a page; only one that stays in it hangs in the kernel.
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
         report_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
@@ -903,7 +903,7 @@ def report_stall(agent: Any, child: Any, kind: str, state: tuple[str, str], stan
 
 
 def report_exits(agent: Any) -> None:
-    """How each rank ended by itself. Told before anything is killed."""
+    """Reports how each rank ended by itself, before any process is killed."""
     for child in agent.children:
         if child.code is not None and child.code != 0:
             stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
@@ -913,7 +913,7 @@ def report_exits(agent: Any) -> None:
 
 
 def report_transports(agent: Any) -> None:
-    """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
+    """Which transport each pair of ranks uses, from NCCL's log, and from NVML for GPUs that NVLink connects."""
     links = agent.first_links()
     if links["pairs"] is not None:
         agent.event("nvlink", pairs=links["pairs"], links=links["links"])
@@ -924,16 +924,16 @@ def report_transports(agent: Any) -> None:
             agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))
 
 
-# leftovers.py: Folders of runs that nobody was left to clear away, because their launcher or their agent was killed ---------------------------------
+# leftovers.py: Removes folders of runs whose launcher or agent was killed before it could do so -----------------------------------------------------
 
 PREFIX = "unhang-smoke-"
 RECORD = "keep-until"
-MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
-UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+MARGIN_S = 3600.0  # after a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent ended before it recorded a time
 
 
 def hold_folder(folder: str, seconds: float) -> None:
-    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    """Keeps this folder for this time, and as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
     with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
@@ -941,7 +941,7 @@ def hold_folder(folder: str, seconds: float) -> None:
 
 
 def clear_leftovers(now: float) -> list[str]:
-    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    """Removes this user's folders that are past their time, and returns their names. now: seconds since the epoch."""
     parent, cleared = tempfile.gettempdir(), []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(parent)):
@@ -953,7 +953,7 @@ def clear_leftovers(now: float) -> list[str]:
 
 
 def is_left_over(folder: str, now: float) -> bool:
-    """Whether it is this user's, past its time, and held by nobody."""
+    """Whether the folder belongs to this user, is past its time, and is not locked."""
     try:
         known = os.lstat(folder)
         if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
@@ -969,7 +969,7 @@ def is_left_over(folder: str, now: float) -> bool:
 
 
 def wanted_until(folder: str, known: os.stat_result) -> float:
-    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    """Seconds since the epoch. Raises OSError, ValueError for an empty record."""
     try:
         with open(os.path.join(folder, RECORD), encoding="ascii") as source:
             return float(source.read(64))
@@ -977,7 +977,7 @@ def wanted_until(folder: str, known: os.stat_result) -> float:
         return known.st_mtime + UNTOLD_S
 
 
-# mapped.py: What is really mapped into a process, and by which settings it lives --------------------------------------------------------------------
+# mapped.py: Which libraries a process has mapped, and its settings ----------------------------------------------------------------------------------
 
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
@@ -1027,7 +1027,7 @@ def _gnu_note(notes: bytes) -> str | None:
 
 
 def nccl_in_process() -> list[dict[str, Any]]:
-    """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
+    """[{path, version, build_id}] of every libnccl that is really mapped; the version comes from the library itself."""
     answers = []
     for path in mapped_libraries("libnccl.so"):
         number = ctypes.c_int(0)
@@ -1038,7 +1038,7 @@ def nccl_in_process() -> list[dict[str, Any]]:
 
 
 def nccl_version(number: int) -> str | None:
-    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
+    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older numbering); None for 0."""
     if not number:
         return None
     major = 10000 if number >= 10000 else 1000
@@ -1046,12 +1046,12 @@ def nccl_version(number: int) -> str | None:
 
 
 def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say how ranks talk and which devices they see."""
+    """The variables that control how ranks communicate and which devices they see."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
 
 
 def nccl_conf_lines() -> list[list[str]]:
-    """[path, line] of NCCL's own configuration files, where they can be read."""
+    """[path, line] of NCCL's own configuration files, where they are readable."""
     rows = []
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as lines:
@@ -1060,7 +1060,7 @@ def nccl_conf_lines() -> list[list[str]]:
 
 
 def boot_id() -> str:
-    """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
+    """An id of the machine that does not depend on its name; two containers of one machine have the same."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
             return source.read().strip()
@@ -1075,7 +1075,7 @@ def read_driver() -> str | None:
     return None
 
 
-# agent.py: The node's agent: starts its ranks, watches them from outside, ends them whatever happens ------------------------------------------------
+# agent.py: The node's agent: starts its ranks, monitors them from outside, and ends them in every case ----------------------------------------------
 
 class Child(Watched):
     """One rank as its agent sees it."""
@@ -1087,7 +1087,7 @@ class Child(Watched):
 
 
 class Agent:
-    """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
+    """Starts the ranks of this node, passes their events on, monitors them from outside, collects evidence, and ends them in every case."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -1132,7 +1132,7 @@ class Agent:
         return child
 
     def listen(self, wait_s: float) -> bool:
-        """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
+        """Passes on the ranks' output, for at most wait_s. Returns whether there was any."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
             if key.data == "stdin":
@@ -1151,13 +1151,13 @@ class Agent:
         return bool(ready)
 
     def drain(self) -> None:
-        """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
+        """Reads what ranks printed before they ended, so that a rank that reported why it ends does not count as ended without a reason."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
 
     def pass_on(self, child: Child, piece: bytes) -> None:
-        """Whole lines of events go on at once."""
+        """Passes on complete lines of events at once."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         for line in lines:
             with contextlib.suppress(OSError):
@@ -1165,7 +1165,7 @@ class Agent:
         child.buffer = child.buffer[-LINE_BYTES:]
 
     def hear_stdin(self) -> None:
-        """The launcher's end of the line: nothing more to read means that it is gone."""
+        """Reads from the launcher. The end of its stream means that the launcher is gone."""
         try:
             output = os.read(0, 4096)
         except BlockingIOError:
@@ -1174,10 +1174,10 @@ class Agent:
             self.selector.unregister(0)
             self.stop = self.stop or "the launcher is gone"
         elif b"evidence" in output:
-            self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
+            self.asked = True  # another node is in trouble: the evidence of this node is needed too, and need not wait for a deadline
 
     def trouble(self) -> tuple[str, list[Child]] | None:
-        """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
+        """Why to stop monitoring before the ranks end: (kind, children in trouble), or None."""
         now = time.monotonic()
         if self.stop:
             return "stopped", []
@@ -1192,7 +1192,7 @@ class Agent:
         return ("asked", []) if self.asked else None
 
     def is_stuck(self, child: Child, now: float) -> bool:
-        """Past its deadline, or stopped by somebody."""
+        """Whether the child is past its deadline, or stopped by a signal."""
         if child.board is None:
             path = os.path.join(self.folder, "board-%d" % child.rank)
             if os.path.exists(path) and os.path.getsize(path) == Board.SIZE:
@@ -1207,7 +1207,7 @@ class Agent:
         return bool(0 < min(state["until"], state["phase_until"]) < now)
 
     def watch(self) -> tuple[str, list[Child]] | None:
-        """Until all ranks ended, or there is trouble. Returns trouble or None."""
+        """Waits until all ranks ended, or there is trouble. Returns the trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
             reap(self.children)
@@ -1217,20 +1217,20 @@ class Agent:
         return None
 
     def listen_on(self, seconds: float) -> None:
-        """Lets the ranks talk on, for some have only begun to notice."""
+        """Gives the ranks time for more output, because some have only begun to notice the fault."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
             reap(self.children)
 
     def first_links(self) -> dict[str, Any]:
-        """What NVML reported at the start."""
+        """Reports what NVML gave at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()
 
     def end_ranks(self) -> None:
-        """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
+        """Ends every rank and all processes that it started. Names those that survive SIGKILL: the node is unfit."""
         for child in self.children:
             end_session(child.process.pid)
         until = time.monotonic() + 5
@@ -1244,7 +1244,7 @@ class Agent:
         self.listen(0)
 
     def work(self) -> int:
-        """The whole of it; the exit code says whether all ranks ended well."""
+        """Does all of the agent's work; exit code 0 if all ranks ended well."""
         try:
             self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
             self.start()
@@ -1271,13 +1271,13 @@ class Agent:
 
 
 def begin_rank() -> None:
-    """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
+    """Runs in a rank before exec. SIGUSR1 requests stacks; until its handler is installed, the signal must not end the process."""
     die_with_parent()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
+    """The rank's environment: torchrun's variables, the plan's settings for all ranks and for this rank. The caller's own settings stay in force."""
     environment = dict(inherited)
     environment.update({
         "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
@@ -1297,7 +1297,7 @@ def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: s
 
 
 def run_agent(plan: dict[str, Any]) -> int:
-    """The agent with its signals in order: a polite end ends the ranks too."""
+    """Runs the agent with signal handlers installed: SIGTERM ends the ranks too."""
     agent = Agent(plan)
     end_politely(lambda _: setattr(agent, "stop", agent.stop or "a signal"))
     return agent.work()
@@ -1306,9 +1306,9 @@ def run_agent(plan: dict[str, Any]) -> int:
 # pattern.py: Test data whose result is exactly known ------------------------------------------------------------------------------------------------
 
 def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
-    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can compute what any other rank sent.
 
-    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is either right or wrong, never approximately right.
     """
     place = torch.arange(start, start + count, dtype=torch.int64, device=device)
     mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
@@ -1317,7 +1317,7 @@ def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: 
 
 
 def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    """The expected result of all_reduce: the sum over the inputs of all ranks."""
     total = torch.zeros(count, dtype=torch.int64, device=run.device)
     for source in range(run.world):
         total += summand(torch, run, count, source, seed, torch.int64, start)
@@ -1325,7 +1325,7 @@ def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, sta
 
 
 def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    """One rank's input of a sum. With more than 256 ranks only every k-th rank has a value other than zero at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
     if share > 1:
@@ -1335,14 +1335,14 @@ def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any
 
 
 def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
-    """How many elements differ; not a number differs from everything."""
+    """How many elements differ; NaN differs from everything."""
     return int((found != expected).sum())
 
 
-# operations.py: Phases broadcast to agreement: each operation against its exactly known result ------------------------------------------------------
+# operations.py: Phases broadcast to agreement: compares the result of each operation with the exactly known one -------------------------------------
 
 def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """The last rank's data arrives everywhere."""
+    """Broadcast: every rank receives the last rank's data."""
     torch, source = run.torch, run.world - 1
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     expected = pattern(torch, run.device, count, source, seed, 256, dtype)
@@ -1350,13 +1350,13 @@ def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
 
 
 def op_all_reduce(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """The sum of all."""
+    """all_reduce: the sum over all ranks."""
     held = summand(run.torch, run, count, run.rank, seed, dtype)
     return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
 
 
 def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Each rank's part at its place."""
+    """all_gather: each rank's part, at that rank's place."""
     torch = run.torch
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
@@ -1369,7 +1369,7 @@ def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Cal
 
 
 def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """My part of the sum."""
+    """reduce_scatter: this rank's part of the sum."""
     held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
     part = run.torch.zeros(count, dtype=dtype, device=run.device)
 
@@ -1380,7 +1380,7 @@ def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any,
 
 
 def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Each rank's part for me."""
+    """all_to_all: the part of each rank that is meant for this rank."""
     torch = run.torch
     held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
     whole = torch.zeros_like(held)
@@ -1393,7 +1393,7 @@ def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Cal
 
 
 def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """A ring: to the next, from the one before."""
+    """A ring: sends to the next rank and receives from the previous one."""
     torch, dist = run.torch, run.dist
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     if run.world == 1:
@@ -1409,7 +1409,7 @@ def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
 
 
 def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
-    """all_gather into one tensor, placed by rank."""
+    """all_gather into one tensor, ordered by rank."""
     return run.dist.all_gather_into_tensor(whole, part, **options)
 
 
@@ -1425,7 +1425,7 @@ OPERATIONS = {
 
 
 def phase_operation(run: Run) -> None:
-    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
+    """Runs one operation on fresh data, in float32 and bfloat16, and compares it with the exactly known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
     count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
     total, senders = 0, {}
@@ -1433,7 +1433,7 @@ def phase_operation(run: Run) -> None:
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
         if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[count // 3] = 1 - held[count // 3]  # one element; a whole number x is never 1 - x
+            held[count // 3] = 1 - held[count // 3]  # one element; for a whole number x, 1 - x is never x
         name = str(dtype).replace("torch.", "")
         began = time.perf_counter()
         run.collective("%s %s" % (run.phase, name), call)
@@ -1454,7 +1454,7 @@ def phase_operation(run: Run) -> None:
         raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
 
 
-SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole result, as nccl-tests counts
 
 
 def dtype_bytes(dtype: Any) -> int:
@@ -1463,17 +1463,17 @@ def dtype_bytes(dtype: Any) -> int:
 
 
 def phase_agreement(run: Run) -> None:
-    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
+    """Whether any rank found wrong data: all ranks get the same answer from the store, and continue or end together."""
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)
     if wrong:
         raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)
 
 
-# bandwidth.py: Phases pace and bandwidth: how fast each rank is alone, and all of them together -----------------------------------------------------
+# bandwidth.py: Phases pace and bandwidth: the speed of each rank alone, and of all of them together -------------------------------------------------
 
 def phase_pace(run: Run) -> dict[str, Any]:
-    """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
+    """Measures each rank's own work while all others do the same. It shows a slow rank; a collective hides it, because all ranks leave it together."""
     torch = run.torch
     size = 4096 if run.device.type == "cuda" else 192
     left = torch.randn(size, size, device=run.device)
@@ -1489,7 +1489,7 @@ def phase_pace(run: Run) -> dict[str, Any]:
             time.sleep(0.25)
         run.await_device()
         times.append((time.perf_counter() - began) * 1e6)
-    # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
+    # The third fastest of nine: the speed of the rank itself, without the time that another process on the same core took from it.
     return {"pace_us": round(sorted(times)[2], 1)}
 
 
@@ -1510,7 +1510,7 @@ def bandwidth_call(run: Run, operation: str, size_bytes: int) -> tuple[Callable[
 
 
 def timed(run: Run, call: Callable[[], Any], iterations: int) -> float:
-    """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
+    """Mean time (us) of a call among `iterations` calls queued on the device one after the other, by the device's own clock."""
     torch = run.torch
     if run.device.type != "cuda":
         began = time.perf_counter()
@@ -1540,7 +1540,7 @@ def phase_bandwidth(run: Run) -> None:
 
 
 def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
-    """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    """Measures one operation at one size, reported as an event. byte_s: seconds per byte at the size before, for an early deadline. Returns the new one."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)
     name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1
@@ -1557,15 +1557,15 @@ def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
     return once_us * 1e-6 / real
 
 
-# binding.py: Phase binding: which device each rank takes, and who sits on another's -----------------------------------------------------------------
+# binding.py: Phase binding: which device each rank uses, and whether two ranks use the same one -----------------------------------------------------
 
 def device_index(run: Run) -> int:
-    """The GPU that this rank takes, among those that it sees."""
+    """The GPU that this rank uses, among those that it sees."""
     return 0 if drilled(run, "wrong_device") else run.local_rank
 
 
 def phase_binding(run: Run) -> dict[str, Any]:
-    """Which device this rank takes."""
+    """Which device this rank uses."""
     torch = run.torch
     if run.backend != "nccl":
         index = device_index(run)
@@ -1593,7 +1593,7 @@ def phase_binding(run: Run) -> dict[str, Any]:
 
 
 def binding_faults(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
+    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine uses. blamed: ranks whose device does not match their local rank."""
     takers: dict[tuple[str, str], list[int]] = {}
     for rank, facts in enumerate(everyone):
         takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
@@ -1609,9 +1609,9 @@ def binding_faults(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return faults
 
 
-# consistency.py: Phase consistency: what must be the same on all ranks is compared before they meet in a collective ---------------------------------
+# consistency.py: Phase consistency: compares what must be the same on all ranks before their first collective ---------------------------------------
 
-# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
+# What must be the same on all ranks before they meet in a collective: where these differ, NCCL communicates in another way or not at all.
 MUST_AGREE = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
     "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
@@ -1620,7 +1620,7 @@ MUST_AGREE = (
 
 
 def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
-    """What of a rank's facts must be the same on all ranks, as {name: text}."""
+    """The facts of a rank that must be the same on all ranks, as {name: text}."""
     libraries = facts.get("nccl") or []
     values = {
         "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
@@ -1635,12 +1635,12 @@ def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def node_gpus(models: list[str]) -> str:
-    """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
+    """8 x NVIDIA H200: the GPUs that the driver shows on a node, whichever of them its ranks use."""
     return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
 def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
+    """[{name, values: {value: [ranks]}}] of facts that must be the same on all ranks and are not. everyone: facts by rank."""
     rows = []
     table = [agreeing_facts(facts) for facts in everyone]
     for name in table[0]:
@@ -1653,7 +1653,7 @@ def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def phase_consistency(run: Run) -> dict[str, Any]:
-    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
+    """Compares the ranks before the first collective. A difference that is found here would be a hang later."""
     limit_s = run.phase_until - time.monotonic()
     run.facts["net_plugins"] = mapped_libraries("libnccl-net")
     run.step("exchange facts over the store", limit_s)
@@ -1663,7 +1663,7 @@ def phase_consistency(run: Run) -> dict[str, Any]:
     run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
     wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
     run.seed = int(run.store.get("seed"))
-    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
+    # Only rank 0 compares: with thousands of ranks, no other rank needs the answers of all.
     if run.rank == 0:
         everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
         run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
@@ -1680,18 +1680,18 @@ def phase_consistency(run: Run) -> dict[str, Any]:
     return {"seed": run.seed}
 
 
-# context.py: A CUDA context that comes about while torch is imported --------------------------------------------------------------------------------
+# context.py: Creates a CUDA context in a thread while torch is imported -----------------------------------------------------------------------------
 
 def begin_context(index: int) -> threading.Thread:
-    """Makes the context of GPU `index` in a thread that holds no lock of Python's. What goes wrong torch meets again, and says in its own words."""
+    """Creates the context of GPU `index` in a thread that does not hold Python's lock. An error is not lost: torch meets it again and reports it."""
     maker = threading.Thread(target=retain_context, args=(index,), daemon=True)
     maker.start()
     return maker
 
 
 def retain_context(index: int) -> bool:
-    """Whether the GPU's primary context is there, which is the one that torch uses; it stays as long as the process."""
-    # Before drivers of CUDA 12.2 every kernel of torch would be loaded at once. torch sets the same, too late for a context that is there already.
+    """Whether the GPU's primary context exists, which is the one that torch uses; it lives as long as the process."""
+    # Drivers before CUDA 12.2 load every kernel of torch at once by default. torch sets this variable too, but too late for a context that exists already.
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -1703,7 +1703,7 @@ def retain_context(index: int) -> bool:
     return bool(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)
 
 
-# survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
+# survey.py: Surveys a node for the launcher before ranks start there --------------------------------------------------------------------------------
 
 def survey() -> dict[str, Any]:
     """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
@@ -1737,7 +1737,7 @@ def interfaces() -> list[dict[str, Any]]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """[{model, uuid, pci_address}] as the driver's own files say."""
+    """[{model, uuid, pci_address}] from the driver's own files."""
     rows = []
     root = rooted("/proc/driver/nvidia/gpus")
     with contextlib.suppress(OSError):
@@ -1751,7 +1751,7 @@ def gpus() -> list[dict[str, Any]]:
 # training.py: Phases ddp and fsdp: real steps of a small model --------------------------------------------------------------------------------------
 
 def load_training(run: Run) -> None:
-    """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
+    """Loads what training needs before the ranks wait for each other: the first optimizer step imports modules for seconds on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
         return
     torch = run.torch
@@ -1764,7 +1764,7 @@ def load_training(run: Run) -> None:
 
 
 def small_model(torch: Any, checkpointed: bool) -> Any:
-    """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
+    """Four small transformer blocks; with activation checkpointing, as FSDP users have it."""
     from torch.utils.checkpoint import checkpoint
 
     class Block(torch.nn.Module):  # type: ignore[misc]
@@ -1853,7 +1853,7 @@ def check_losses(run: Run, losses: Sequence[float]) -> None:
 # environment.py: Phase environment: which torch, which NCCL, which settings -------------------------------------------------------------------------
 
 def phase_environment(run: Run) -> dict[str, Any]:
-    """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    """Reports which torch, which NCCL and which settings the rank really uses, not those that it should use."""
     maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
     run.step("import torch", run.phase_until - time.monotonic())
     try:
@@ -1885,7 +1885,7 @@ def phase_environment(run: Run) -> dict[str, Any]:
 
 
 def demand_interfaces() -> None:
-    """Raises Failed for a setting that leaves no network interface of this node."""
+    """Raises Failed for a setting that excludes every network interface of this node."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         present = [one for _, one in socket.if_nameindex()]
         if name in os.environ and not names_interface(name, os.environ[name], present):
@@ -1906,7 +1906,7 @@ def choose_backend(run: Run) -> str:
 
 
 def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
-    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+    """Whether the setting allows at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
@@ -1920,10 +1920,10 @@ def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
     return len(matching) < len(present) if without else bool(matching)
 
 
-# extension.py: Phase build: a tiny extension, as fused kernels are built at the start of a training -------------------------------------------------
+# extension.py: Phase build: builds a tiny extension, as training jobs build fused kernels at their start --------------------------------------------
 
-# Through torch's own builder, as fused kernels are: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Python.h is what
-# every extension needs; torch's own headers take half a minute of compiling, which would say nothing more.
+# Uses torch's own builder, as for fused kernels: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Every extension needs
+# Python.h; torch's own headers take half a minute to compile and would prove nothing more.
 BUILD_SOURCE = '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
 BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
 BUILD_KERNEL += "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess) return -1;\n  store<<<1, 1>>>(device);\n"
@@ -1947,12 +1947,12 @@ assert found == 42, "the extension answers %d" % found
 print("built in %.1f" % built)
 """
 BUILD_S = 60.0
-IMPORT_S = 60.0  # for torch, before anything is built
+IMPORT_S = 60.0  # for the import of torch, before the build begins
 TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
 def phase_build(run: Run) -> dict[str, Any] | None:
-    """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
+    """Builds a C++ extension without GPU, and one with CUDA where nvcc exists, each in a new cache; measures how long it takes and whether it ends."""
     if run.local_rank != 0:
         meet(run, "build")
         return {"skip": "built by the first rank of each node"}
@@ -1970,7 +1970,7 @@ def phase_build(run: Run) -> dict[str, Any] | None:
 
 
 def build_one(run: Run, kind: str) -> dict[str, Any]:
-    """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
+    """{seconds, compiler}, or {missing: programs}. Raises Failed when the build does not end in time, or fails."""
     path = build_path(os.environ)
     missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
     if missing:
@@ -1988,14 +1988,14 @@ def build_one(run: Run, kind: str) -> dict[str, Any]:
 
 
 def build_path(environment: Mapping[str, str]) -> str:
-    """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
+    """PATH with the folder of the user's Python, which often contains ninja, and with the compiler of CUDA_HOME."""
     places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
     home = environment.get("CUDA_HOME") or "/usr/local/cuda"
     return os.pathsep.join([*places, os.path.join(home, "bin")])
 
 
 def build_words(folder: str, kind: str, device: Any) -> list[str]:
-    """argv of the builder; writes it and the source."""
+    """argv of the builder; writes the builder and the source."""
     name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
     for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):
         with open(path, "w", encoding="ascii") as target:
@@ -2005,8 +2005,8 @@ def build_words(folder: str, kind: str, device: Any) -> list[str]:
 
 
 def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]) -> str:
-    """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
-    with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
+    """The builder's result. It and its children are killed limit_s after the build began, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
+    with tempfile.TemporaryFile() as output:  # not a pipe: a process that a compiler left running would keep it open
         builder = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
         )
@@ -2032,14 +2032,14 @@ def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Map
 
 
 def build_error(text: str) -> str:
-    """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
+    """The line with the error: the compiler's own, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
 def tool_versions(kind: str, path: str) -> dict[str, str]:
-    """First telling line of each compiler's --version."""
+    """The first line with content of each compiler's --version."""
     found = {}
     for name in TOOLS[kind]:
         program = (os.environ.get("CXX") or name) if name == "c++" else name
@@ -2053,10 +2053,10 @@ def tool_versions(kind: str, path: str) -> dict[str, str]:
     return found
 
 
-# groups.py: The process groups of phase overlap, whose communicators come about at the same time, and while the phases before it run ----------------
+# groups.py: The process groups of phase overlap, whose communicators are created at the same time, while earlier phases run -------------------------
 
 def mesh(world: int) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
-    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    """(groups of the first kind, groups of the second kind): halves, and every second rank. Each rank belongs to one group of each kind."""
     everybody = list(range(world))
     return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
 
@@ -2082,17 +2082,17 @@ class OverlapGroups:
             maker.start()
 
     def connect(self, run: Run, group: Any) -> None:
-        """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
+        """Creates the group's communicator without a collective. A torch that cannot do this creates it with the first collective."""
         try:
             run.torch.cuda.set_device(run.device)
             backend = group._get_backend(run.device)
             if hasattr(backend, "eager_connect_single_device"):
                 backend.eager_connect_single_device(run.device)
         except Exception as problem:
-            self.problems.append(problem)  # reported where the groups are used
+            self.problems.append(problem)  # reported by the phase that uses the groups
 
     def await_all(self, run: Run) -> None:
-        """Until all are there. Raises what was raised in making them."""
+        """Waits until all groups exist. Raises the error of their creation."""
         run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
         for maker in self.makers:
             maker.join()
@@ -2100,10 +2100,10 @@ class OverlapGroups:
             raise self.problems[0]
 
     def destroy(self, run: Run) -> None:
-        """All of them at the same time. Raises what was raised in it.
+        """Ends all of them at the same time. Raises the error of one that failed.
 
-        NCCL's thread that passes file descriptors looks every 500 ms whether it shall end, and the end of a communicator waits for it: one after the other that
-        was 0.5 s each (https://github.com/NVIDIA/nccl/blob/master/src/proxy.cc, ncclProxyServiceUDS).
+        NCCL's thread that passes file descriptors checks every 500 ms whether to end, and the end of a communicator waits for it: one after the other, each
+        took 0.5 s (https://github.com/NVIDIA/nccl/blob/master/src/proxy.cc, ncclProxyServiceUDS).
         """
         own = [self.second] + [group for _, group in self.mesh]
         leavers = [threading.Thread(target=self.leave, args=(run, group), daemon=True) for group in own]
@@ -2115,7 +2115,7 @@ class OverlapGroups:
             raise self.problems[0]
 
     def leave(self, run: Run, group: Any) -> None:
-        """One group, in a thread of its own that would else take GPU 0 for its device, and a context there."""
+        """Destroys one group, in a thread of its own. Unless its device is set, the thread would use GPU 0 and create a context there."""
         try:
             if run.device.type == "cuda":
                 run.torch.cuda.set_device(run.device)
@@ -2125,24 +2125,24 @@ class OverlapGroups:
 
 
 def phase_all_to_all(run: Run) -> None:
-    """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
+    """Runs the operation whose first call connects every pair of ranks and takes seconds; meanwhile the groups of phase overlap are created."""
     if "overlap" in run.phases:
         run.groups = OverlapGroups(run)
     return phase_operation(run)
 
 
-# init.py: Phase init: the communicator comes about --------------------------------------------------------------------------------------------------
+# init.py: Phase init: creates the communicator ------------------------------------------------------------------------------------------------------
 
 def phase_init(run: Run) -> dict[str, Any]:
-    """The communicator: built at the first collective, so there is one."""
+    """Creates the communicator. NCCL creates it at the first collective, so this phase runs one."""
     import datetime
 
     limit_s = 15 + run.world * 0.05
     run.step("create the process group", limit_s)
     drill(run)
-    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
+    timeout = datetime.timedelta(seconds=limit_s + 60)  # the step's own deadline comes first; torch's timeout is only a second safeguard
     began = time.perf_counter()
-    # Without a device_id: with one, each further group would be split from this one, in turn and while nothing else may run on it.
+    # Without a device_id: with one, torch would split each further group from this one, one after the other and while nothing else may run on it.
     run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
     first = run.torch.ones(1, device=run.device)
     run.collective("first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3)
@@ -2155,7 +2155,7 @@ def phase_init(run: Run) -> dict[str, Any]:
 # p2p.py: Phase p2p_matrix: copies between the GPUs of a machine -------------------------------------------------------------------------------------
 
 def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
-    """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
+    """Copies between each pair of this machine's GPUs, done by the machine's first rank: whether the content is right, and how fast it is."""
     enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
     try:
         if enough and run.local_rank == 0:
@@ -2167,7 +2167,7 @@ def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
 
 
 def copy_all(run: Run) -> None:
-    """Every pair in both directions. Raises Failed for wrong content."""
+    """Tries every pair in both directions. Raises Failed for wrong content."""
     torch, size, rows = run.torch, 64 << 20, []
     count = torch.cuda.device_count()
     for source in range(count):
@@ -2185,7 +2185,7 @@ def copy_all(run: Run) -> None:
 
 
 def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
-    """One pair: {from, to, peer_access, gb_s, wrong}."""
+    """Tries one pair: {from, to, peer_access, gb_s, wrong}."""
     device = torch.device("cuda", target)
     came = torch.empty_like(held, device=device)
     came.copy_(held)
@@ -2206,7 +2206,7 @@ def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
 # rendezvous.py: Phase rendezvous: all ranks meet at one store ---------------------------------------------------------------------------------------
 
 def phase_rendezvous(run: Run) -> dict[str, Any]:
-    """All ranks meet at the store. Whoever is missing at the end is named."""
+    """All ranks meet at the store. Ranks that are missing at the deadline are named."""
     import datetime
 
     address, port = run.plan["master_address"], int(run.plan["master_port"])
@@ -2250,21 +2250,21 @@ BROADCAST_ELEMENTS = 253_440_000
 LAYER_ELEMENTS = 218_112_000
 EMBEDDING_ELEMENTS = 525_336_576
 CHUNK = 1 << 22
-ON_CORES = 8  # gloo moves and sums a layer with the same cores that train: a part of it is enough
+ON_CORES = 8  # gloo moves and sums a layer on the same cores that the ranks run on: a part of the layer is enough
 
 
 def phase_shapes(run: Run) -> dict[str, Any]:
-    """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
+    """The sizes that hung in practice: a broadcast of 253,440,000 elements, and the layers of an 8B model under FSDP."""
     torch = run.torch
     elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
     held = torch.empty(elements, device=run.device)
     if run.rank == 0:
         fill(torch, held, lambda place: place + run.seed & 255)
-    meet(run, "shapes")  # filling takes a core seconds, and nobody shall seem to stall meanwhile
+    meet(run, "shapes")  # filling takes a core seconds, and must not look like a stalled rank
     run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
     run.step("compare what came", compare_s(run, elements))
     wrong = differing(torch, held, lambda place: place + run.seed & 255)
-    held = None  # its memory is needed for what comes
+    held = None  # the next collectives need its memory
     layers = []
     for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
         size = run.scaled(asked if run.device.type == "cuda" else asked // ON_CORES, 2, 3)
@@ -2277,7 +2277,7 @@ def phase_shapes(run: Run) -> dict[str, Any]:
 
 
 def gather_and_scatter(run: Run, name: str, size: int) -> int:
-    """What FSDP does with a layer of `size` bfloat16: its parameters are gathered, its gradients reduced and scattered. Wrong elements of both."""
+    """Runs FSDP's collectives for a layer of `size` bfloat16: all_gather of parameters, reduce_scatter of gradients. Returns wrong elements of both."""
     torch, share = run.torch, size // run.world
     part = torch.empty(share, dtype=torch.bfloat16, device=run.device)
     whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
@@ -2285,28 +2285,28 @@ def gather_and_scatter(run: Run, name: str, size: int) -> int:
     run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)
     run.step("compare what was gathered", compare_s(run, size))
     wrong = sum(differing(torch, whole[at * share :][:share], content_of(at)) for at in range(run.world))
-    # Every second place has a one, beginning at the first or the second by rank: sums are exact up to 256 ranks.
+    # Every second element is one; whether the first is depends on the rank: sums are exact up to 256 ranks.
     fill(torch, whole, lambda place: place + run.rank & 1)
     run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)
     run.step("compare what was reduced", compare_s(run, share))
-    first, odd = share * run.rank, run.world // 2  # ones come from the odd ranks at even places, from the even ones at odd places
+    first, odd = share * run.rank, run.world // 2  # odd ranks put ones at even places, even ranks at odd places
     return wrong + (differing(torch, part, lambda place: odd + (place + first & 1) * (run.world - 2 * odd)) if run.world <= 256 else 0)
 
 
 def content_of(source: int) -> Callable[[Any], Any]:
-    """What a rank's part of a gathered layer holds at each place."""
+    """The expected value at each place of a rank's part of a gathered layer."""
     return lambda place: place + source * 37 & 127
 
 
 def fill(torch: Any, held: Any, content: Callable[[Any], Any]) -> None:
-    """Sets each element to what `content` makes of its place (int32), in pieces that fit beside it."""
+    """Sets each element to the value of `content` for its place (int32), in pieces for which there is memory."""
     for start in range(0, held.numel(), CHUNK):
         piece = held[start : start + CHUNK]
         piece.copy_(content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=held.device)))
 
 
 def differing(torch: Any, found: Any, content: Callable[[Any], Any]) -> int:
-    """How many elements are not what `content` makes of their place."""
+    """How many elements differ from the value of `content` for their place."""
     wrong = 0
     for start in range(0, found.numel(), CHUNK):
         piece = found[start : start + CHUNK]
@@ -2316,14 +2316,14 @@ def differing(torch: Any, found: Any, content: Callable[[Any], Any]) -> int:
 
 
 def compare_s(run: Run, elements: int) -> float:
-    """How long a comparison may take: a GPU makes a billion elements a second and more, a busy core some millions."""
+    """How long a comparison may take: a GPU compares a billion elements a second or more, a busy core some millions."""
     return STEP_S + elements / (1e9 if run.device.type == "cuda" else 1e7)
 
 
 # storm.py: Phases storm and overlap: many collectives in a row, and on two groups at once -----------------------------------------------------------
 
 def phase_storm(run: Run) -> None:
-    """Barriers back to back, many small messages, few large ones."""
+    """Runs many barriers one after the other, many small messages, few large ones."""
     torch, dist = run.torch, run.dist
     options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
     for number in range(30):
@@ -2348,7 +2348,7 @@ def phase_storm(run: Run) -> None:
 
 
 def phase_overlap(run: Run) -> None:
-    """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
+    """Collectives in flight on two process groups at once: two groups of the whole world, then a mesh, as sharding within and between nodes uses it."""
     groups = run.groups or OverlapGroups(run)
     groups.await_all(run)
     wrong = overlap_twice(run, groups.second)
@@ -2368,7 +2368,7 @@ def overlap_elements(run: Run) -> int:
 
 
 def overlap_twice(run: Run, second_group: Any) -> int:
-    """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
+    """Reductions of the whole world on its own group and on a second one. Returns wrong elements of both."""
     torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
@@ -2385,7 +2385,7 @@ def overlap_twice(run: Run, second_group: Any) -> int:
 
 
 def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
-    """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
+    """A gather within one half during a reduction between every second rank. Returns the wrong elements of both."""
     torch, share = run.torch, overlap_elements(run) // run.world
     (near, near_group), (far, far_group) = mesh_groups
     part = torch.full((share,), float(run.rank), device=run.device)
@@ -2419,14 +2419,14 @@ ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
 def phases_of(plan: dict[str, Any]) -> list[str]:
-    """Names of the phases to go through, in order."""
+    """Names of the phases to run, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
     checked = any(name in OPERATIONS for name in asked)
     return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
 
 
 def phase_limit_s(plan: dict[str, Any], name: str) -> float:
-    """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
+    """How long a phase may take in all. The steps in it have their own, much shorter limit."""
     base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
     base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:
@@ -2434,19 +2434,19 @@ def phase_limit_s(plan: dict[str, Any], name: str) -> float:
     return float(base + plan.get("world_size", 1) * 0.05)
 
 
-# rank.py: One rank goes through its phases ----------------------------------------------------------------------------------------------------------
+# rank.py: Runs the phases of one rank ---------------------------------------------------------------------------------------------------------------
 
 def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
-    """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
+    """Runs the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, anybody of this user: py-spy is no parent of ours
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, any process of this user: py-spy is not an ancestor of the ranks
     faulthandler.enable(file=run.stacks)
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
     for name in run.phases:
-        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
+        # A wrong result does not end the run before all operations were tried, because only all results together show whose data is wrong.
         if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
             leave(run)
             return 1
@@ -2461,10 +2461,10 @@ def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor:
 
 
 def leave(run: Run) -> None:
-    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
+    """Rank 0 serves the store, so it leaves last; but it does not wait long for ranks that never leave."""
     if run.store is None:
         return
-    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
+    with contextlib.suppress(RuntimeError):  # the store's server is gone, so no rank can read it
         run.store.add("left", 1)
         until = time.monotonic() + GRACE_S
         while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
@@ -2472,7 +2472,7 @@ def leave(run: Run) -> None:
 
 
 def run_phase(run: Run, name: str) -> bool:
-    """Announce, do, tell how it went. False when the phase failed."""
+    """Announces a phase, runs it, and reports its result. False if the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
@@ -2486,7 +2486,7 @@ def run_phase(run: Run, name: str) -> bool:
         run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
         return False
     except Exception as problem:
-        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        # An error of torch is a result about the machine here: it becomes an event that begins with the error's type.
         run.last_status = "error"
         message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
         run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
@@ -2498,11 +2498,11 @@ def run_phase(run: Run, name: str) -> bool:
 
 
 def keep_watch(run: Run) -> None:
-    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
+    """Answers the agent's request for a dump; without an agent, reports a stall itself and ends the rank."""
     while True:
         time.sleep(0.2)
         if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
-            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal waits for a main thread that hangs in the kernel
+            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal stays pending while the main thread hangs in the kernel
                 faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             write_flight_recording(run)
             run.board.flag(Board.ANSWERED, 1)
@@ -2516,7 +2516,7 @@ def keep_watch(run: Run) -> None:
 
 
 def own_evidence(run: Run, state: dict[str, Any]) -> dict[str, Any]:
-    """What a rank without an agent can say of its own stall."""
+    """A rank's report of its own stall, without an agent."""
     return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
             "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
 
@@ -2528,7 +2528,7 @@ def leading_number(text: str) -> int:
 
 
 def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
+    """(rank, world, local rank, local world) as torchrun, srun or a person set them. Raises Failed."""
     for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
         if names[0] in environment and names[1] in environment:
             try:
@@ -2560,7 +2560,7 @@ def main(argv: list[str]) -> int:
 
 
 def do(given: argparse.Namespace) -> int:
-    """What the command line asks for; the exit code."""
+    """Runs the subcommand; returns the exit code."""
     if given.what in ("survey", "node"):
         clear_leftovers(time.time())
     if given.what == "survey":
@@ -2578,14 +2578,14 @@ def do(given: argparse.Namespace) -> int:
 
 
 def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
-    """This process as one rank, its place from the launcher's environment; the exit code."""
+    """Runs this process as one rank, with its rank number from the launcher's environment; returns the exit code."""
     try:
         place = rank_place(os.environ)
     except Failed as problem:
         sys.stderr.write("unhang_smoke: %s\n" % problem)
         return 2
     plan.setdefault("master_address", os.environ.get("MASTER_ADDR", "127.0.0.1"))
-    # torchrun keeps a store of its own at MASTER_PORT: ours takes the next one.
+    # torchrun has its own store at MASTER_PORT: the smoke test's store uses the next port.
     plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
     plan.setdefault("world_size", place[1])
     if given.folder:
@@ -2594,11 +2594,11 @@ def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
     try:
         return run_rank(plan, place, given.events, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
+        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of this folder, and its content was reported
 
 
 def read_plan(text: str) -> dict[str, Any]:
-    """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
+    """The plan: from the argument, from the file that it names, or, under Slurm, this node's part of all nodes' plans (=, then base64 of packed JSON)."""
     if text.startswith("="):
         return dict(json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]])
     if text.startswith("@"):
@@ -2610,5 +2610,5 @@ def read_plan(text: str) -> dict[str, Any]:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    # Not sys.exit: at its end the interpreter would wait for a process group that is broken.
     os._exit(code)

@@ -1,13 +1,13 @@
-"""The end of a controller: kills its ansible-playbook (SIGKILL) once, at a point of a rollout that is otherwise played as it is.
+"""Kills a controller: sends SIGKILL to its ansible-playbook once, at a point of a rollout that is otherwise unchanged.
 
 KILL_POINT: JSON of {when, step, host, run, mark}; when is one of
 
-    before   the journal says that the step was begun, and nothing of it is done
-    within   the node is in the middle of the step: it has written to the file `mark`; what it runs for the controller goes on without it
-    after    all of it is done on the node, and nothing of that is in the journal
-    done     the journal says that the step was done, and the next one was not begun
+    before   the journal has the step as begun, and the node has done nothing of it
+    within   the node is in the middle of the step: it has written to the file `mark`; its work for the controller continues without the controller
+    after    the node has done all of it, and the journal has no result
+    done     the journal has the step as done, and the next one was not begun
 
-All but `within` are starts of tasks of playbooks/tasks/rollout/step.yml, when no worker is at work.
+All but `within` are at the start of tasks of playbooks/tasks/rollout/step.yml, when no worker is at work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAUSE_S = 0.02
 
 
 class CallbackModule(CallbackBase):
-    """One death."""
+    """One kill."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -41,7 +41,7 @@ class CallbackModule(CallbackBase):
     CALLBACK_NEEDS_ENABLED = True
 
     def v2_playbook_on_task_start(self, task, is_conditional):
-        """Kills where the task is the one asked for, and the step the last that the journal has of the host."""
+        """Kills at the requested task, if the step is the last one that the journal has of the host."""
         point = json.loads(os.environ["KILL_POINT"])
         name, status = TASKS[point["when"]]
         if task.name != name or self._last(Path(point["run"]), point["host"]) != (point["step"], status):
@@ -51,7 +51,7 @@ class CallbackModule(CallbackBase):
         threading.Thread(target=kill_all_when_written, args=(Path(point["mark"]),), daemon=True).start()
 
     def _last(self, run, host):
-        """(step, status) of the newest entry about the host, of this controller's."""
+        """(step, status) of the newest entry about the host from this controller."""
         from unhang.rollout.journal import read_journal
 
         found = None
@@ -61,7 +61,7 @@ class CallbackModule(CallbackBase):
 
 
 def kill_all_when_written(mark):
-    """Kills this process and all that it has started, ssh with them, once somebody writes to the file."""
+    """Kills this process and all that it has started, ssh included, when the file is written to."""
     size = size_of(mark)
     while size_of(mark) == size:
         time.sleep(PAUSE_S)
@@ -76,7 +76,7 @@ def size_of(path):
 
 
 def descendants(pid):
-    """Every process that it has started, and theirs; each behind its parent."""
+    """Every descendant of the process; each after its parent."""
     children = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

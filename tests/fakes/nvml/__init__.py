@@ -40,7 +40,7 @@ def build_fake_nvml(folder):
 
 
 def write_profile(recording_path, out):
-    """Writes what the recording answers as a profile of the fake library to the path `out`; returns `out`."""
+    """Writes the recording's answers as a profile of the fake library to the path `out`; returns `out`."""
     recording = load_recording(recording_path)
     partial = f"{out}.{os.getpid()}"
     with open(partial, "w", encoding="utf-8") as target:
@@ -125,7 +125,7 @@ def _line(scope, name, answer, missing):
 
 
 def _text(name, value):
-    """A value as fake_nvml.c reads it: numbers apart by blanks, in the order of the structure."""
+    """A value in the form that fake_nvml.c reads: numbers separated by blanks, in the order of the structure."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, dict, list)):

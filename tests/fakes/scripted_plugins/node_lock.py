@@ -1,4 +1,4 @@
-"""The lock of a node of tests/support/scripted_rollout.py: ours, unless the host's faults say that another run has taken it."""
+"""The lock of a node of tests/support/scripted_rollout.py: held by this run, unless the host's faults say that another run has taken it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
-    """Answers as the module node_lock does."""
+    """Returns a result like the module node_lock."""
 
     def run(self, tmp=None, task_vars=None):
         """{acquired, holder}."""

@@ -1,8 +1,8 @@
-"""A node of tests/support/scripted_rollout.py: does a step as a healthy node would, or as one of its faults says: `KIND STEP`.
+"""A node of tests/support/scripted_rollout.py: does a step like a healthy node, or as one of its faults, `KIND STEP`, says.
 
-fails: the task fails; unreachable: the connection is lost; hangs: no answer before the task's own time limit; lies: says ok and has done nothing;
-unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed
-once, before the node has done the step or when it has, and nobody has heard of it.
+fails: the task fails; unreachable: the connection is lost; hangs: no answer within the task's own time limit; lies: returns ok and has done nothing;
+unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: boots with the old one. dies before, dies after: ansible-playbook is killed
+once, before the node has done the step, or after that but before any result is reported.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _die_once(name, asked, folder):
 
 
 def _evidence(host, step, kinds, folder, left):
-    """left: the boot that the order is to leave; a node that has left it is not booted again."""
+    """left: the boot that the order must end; a node that has another boot already is not rebooted."""
     boot, running = _boot_of(host, folder)
     if "lies" in kinds:
         return {"boot_id": boot} if step == "reboot" else {}
@@ -83,7 +83,7 @@ def _evidence(host, step, kinds, folder, left):
 
 
 def _comes_back(host, folder):
-    """Whether there is anything left to roll back: one that is done again says nothing of what the first brought back."""
+    """Whether there is anything left to roll back: a repeated rollback does not report what the first one restored."""
     mark = folder / f"{host}.rolled-back"
     is_first = not mark.exists()
     mark.touch()
@@ -96,14 +96,14 @@ def _next_boot(boot):
 
 
 def _boot_of(host, folder):
-    """(boot id, {driver, kernel} that run)."""
+    """(boot id, {driver, kernel} that are running)."""
     [path] = folder.glob(f"runs/*/nodes/{host}.json")
     found = json.loads(path.read_text())["facts"]["sections"]
     return found["node"]["boot_id"], {"driver": found["driver"]["loaded"]["version"], "kernel": found["kernel"]["release"]}
 
 
 def _write(host, folder, boot, running):
-    """As the audit reads it again."""
+    """The facts, as the next audit reads them."""
     [path] = folder.glob(f"runs/*/nodes/{host}.json")
     document = json.loads(path.read_text())
     sections = document["facts"]["sections"]

@@ -1,4 +1,4 @@
-"""The test bed from the tests' side: namespaces, bridge, keys, nodes; and the removal of what a killed session left."""
+"""The test bed from the tests' side: namespaces, bridge, keys, nodes; and the removal of everything that a killed session left behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .node import Node
 from .tree import ready_tree
 
 KEEPER = pathlib.Path(__file__).with_name("keeper.py")
-# The bed has a network namespace of its own, so this name and range can meet no other on the machine.
+# The bed has a network namespace of its own, so this name and range cannot conflict with others on the machine.
 BRIDGE = "testbed"
 NETWORK = "10.213.7"
 CONTROLLER = f"{NETWORK}.1"
@@ -39,7 +39,7 @@ class Testbed:
     cache: folder for the shared tree and for records of running beds. names: one node each, addresses in that order from .11 on.
     prepare: called with each Node after its root is mounted and before it boots, to put files into it.
     layers: folders whose files all nodes have on top of the shared tree, read-only like it (large libraries, say).
-    trees: {name: (suite, further packages)} of nodes that stand on another tree than the usual one.
+    trees: {name: (suite, further packages)} of nodes that use another tree than the usual one.
     """
 
     __test__ = False  # pytest must not take it for a test class
@@ -67,12 +67,12 @@ class Testbed:
 
     def _open(self):
         trees = {name: ready_tree(self.cache, *self.trees.get(name, ())) for name in self.names}
-        # Short, because ssh's control sockets lie in it and a socket's path may have 108 characters at most.
+        # Short, because it contains ssh's control sockets, and the path of a socket may have at most 108 characters.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="unhang-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.cgroup = f"unhang-testbed-{os.getpid()}-{self.folder.name}"
         record = self.cache / "running" / self.folder.name
-        record.parent.mkdir(exist_ok=True)
+        record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps({"pid": os.getpid(), "born": birth_of(os.getpid()), "folder": str(self.folder), "cgroup": self.cgroup}))
         self._stack.callback(forget, record)
         self._start_keeper()
@@ -96,7 +96,7 @@ class Testbed:
         setup = self.folder / "setup.json"
         setup.write_text(json.dumps({"state": str(state), "bridge": BRIDGE, "controller": f"{CONTROLLER}/24"}))
         with open(self.folder / "keeper.log", "w", encoding="utf-8") as errors:
-            # A session of its own: Ctrl-C must reach pytest alone, which then closes the keeper's input.
+            # A session of its own: Ctrl-C must reach only pytest, which then closes the keeper's input.
             self._process = subprocess.Popen(
                 [*NAMESPACES, sys.executable, "-I", str(KEEPER), str(setup)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
@@ -106,7 +106,7 @@ class Testbed:
         self.await_answer("ready")
         with open(f"/proc/{self._process.pid}/task/{self._process.pid}/children", encoding="ascii") as source:
             self.keeper_pid = int(source.read().split()[0])
-        self.state = pathlib.Path(f"/proc/{self.keeper_pid}/root{state}")  # the mount is to be seen only from inside
+        self.state = pathlib.Path(f"/proc/{self.keeper_pid}/root{state}")  # the mount is visible only from inside
         self.inner_state = str(state)
 
     def _stop_keeper(self):
@@ -114,7 +114,7 @@ class Testbed:
         try:
             self._process.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # unshare --kill-child takes the keeper with it, and that one everything else
+            self._process.kill()  # unshare --kill-child kills the keeper too, and its end kills everything else
             self._process.wait()
 
     def _listen(self, stream):
@@ -123,7 +123,7 @@ class Testbed:
         self._answers.put(None)
 
     def order(self, **command):
-        """Send one command to the keeper (see there)."""
+        """Send one command to the keeper (described there)."""
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
         self._process.stdin.flush()
 
@@ -165,7 +165,7 @@ class Testbed:
         (self.folder / "known_hosts").write_text("".join(lines))
 
     def renew(self, node):
-        """The node as it was before its first boot, and booted."""
+        """Restores the node's files to their state before its first boot, and boots it."""
         node.power_off()
         inner = f"{self.inner_state}/{node.name}"
         node.unmount()
@@ -178,7 +178,7 @@ class Testbed:
         node.boot()
 
     def _install_keys(self, node):
-        """A host key of the node's own, and the bed's key for root and for auditor."""
+        """Writes a host key of the node's own, and the bed's key for root and for auditor."""
         private = self.folder / f"{node.name}.host_key"
         if not private.exists():
             make_key(private)
@@ -195,14 +195,14 @@ def make_key(path):
 
 
 def tail(path, lines=5):
-    """The last lines of a log as one."""
+    """The last lines of a log, as one line."""
     with contextlib.suppress(OSError):
         return " | ".join(path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-lines:])
     return ""
 
 
 def birth_of(pid):
-    """When a process started, in the kernel's ticks since boot, or None: a number used again has another birth."""
+    """When a process started, in the kernel's ticks since boot, or None: it distinguishes two processes that had the same pid."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:
@@ -212,7 +212,7 @@ def birth_of(pid):
 def forget(record):
     """Remove a bed's control groups, which outlive their processes, and then its record."""
     with contextlib.suppress(OSError, ValueError):
-        # A group cannot be removed before its last process is gone, which takes a moment after a kill: then the next start finds the record.
+        # A group can be removed only when its last process is gone, which takes a moment after a kill: if it fails here, the next start finds the record.
         if remove_cgroups(json.loads(record.read_text())["cgroup"]):
             record.unlink(missing_ok=True)
 
@@ -228,12 +228,12 @@ def remove_cgroups(name):
 
 
 def clear_leftovers(cache):
-    """Remove what beds left whose session was killed. Their processes, mounts and bridge went by themselves; folder and control groups did not."""
+    """Remove what the beds of a killed session left. Their processes, mounts and bridge ended by themselves; folder and control groups did not."""
     for record in sorted((cache / "running").glob("*")):
         try:
             bed = json.loads(record.read_text())
         except (OSError, ValueError):
-            continue  # another session writes or removes it just now
+            continue  # another session writes or removes it at this moment
         if birth_of(bed["pid"]) == bed["born"]:
             continue
         shutil.rmtree(bed["folder"], ignore_errors=True)

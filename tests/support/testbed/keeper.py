@@ -1,4 +1,4 @@
-"""The first process of a test bed's namespaces: starts nodes, restarts those that reboot, ends with whoever started it.
+"""The first process of a test bed's namespaces: starts nodes, restarts those that reboot, and ends with the process that started it.
 
 Run by bed.py under unshare(1). Standard input carries one JSON command per line, standard output one JSON answer per line:
 
@@ -9,8 +9,8 @@ Run by bed.py under unshare(1). Standard input carries one JSON command per line
     {"do": "kill", "node": name}    answers {"node", "killed"} when no process of the node is left
     {"do": "leader", "node": name}  answers {"node", "leader"}: the node's first process, in this namespace's numbers
 
-The end of standard input means that the tests are gone, however they ended. This process then ends too, and because it is the
-first of its process namespace the kernel kills all others in it, and with the last of them go the mounts and the bridge.
+The end of standard input means that the tests have ended, in whatever way. This process then ends too. It is the first one
+of its process namespace, so the kernel kills all others in it; with the last of them the mounts and the bridge disappear.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ LISTEN_STATE = "0A"
 
 
 class Booted:
-    """One node: how it is started, the process that runs it, and until when somebody waits for its sshd."""
+    """One node: its command, the process that runs it, and the deadline of a test that waits for its sshd."""
 
     def __init__(self, order):
         self.order = order
         self.pid = None
-        self.before = None  # the nspawn process whose end is awaited, when a reboot is
+        self.before = None  # the nspawn process whose end is awaited during a reboot
         self.wait_until = time.monotonic() + order["deadline_s"]
 
 
 def main():
-    """Prepare the namespaces, then obey until the end of standard input."""
+    """Prepare the namespaces, then execute commands until the end of standard input."""
     with open(sys.argv[1], encoding="utf-8") as source:
         prepare(json.load(source))
     say({"ready": os.getpid()})
@@ -64,13 +64,13 @@ def main():
 
 
 def prepare(setup):
-    """Mounts and the bridge. setup: {"state", "bridge", "controller"}; an error ends the process with its text on stderr."""
+    """Creates mounts and the bridge. setup: {"state", "bridge", "controller"}; an error ends the process with its text on stderr."""
     call("mount", "-t", "tmpfs", "-o", "mode=755", "unhang-testbed", setup["state"])
-    # nspawn must lock and propagate below /run; where /run lies on the disk it refuses ("Failed to mount ... propagate").
+    # nspawn must lock and propagate below /run; where /run is on the disk it refuses ("Failed to mount ... propagate").
     os.makedirs("/run/systemd/nspawn", exist_ok=True)
     call("mount", "-t", "tmpfs", "unhang-testbed", "/run/systemd/nspawn")
-    # Some machines offer only the old hierarchies (cgroups v1), which newer systemd refuses. The unified one is always in the
-    # kernel, needs no controllers for a node to boot, and this mount is seen by nobody outside.
+    # Some machines mount only the old hierarchies (cgroups v1), which newer systemd refuses. The unified one is always in the
+    # kernel, needs no controllers to boot a node, and this mount is invisible outside.
     subprocess.run(["umount", "-R", "-l", "/sys/fs/cgroup"], check=False, stderr=subprocess.DEVNULL)
     call("mount", "-t", "cgroup2", "unhang-testbed", "/sys/fs/cgroup")
     call("ip", "link", "set", "lo", "up")
@@ -128,7 +128,7 @@ def start(node):
 
 
 def kill(node):
-    """Pull the plug: nspawn dies, the kernel ends the node's process namespace with it. Returns when nothing of it runs."""
+    """Cut the power: nspawn is killed, and the kernel ends the node's process namespace. Returns when none of its processes runs."""
     if node is None or node.pid is None:
         return
     leader = leader_of(node.pid)
@@ -154,7 +154,7 @@ def running(pid):
 
 
 def reap(nodes):
-    """Collect every ended child; a node that asked for a reboot is started again."""
+    """Reap every ended child; a node that asked for a reboot is started again."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -175,7 +175,7 @@ def reap(nodes):
 
 
 def answer_when_up(name, node):
-    """Tell whoever waits that the node's sshd listens, or that its time is over."""
+    """Report to a waiting test that the node's sshd listens, or that its deadline has passed."""
     if not node.wait_until:
         return
     leader = leader_of(node.pid) if node.pid != node.before else None

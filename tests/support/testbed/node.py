@@ -23,7 +23,7 @@ class Node:
     def __init__(self, bed, name, address, layers):
         self.bed, self.name, self.address, self.layers = bed, name, address, layers
         self.host_key = None
-        self.leader = None  # the node's first process, in the bed's numbers; None while it is off
+        self.leader = None  # the node's first process, as a pid in the bed; None while the node is off
 
     @property
     def _folder(self):
@@ -31,14 +31,14 @@ class Node:
 
     @property
     def console(self):
-        """What the node wrote to its console."""
+        """The output of the node's console."""
         with contextlib.suppress(OSError):
             return (self._folder / "console").read_text(encoding="utf-8", errors="replace")
         return ""
 
     @property
     def root(self):
-        """The node's "/", to be read and written from outside; with its own /run, /tmp, /proc and /sys while it is on."""
+        """The node's "/", for reading and writing from outside; with its own /run, /tmp, /proc and /sys while it is on."""
         if self.leader:
             return pathlib.Path(f"/proc/{self.bed.keeper_pid}/root/proc/{self.leader}/root")
         return self._folder / "root"
@@ -49,7 +49,7 @@ class Node:
         return self._folder / "upper"
 
     def mount(self):
-        """An empty overlay over the shared tree, with the node's name, address and machine id in it."""
+        """Creates an empty overlay over the shared tree, with the node's name, address and machine id in it."""
         for part in ("upper", "work", "root"):
             (self._folder / part).mkdir(parents=True)
         inner = f"{self.bed.inner_state}/{self.name}"
@@ -60,7 +60,7 @@ class Node:
         self.write("/etc/systemd/network/10-testbed.network", NETWORK_UNIT.format(address=self.address))
 
     def unmount(self):
-        """Takes the overlay away; the node is off."""
+        """Removes the overlay; the node is off."""
         self._mounting("umount", f"{self.bed.inner_state}/{self.name}/root")
 
     def _mounting(self, *argv):
@@ -79,7 +79,7 @@ class Node:
             os.chown(item, owner, owner)
 
     def place(self, path):
-        """Where a file of the node lies for us. Raises ValueError for a path through a link that we would follow out of the node, into this machine."""
+        """Path of a node's file on this machine. Raises ValueError for a path through a link that would lead out of the node into this machine."""
         place = self.root / path.lstrip("/")
         inside = [folder for folder in (place, *place.parents) if self.root in folder.parents]
         for link in inside:
@@ -88,7 +88,7 @@ class Node:
         return place
 
     def order_boot(self):
-        """Press the power button."""
+        """Press the power button; do not wait."""
         inner = f"{self.bed.inner_state}/{self.name}"
         argv = [*NSPAWN, f"--directory={inner}/root", f"--machine={self.name}", "--network-bridge=testbed"]
         cgroup = f"/sys/fs/cgroup/{self.bed.cgroup}/{self.name}"
@@ -111,17 +111,17 @@ class Node:
     def order_reboot(self):
         """Reboot it from inside and wait until its sshd is back."""
         self.bed.order(do="expect", node=self.name, deadline_s=BOOT_DEADLINE_S)
-        self.ssh("systemctl reboot")  # the connection may go before the command ends
+        self.ssh("systemctl reboot")  # the connection may close before the command ends
         self.await_boot()
 
     def find_leader(self):
-        """Look the node's first process up again, as is needed after somebody else rebooted it."""
+        """Find the node's first process again, which is necessary after a reboot that the test did not start."""
         self.bed.order(do="leader", node=self.name)
         self.leader = self.bed.await_answer("leader", self.name)["leader"]
         return self.leader
 
     def power_off(self):
-        """Pull the plug."""
+        """Cut the power."""
         self.bed.order(do="kill", node=self.name)
         self.bed.await_answer("killed", self.name)
         self.leader = None
@@ -132,7 +132,7 @@ class Node:
         return self.bed.run(argv, timeout_s=timeout_s)
 
     def entering(self, argv):
-        """argv that runs a command in the node, for the bed's run or inside; without ssh."""
+        """argv that runs a command in the node without ssh, for the bed's run or inside."""
         return ["nsenter", "--target", str(self.leader), "--mount", "--net", "--pid", "--ipc", "--uts", "--root", "--wd=/", "--", *argv]
 
     def shell(self, command, timeout_s=60):
@@ -145,7 +145,7 @@ class Node:
 
     @contextlib.contextmanager
     def planted(self, path, content, mode=0o644, owner=0):
-        """A file as given for as long as the block lasts; then what was there before, or nothing."""
+        """Gives a file this content as long as the block lasts; then restores the old content, or removes the file."""
         place = self.place(path)
         before = (place.read_bytes(), place.stat()) if place.exists() else None
         new_folders = [folder for folder in place.parents if not folder.exists()]
@@ -153,7 +153,7 @@ class Node:
         try:
             yield place
         finally:
-            place = self.place(path)  # looked up again, for the node may have rebooted
+            place = self.place(path)  # resolved again, because the node may have rebooted
             if before:
                 place.write_bytes(before[0])
                 place.chmod(before[1].st_mode & 0o7777)

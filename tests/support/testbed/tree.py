@@ -1,4 +1,4 @@
-"""The Debian tree that all nodes share, built once per recipe and only ever read."""
+"""The Debian tree that all nodes share, built once per recipe and never written again."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PACKAGES = (
     "iproute2,kmod,ca-certificates,procps"
 )
 FILES = pathlib.Path(__file__).with_name("node_files")
-# Runs in the tree once all packages are there. Host keys are each node's own, so none may be shared.
+# Runs in the tree when all packages are installed. Each node has host keys of its own, so none may be shared.
 FINISH = (
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl -q enable systemd-networkd.service testbed-hardware.service',
-    # What a node does by itself now and then would show up as a change that an audit made.
+    # Periodic work of a node would look like a change made by an audit.
     'chroot "$1" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-tmpfiles-clean.timer',
-    'touch "$1/etc/default/locale"',  # PAM complains of its absence at every login
+    'touch "$1/etc/default/locale"',  # PAM reports its absence at every login
     'chroot "$1" useradd --create-home --shell /bin/bash auditor',
 )
 
@@ -33,7 +33,7 @@ class TreeError(Exception):
 
 
 def recipe_key(suite=SUITE, more=()):
-    """Twelve hexadecimal digits that change when anything does that goes into the tree."""
+    """Twelve hexadecimal digits that change whenever the content of the tree changes."""
     digest = hashlib.sha256("\n".join((suite, ",".join((PACKAGES, *more)), *FINISH)).encode())
     for path in sorted(FILES.rglob("*")):
         if path.is_file():
@@ -42,11 +42,11 @@ def recipe_key(suite=SUITE, more=()):
 
 
 def ready_tree(cache, suite=SUITE, more=()):
-    """The tree's folder below `cache`, built now (half a minute) if it is not there. suite: Debian's; more: packages besides. Raises TreeError."""
+    """The tree's folder below `cache`, built now (half a minute) if it is missing. suite: Debian's; more: packages besides. Raises TreeError."""
     cache.mkdir(parents=True, exist_ok=True)
     tree = cache / f"tree-{recipe_key(suite, more)}"
     if tree.is_dir():
-        return tree  # it is moved there whole
+        return tree  # it is moved there as a whole
     with open(cache / f"lock-{tree.name}", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second session waits for the first one's build
         if not tree.is_dir():
@@ -55,11 +55,11 @@ def ready_tree(cache, suite=SUITE, more=()):
 
 
 def build(tree, suite, more):
-    """Build the tree beside its place and move it there whole."""
+    """Build the tree in a temporary folder and move it to its place as a whole."""
     partial = tree.with_suffix(".partial")
-    if partial.exists():  # of a build that was cut off
+    if partial.exists():  # left by a build that was interrupted
         shutil.rmtree(partial)
-    # In mounts of its own, so that nobody else's look into the tree keeps them busy, and none outlives it, however it ends.
+    # In mounts of its own, so that no other process keeps them busy, and none remains when the build ends, in whatever way.
     argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--components=main", f"--include={','.join((PACKAGES, *more))}"]
     argv += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]
     argv += [f"--customize-hook=sync-in {FILES} /"]

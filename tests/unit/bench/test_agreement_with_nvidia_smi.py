@@ -1,4 +1,4 @@
-"""The facts of the real 8xH200 node say what nvidia-smi said on that node, and the comparison notices when they do not."""
+"""The facts of the real 8xH200 node agree with nvidia-smi's output on that node, and the comparison finds differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module boot_trial over planted boot files: what it writes, in which order, when it refuses, and that a rollback restores everything."""
+"""The module boot_trial over prepared boot files: its writes and their order, its refusals, and a rollback that restores everything."""
 
 from __future__ import annotations
 
@@ -297,6 +297,23 @@ def test_systemd_boot_is_told_by_its_own_tool(tmp_path):
     assert "panic" not in entry.read_text()
 
 
+@pytest.mark.parametrize("counted", [OLD, NEW])
+@pytest.mark.parametrize("counter", ["+3", "+2-1", "+0-3"])
+def test_an_entry_that_systemd_boot_renames_at_each_start_is_not_tried(tmp_path, counted, counter):
+    node = plant_systemd_boot_node(tmp_path / "node")
+    entries = node / "boot/efi/loader/entries"
+    (entries / f"debian-{counted}.conf").rename(entries / f"debian-{counted}{counter}.conf")
+    before = tree(node)
+    refused = call(node, "prepared") if counted == OLD else {}
+    if counted == NEW:
+        call(node, "prepared")
+        before = tree(node)
+        refused = call(node, "armed", release=NEW, gpus=GPUS)
+    assert f"expected a boot entry whose name stays, found debian-{counted}{counter}.conf" in refused["msg"]
+    assert f"rename it to debian-{counted}.conf" in refused["msg"]
+    assert tree(node) == before
+
+
 def test_grub_with_loader_entries_is_told_by_its_environment_block(tmp_path):
     node = plant_bls_node(tmp_path / "node")
     call(node, "prepared")
@@ -306,6 +323,36 @@ def test_grub_with_loader_entries_is_told_by_its_environment_block(tmp_path):
     assert "panic=30" in (node / f"boot/loader/entries/abc-{NEW}.conf").read_text()
     call(node, "cancelled", why="no")
     assert boots(node) == (OLD, None)
+
+
+@pytest.mark.parametrize(("machine", "saved", "chosen"), [("def", "abc-6.0", "def"), ("abc", "abc-6.0", "abc"), ("def", f"abc-{OLD}", "abc"), ("", "x", "abc")])
+def test_of_two_entries_of_a_release_the_default_or_this_machines_counts(tmp_path, machine, saved, chosen):
+    node = plant_bls_node(tmp_path / "node")
+    entry = f"version {OLD}\nlinux /vmlinuz-{OLD}\noptions root=/dev/sdb9\n"
+    plant(node, {f"/boot/loader/entries/def-{OLD}.conf": entry, "/etc/machine-id": machine + "\n", "/boot/grub2/grubenv": grubenv(saved_entry=saved)})
+    call(node, "prepared")
+    assert parse_grubenv((node / "boot/grub2/grubenv").read_bytes())["saved_entry"] == f"{chosen}-{OLD}"
+
+
+def test_a_kernel_is_not_tried_where_kexec_would_take_the_boot_loaders_place(node):
+    plant(node, {"/sys/kernel/kexec_loaded": "1\n"})
+    assert "found a kernel loaded for kexec" in arm(node)["msg"]
+    assert boots(node) == (OLD, None)
+    plant(node, {"/sys/kernel/kexec_loaded": "0\n"})
+    assert call(node, "armed", release=NEW, gpus=GPUS)["standing"] == "armed"
+    guard = (node / "etc/unhang/boot-trial").read_text()
+    assert guard.index("SYSTEMCTL_SKIP_AUTO_KEXEC=1") < guard.index("systemctl reboot")
+
+
+def test_a_grub_that_does_not_read_our_part_tries_no_kernel_that_would_stay_after_a_panic(node):
+    cfg = (node / "boot/grub/grub.cfg").read_text().replace('set default="0"', 'set default="${saved_entry}"')
+    (node / "boot/grub/grub.cfg").write_text(cfg)
+    tool = node.parent / "bin" / "chroot"
+    tool.write_text("#!/bin/sh\nexit 0\n")  # a grub2-mkconfig that makes the same menu again
+    assert "expected panic=30 in /boot/grub/grub.cfg, found it without" in arm(node)["msg"]
+    assert boots(node)[1] is None
+    (node / "boot/grub/grub.cfg").write_text(cfg.replace(" quiet", " quiet panic=30"))
+    assert call(node, "armed", release=NEW, gpus=GPUS)["standing"] == "armed"
 
 
 def test_a_saved_state_brings_the_boot_default_back_to_the_letter(tmp_path):

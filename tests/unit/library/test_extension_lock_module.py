@@ -1,4 +1,4 @@
-"""The module extension_lock on caches with locks that are held, and locks that are not."""
+"""The module extension_lock on caches with held and stale locks."""
 
 from __future__ import annotations
 

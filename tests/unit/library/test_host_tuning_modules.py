@@ -1,12 +1,12 @@
-"""The modules of the role host_tuning, each on a planted tree: what they write, what they disable, and that they restore all of it."""
+"""The modules of the role host_tuning, each on a prepared tree: the files that they write, the lines that they disable, and that they restore all of it."""
 
 from __future__ import annotations
 
 import pytest
 from fakes.ansible_module import run_module, tree
-from fakes.node_tree import plant
+from fakes.node_tree import Link, plant
 
-from unhang_node.change.host import limits
+from unhang_node.change.host import limit_values
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
@@ -140,6 +140,51 @@ def test_a_default_of_systemd_that_is_too_low_is_overruled(node):
     assert text(node, "/etc/systemd/system.conf.d/90-unhang-memlock.conf").endswith("[Manager]\nDefaultLimitMEMLOCK=infinity\n")
 
 
+OVERRIDE = "/etc/systemd/system/ssh.service.d/override.conf"  # of `systemctl edit`, whose name sorts behind ours
+
+
+def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(node):
+    plant(
+        node.root,
+        {OVERRIDE: "[Service]\nLimitMEMLOCK=64K\nLimitNOFILE=1024\n", "/etc/systemd/system.conf.d/99-site.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"},
+    )
+    before = tree(node.root)
+    answer = node(*CALLS["memlock"])
+    assert [(row["file"], row["text"]) for row in answer["lines"][1:]] == [
+        ("/etc/systemd/system.conf.d/99-site.conf", "DefaultLimitMEMLOCK=64M"),
+        (OVERRIDE, "LimitMEMLOCK=64K"),
+    ]
+    assert text(node, OVERRIDE) == "[Service]\n# disabled by unhang: LimitMEMLOCK=64K\nLimitNOFILE=1024\n"
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith("LimitMEMLOCK=infinity\n")
+    assert not node(*CALLS["memlock"])["changed"]
+    node("host_limit", {"limit": "memlock"}, state="absent")
+    assert {path: content for path, content in tree(node.root).items() if content is not None} == {
+        path: content for path, content in before.items() if content is not None
+    }
+
+
+def test_a_later_drop_in_of_others_that_gives_enough_stays(node):
+    plant(node.root, {OVERRIDE: "[Service]\nLimitMEMLOCK=infinity\n", "/etc/systemd/system/docker.service.d/05-site.conf": "[Service]\nLimitMEMLOCK=1\n"})
+    answer = node(*CALLS["memlock"])
+    assert OVERRIDE not in answer["files"]
+    assert "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf" not in answer["files"]
+    assert "/etc/systemd/system/docker.service.d/05-site.conf" not in answer["files"]  # ours is read later
+
+
+def test_a_later_drop_in_of_a_package_is_named_for_a_person(node):
+    path = "/usr/lib/systemd/system/ssh.service.d/99-vendor.conf"
+    plant(node.root, {path: "[Service]\nLimitMEMLOCK=64K\n"})
+    answer = node(*CALLS["memlock"])
+    assert [(row["file"], row["line"]) for row in answer["needs_manual_action"]] == [(path, 2)]
+    assert path not in answer["files"]
+
+
+def test_a_hard_limit_of_a_unit_that_is_higher_is_not_lowered(node):
+    plant(node.root, {"/etc/systemd/system/ray.service": UNIT + "LimitNOFILE=1024:1048576\n"})
+    node(*CALLS["nofile"])
+    assert text(node, "/etc/systemd/system/ray.service.d/90-unhang-nofile.conf").endswith("LimitNOFILE=131072:1048576\n")
+
+
 def test_a_drop_in_of_a_unit_that_is_no_longer_named_goes(node):
     node(*CALLS["memlock"])
     assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == ["/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"]
@@ -189,6 +234,76 @@ def test_a_parameter_that_stands_among_others_is_left_for_a_person_and_ours_come
     assert [(row["file"], row["line"]) for row in answer["needs_manual_action"]] == [("/etc/modprobe.d/site.conf", 3)]
 
 
+SHARED = {
+    "/proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /shared rw - nfs4 server:/shared rw\n",
+    "/shared/limits.conf": "* hard memlock 64\n",
+    "/shared/modprobe.conf": "options nvidia NVreg_EnableGpuFirmware=1\n",
+    "/etc/security/limits.d/50-fleet.conf": Link("/shared/limits.conf"),
+    "/etc/modprobe.d/fleet.conf": Link("/shared/modprobe.conf"),
+}
+
+
+@pytest.mark.parametrize(("step", "path"), [("memlock", "/etc/security/limits.d/50-fleet.conf"), ("nvidia_parameters", "/etc/modprobe.d/fleet.conf")])
+def test_a_line_of_others_in_a_file_that_all_nodes_read_is_named_and_stays(node, step, path):
+    plant(node.root, SHARED)
+    shared = tree(node.root / "shared")
+    named = [row for row in node(*CALLS[step])["needs_manual_action"] if row["file"] == path]
+    assert [row["line"] for row in named] == [1]
+    assert "lies on nfs4 at /shared, which other nodes read too" in named[0]["why"]
+    assert tree(node.root / "shared") == shared
+
+
+@pytest.mark.parametrize(
+    ("step", "word", "wins"),
+    [
+        ("nvidia_parameters", "nvidia.NVreg_EnableGpuFirmware=1", True),
+        ("nvidia_parameters", "nvidia.NVreg_EnableGpuFirmware=0", False),
+        ("nvidia_parameters", "nvidia_drm.NVreg_EnableGpuFirmware=1", False),
+        ("peer_memory", "modprobe.blacklist=nouveau,nvidia_peermem", True),
+        ("peer_memory", "module_blacklist=nvidia-peermem", True),
+        ("peer_memory", "modprobe.blacklist=nouveau", False),
+    ],
+)
+def test_a_word_of_the_kernels_command_line_that_wins_over_modprobe_d_is_named(node, step, word, wins):
+    plant(node.root, {"/proc/cmdline": f"BOOT_IMAGE=/vmlinuz ro {word} quiet\n"})
+    found = [row["why"] for row in node(*CALLS[step])["needs_manual_action"] if row["file"] == "/proc/cmdline"]
+    assert [why.partition(" ")[0] for why in found] == ([word] if wins else [])
+
+
+TUNED = {
+    "/etc/systemd/system/multi-user.target.wants/tuned.service": "",
+    "/etc/tuned/active_profile": "site\n",
+    "/etc/tuned/site/tuned.conf": "[main]\ninclude=throughput-performance\n[sysctl]\nvm.swappiness=1\n",
+    "/usr/lib/tuned/throughput-performance/tuned.conf": "[sysctl]\n# kernel.numa_balancing = 0\nkernel.numa_balancing = 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("main", "more", "wins"),
+    [
+        ("daemon = 1\nreapply_sysctl = 0\n", {}, True),
+        ("reapply_sysctl=False # ours win\n", {}, True),
+        ("reapply_sysctl = 1\n", {}, False),
+        ("daemon = 1\n", {}, False),
+        ("reapply_sysctl = 0\n", {"/etc/tuned/site/tuned.conf": "[main]\ninclude=throughput-performance\n[sysctl]\nkernel/numa_balancing=0\n"}, False),
+        ("reapply_sysctl = 0\n", {"/etc/tuned/active_profile": "balanced\n"}, False),
+    ],
+)
+def test_a_profile_of_tuned_that_wins_over_sysctl_d_is_named(node, main, more, wins):
+    plant(node.root, {**TUNED, "/etc/tuned/tuned-main.conf": main, **more})
+    answer = node(*CALLS["numa_balancing"])
+    assert [(row["file"], row["name"]) for row in answer["needs_manual_action"]] == (
+        [("/usr/lib/tuned/throughput-performance/tuned.conf", "kernel.numa_balancing")] if wins else []
+    )
+    assert text(node, "/etc/sysctl.d/zz-unhang-kernel.numa_balancing.conf").endswith("kernel.numa_balancing = 0\n")
+
+
+def test_a_tuned_that_does_not_run_wins_over_nothing(node):
+    plant(node.root, {**TUNED, "/etc/tuned/tuned-main.conf": "reapply_sysctl = 0\n"})
+    (node.root / "etc/systemd/system/multi-user.target.wants/tuned.service").unlink()
+    assert node(*CALLS["numa_balancing"])["needs_manual_action"] == []
+
+
 def test_debian_knows_the_driver_by_the_name_of_its_file(node):
     plant(node.root, {"/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n", "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n"})
     node(*CALLS["nvidia_parameters"])
@@ -199,6 +314,16 @@ def test_debian_knows_the_driver_by_the_name_of_its_file(node):
 def test_an_initial_file_system_that_loads_the_driver_is_reported(node):
     plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
     assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_early"), [('force_drivers+=" nvidia nvidia_modeset "', True), ('omit_drivers+=" nvidia nvidia-drm "', False), ("# nvidia", False)]
+)
+@pytest.mark.parametrize("folder", ["/etc/dracut.conf.d", "/usr/lib/dracut/dracut.conf.d"])
+def test_a_drop_in_of_dracut_that_loads_the_driver_is_reported(node, folder, line, is_early):
+    plant(node.root, {f"{folder}/99-nvidia.conf": line + "\n"})
+    reported = [row["file"] for row in node(*CALLS["nvidia_parameters"])["needs_manual_action"]]
+    assert (f"{folder}/99-nvidia.conf" in reported) == is_early
 
 
 def test_a_module_that_is_kept_from_loading_is_let(node):
@@ -225,6 +350,6 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
     [("nofile", 20000, 20000, "20000"), ("nofile", 131072, 1048576, "524288"), ("memlock", -1, None, "unlimited"), ("memlock", 1048576, 2097152, "2048")],
 )
 def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(limit, wanted, most, hard):
-    assert f"* hard {limit} {hard}" in limits.wanted_conf(limit, wanted, [], most)
-    given = limits.wanted_drop_in(limit, wanted, limits.Unit(name="a.service"), most)[1].rpartition("=")[2].rpartition(":")[2]
+    assert f"* hard {limit} {hard}" in limit_values.wanted_conf(limit, wanted, [], most)
+    given = limit_values.wanted_drop_in(limit, wanted, limit_values.Unit(name="a.service"), most)[1].rpartition("=")[2].rpartition(":")[2]
     assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)

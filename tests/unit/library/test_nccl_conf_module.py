@@ -33,6 +33,35 @@ def settings_of(root):
     return found
 
 
+NFS = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /shared rw - nfs4 server:/shared rw\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "path"),
+    [
+        ("nccl_conf", {"settings": WANTED}, "/etc/nccl.conf"),
+        ("own_file", {"path": "/etc/apt/apt.conf.d/zz-unhang", "lines": ["x"]}, "/etc/apt/apt.conf.d/zz-unhang"),
+    ],
+)
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_to_a_file_that_all_nodes_read_is_refused(tmp_path, module, options, path, linked):
+    folder, name = path.rsplit("/", 1)
+    link = {path: Link("/shared/" + name)} if linked == "file" else {folder: Link("/shared")}
+    plant(tmp_path, {"/shared/": "", "/proc/self/mountinfo": NFS, **link})
+    refused = run_module(module, rootfs=str(tmp_path), **options)
+    assert refused["failed"]
+    assert refused["msg"].startswith(
+        f"{path}: expected a file of this node alone, found a link to one that lies on nfs4 at /shared, which other nodes read too"
+    )
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+def test_a_file_on_a_network_file_system_that_is_named_itself_is_written(tmp_path):
+    plant(tmp_path, {"/shared/": "", "/proc/self/mountinfo": NFS, "/etc/nccl.conf": Link("nccl.here"), "/etc/nccl.here": ""})
+    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED, path="/shared/nccl.conf")["changed"]
+    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)["changed"]  # a link within the node
+
+
 class TestNcclConf:
     """One file of settings."""
 
@@ -301,7 +330,7 @@ class TestSettingAside:
 
 
 def test_what_was_read_back_decides_in_every_launch_path(tmp_path):
-    """The block in nccl.conf is what NCCL takes, once the environment says nothing else."""
+    """NCCL uses the block in nccl.conf when the environment has no other value."""
     plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN, "/etc/environment": "NCCL_SOCKET_IFNAME=eth0\n"})
     run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
     run_module("disabled_setting", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")

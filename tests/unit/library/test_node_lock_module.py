@@ -1,17 +1,19 @@
-"""The module node_lock on planted trees, with processes of their own where two have to meet."""
+"""The module node_lock on prepared trees, with separate processes where two compete."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import resource
+import subprocess
+import sys
 import threading
 
 import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.files import FENCING, LOCK
+from unhang_node.change.atomic_files import FENCING, LOCK
 from unhang_node.change.journal.node_lock import (
     LockRequest,
     NodeLocked,
@@ -49,6 +51,34 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
     assert "-e unhang_take_over=first" in refused["msg"]
     assert refused["holder"]["run"] == "first"
     assert read_lock(str(tmp_path))["run"] == "first"
+
+
+@pytest.mark.parametrize(
+    ("database", "path"), [("/var/lib/dpkg/status", "var/lib/dpkg/lock-frontend"), ("/usr/lib/sysimage/rpm/rpmdb.sqlite", "usr/lib/sysimage/rpm/.rpm.lock")]
+)
+def test_no_reboot_is_announced_while_another_process_changes_packages(tmp_path, database, path):
+    plant(tmp_path, {database: "", "/" + path: ""})
+    number = lock(tmp_path, "first")["fencing"]
+    code = "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as upgrade:
+        assert upgrade.stdout.readline() == b"locked\n"
+        refused = lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0)
+        assert refused["failed"]
+        assert f"found /{path} (pid {upgrade.pid}: " in refused["msg"]
+        assert not read_lock(str(tmp_path))["across_reboot"]
+        assert not lock(tmp_path, "first", fencing=number).get("failed")
+    assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get("failed")
+    assert read_lock(str(tmp_path))["across_reboot"]
+
+
+def test_a_process_that_only_fetches_lists_keeps_no_node_from_its_reboot(tmp_path):
+    path = "/var/lib/apt/lists/lock"
+    plant(tmp_path, {"/var/lib/dpkg/status": "", path: ""})
+    number = lock(tmp_path, "first")["fencing"]
+    code = "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path) + path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as update:
+        assert update.stdout.readline() == b"locked\n"
+        assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get("failed")
 
 
 def test_who_gives_the_number_has_it_already_and_it_is_no_error(tmp_path):
@@ -145,7 +175,7 @@ def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(tmp_path
         ({"boot_id": "other"}, EARLIER_S, True),
         ({"boot_id": "other", "across_reboot": True}, EARLIER_S, False),
         ({"boot_id": "other", "across_reboot": True}, LATER_S, True),
-        ({"expires": "1999-01-01T00:00:00Z"}, EARLIER_S, False),  # a clock that was set tells nothing
+        ({"expires": "1999-01-01T00:00:00Z"}, EARLIER_S, False),  # a clock that was set proves nothing
     ],
 )
 def test_when_a_lock_is_stale(changes, uptime, stale):
@@ -207,7 +237,7 @@ def test_a_run_that_is_over_is_not_taken_over_while_its_module_is_at_work(tmp_pa
 
 
 def work(folder, pipe):
-    """A module that changes the node until it is told to end."""
+    """A module that changes the node until a signal ends it."""
     stay_at_work(folder)
     pipe.send("at work")
     pipe.recv()

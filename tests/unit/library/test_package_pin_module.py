@@ -37,7 +37,7 @@ def pin(folder, *what, **more):
 
 
 def held(folder):
-    """Names on hold, as dpkg itself says."""
+    """Names on hold, as dpkg itself reports them."""
     output = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
     return {line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"}
 

@@ -9,7 +9,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.files import STATES
+from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.node_lock import read_lock
 from unhang_node.change.journal.saved_states import keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
 

@@ -11,7 +11,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.files import STATES
+from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.running_values import Change, keep_running
 from unhang_node.change.journal.saved_states import keep_selections
 from unhang_node.change.package.saved import write_saved
@@ -175,7 +175,7 @@ def test_a_broken_state_is_not_passed_over(node, name):
     assert answer["failed"]
     assert f"{broken}/{name}: expected what unhang saved there" in answer["msg"]
     assert files(node) == before
-    assert restore(node, newest).get("failed", False) is (name == "state.json")  # of which nobody knows when it was begun
+    assert restore(node, newest).get("failed", False) is (name == "state.json")  # without it the time of its beginning is unknown
 
 
 def test_a_clock_that_went_back_changes_no_order(node):

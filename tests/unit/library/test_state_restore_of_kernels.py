@@ -10,7 +10,7 @@ from fakes.ansible_module import run_module, tree
 from fakes.boot_tree import NEW, OLD, fake_tools, kernel_files, plant_grub_node, running_files
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.files import STATES
+from unhang_node.change.atomic_files import STATES
 from unhang_node.change.package.saved import SCHEMA
 
 IMAGE = f"linux-image-{NEW}"

@@ -1,4 +1,4 @@
-"""The payload is assembled from parts: the committed file is what the parts give, and parts that cannot be combined are refused."""
+"""The payload is assembled from parts: the committed file equals the assembled one, and parts that cannot be combined are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A CUDA context comes about beside the import of torch, by a libcuda that only notes what is asked of it; and communicators beside other phases."""
+"""A CUDA context is created in parallel with the import of torch, with a libcuda that only records its calls; and communicators in parallel with other
+phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way each pair of ranks talks: from what NCCL logged, over what NVML joins, to the label that a person reads."""
+"""The transport of each pair of ranks: from NCCL's log and NVML's links to the label for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What playbooks/remediate.yml takes out of a plan: hosts and sizes of the waves; roles, policy and a person's findings of a host."""
+"""The filters with which playbooks/remediate.yml reads a plan: hosts and sizes of the waves; roles, policy and manual work of a host."""
 
 from __future__ import annotations
 

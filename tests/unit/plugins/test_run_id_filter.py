@@ -71,3 +71,15 @@ def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_n
 @pytest.mark.parametrize("held", [None, {}, {"run": "", "controller": {}}, {"controller": "x"}, {"controller": {"pid": 1}}, {"run": None, "controller": None}])
 def test_what_cannot_be_known_is_not_over(held):
     assert run_is_over(held) is False
+
+
+def test_a_path_in_the_folder_of_runs_follows_the_variable_and_else_the_checkout(monkeypatch, tmp_path):
+    runs_path = load_filters(PLUGIN)["unhang_runs_path"]
+    monkeypatch.delenv("UNHANG_RUNS", raising=False)
+    assert runs_path("smoke") == str(PLUGIN.parents[2] / "runs" / "smoke")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UNHANG_RUNS", "~/mine")
+    assert runs_path("latest/admission") == str(tmp_path / "mine" / "latest" / "admission")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNHANG_RUNS", "relative")
+    assert runs_path("smoke") == str(tmp_path / "relative" / "smoke")

@@ -1,4 +1,4 @@
-"""Lists that operators give: a text with commas on the command line is the list that it looks like, and never a list of its letters."""
+"""Lists of operators: a text with commas on the command line is read as a list of its parts, never as a list of its letters."""
 
 from __future__ import annotations
 

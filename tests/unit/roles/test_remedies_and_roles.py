@@ -1,4 +1,4 @@
-"""What findings send people to exists: each role that a remedy names, and in it each key of the policy that the remedy proposes."""
+"""The targets of findings exist: each role that a remedy names, and in the role each key of the policy that the remedy proposes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every role that changes a node has to have: its lock, its saved state, and a preview that is one however it was asked for."""
+"""Every role that changes a node has a lock, a saved state, and a preview that changes nothing in any way of asking for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tasks_of(role):
 
 
 def frame_part(task):
-    """Which part of node_change a task brings in, or None."""
+    """The part of node_change that a task includes, or None."""
     included = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role") or {}
     return included.get("tasks_from") if included.get("name") == "node_change" else None
 

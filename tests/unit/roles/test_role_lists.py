@@ -1,4 +1,4 @@
-"""Every list of roles names the same ones in the same order, so that a new role is forgotten in none."""
+"""Every list of roles has the same roles in the same order, so that a new role is missing in none."""
 
 from __future__ import annotations
 

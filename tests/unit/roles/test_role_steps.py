@@ -1,7 +1,8 @@
-"""Roles name the same step alike and tag alike: a step is one file, whose name is its tag."""
+"""Roles use the same names and tags for the same steps: a step is one file, whose name is its tag."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,17 @@ ROLES = sorted(path for path in (PROJECT / "roles").iterdir() if (path / "tasks"
 WITHOUT_TAGS = ("drain", "node_change", "smoke_test")  # other playbooks and roles take files of theirs; a part of a smoke test is none
 OTHER_TAGS = {"gpu_driver/stop": "packages"}  # packages cannot be changed while services hold the GPUs
 STEPPED = [role for role in ROLES if role.name not in WITHOUT_TAGS]
+STEP_VERBS = {
+    "Boot", "Build", "Disable", "Enable", "Enlarge", "Fall", "Hold", "Install", "Keep", "Load", "Make",
+    "Plan", "Prevent", "Reboot", "Reload", "Remove", "Set", "Start", "Stop", "Verify", "Write",
+}  # fmt: skip
 SAME_NAMES = {
     "begin": "Lock the node and begin a saved state",
     "step": "Record the next step",
     "before_reboot": "Keep the lock across the reboot",
     "after_reboot": "Renew the lock after the reboot",
     "failed": "Record the failure",
-    "end": "Release the node",
+    "end": "Unlock the node",
 }
 
 
@@ -37,7 +42,7 @@ def tasks_of(path):
 
 
 def steps_of(role):
-    """(task, name of the file that it brings in, whether the file's tasks get its tag) of tasks/main.yml."""
+    """(task, name of the file that it includes, whether the file's tasks get its tag) of tasks/main.yml."""
     for task in tasks_of(role / "tasks" / "main.yml"):
         given = task.get("ansible.builtin.import_tasks")
         if given:
@@ -73,6 +78,20 @@ def test_parts_of_the_frame_have_one_name_in_all_roles_and_playbooks():
             if taken.get("name") == "node_change" and taken.get("tasks_from") in SAME_NAMES:
                 found.add((taken["tasks_from"], task["name"]))
     assert found == set(SAME_NAMES.items())
+
+
+def test_roles_and_files_are_taken_in_one_form():
+    """A line for each key, so that all of them can be found by the same search."""
+    texts = {path: path.read_text() for top in ("roles", "playbooks") for path in (PROJECT / top).rglob("*.yml")}
+    assert len(texts) > 100
+    assert [str(path.relative_to(PROJECT)) for path, text in texts.items() if re.search(r"(?:import|include)_(?:role|tasks): *\{", text)] == []
+
+
+def test_steps_are_named_by_what_they_do():
+    """The name begins with a verb; a new one is added here."""
+    names = [task["name"] for role in STEPPED for task, _, _ in steps_of(role)]
+    assert len(names) > 40
+    assert [name for name in names if name.split()[0] not in STEP_VERBS] == []
 
 
 @pytest.mark.parametrize(

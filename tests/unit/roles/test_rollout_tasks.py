@@ -17,12 +17,12 @@ DONE_WITH = {
     "wait": {"drain wait"},
     "save": {"node_baseline"},
     "smoke_before": {"smoke_test main"},
-    "apply": {"remediate_role.yml"},
-    "reboot": {"node_change before_reboot", "ansible.builtin.reboot", "node_change after_reboot"},
+    "apply": {"remediate_role.yml", "drain wait"},
+    "reboot": {"drain wait", "node_change before_reboot", "ansible.builtin.reboot", "node_change after_reboot"},
     "audit": {"rollout_judge.yml", "node_baseline"},
     "smoke_alone": {"smoke_test main"},
     "smoke_together": {"smoke_test main"},
-    "roll_back": {"state_restore"},
+    "roll_back": {"drain wait", "state_restore"},
     "audit_back": {"rollout_judge.yml", "node_baseline"},
     "release": {"drain release", "node_baseline", "node_change unlock", "node_lock"},
 }
@@ -78,6 +78,20 @@ def included_by(task, path):
     for include in INCLUDES:
         if include in task and (target := (path.parent / task[include]).resolve()).parent == ROLLOUT:
             yield target
+
+
+@pytest.mark.parametrize("step", ["apply", "reboot", "roll_back"])
+def test_nothing_is_changed_or_booted_before_the_drain_and_the_jobs_were_read_again(step):
+    acts = [task for task in flat(yaml.safe_load((ROLLOUT / f"{step}.yml").read_text())) if not task.keys() & {"ansible.builtin.set_fact", "block"}]
+    checked = [task.get("ansible.builtin.include_tasks") for task in acts].index("still_free.yml")
+    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == (["boot_id.yml"] if step == "reboot" else [])
+
+
+def flat(tasks):
+    """Tasks in their order, with those of their blocks."""
+    for task in tasks:
+        yield task
+        yield from flat(task.get("block", ()))
 
 
 @pytest.mark.parametrize("shared", ["remediate_role.yml", "rollout_judge.yml"])

@@ -1,4 +1,4 @@
-"""What `unhang` says when a command fails, for whichever reason: one line that a terminal can show, and exit code 2."""
+"""A command that fails for any reason prints one line that is safe for a terminal, and exits with 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 
 @pytest.fixture
 def failing(tmp_path, monkeypatch):
-    """Makes the command `explain` one that raises what it is given; files of details go to the returned folder."""
+    """Makes the command `explain` raise the given error; files of details go to the returned folder."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
 

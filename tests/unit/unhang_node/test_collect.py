@@ -1,4 +1,4 @@
-"""The whole collector: which sections, which options, and what one stuck source does to the others."""
+"""The whole collector: sections, options, and the effect of a stuck source on the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every document keeps to: plain JSON, clean text, one mebibyte."""
+"""The rules of every document: plain JSON, clean text, at most one mebibyte."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_a_child_of_a_parent_that_has_gone_ends_by_itself(tmp_path):
         os._exit(0)
     os.close(writer)
     os.waitpid(pid, 0)
-    os.read(reader, 1)  # returns when nobody holds the other end any more
+    os.read(reader, 1)  # returns when no process has the other end open any more
     os.close(reader)
     child = int(note.read_text())
     for _ in range(600):

@@ -1,11 +1,11 @@
 """The disk that every machine starts from: Debian with GRUB and one kernel, and beside it a repository with a newer kernel. Built once per recipe.
 
-What takes long under emulation is done here, where it is quick: packages lie uncompressed in the repository, an initrd is packed by lz4.
+Work that takes long under emulation is done here, where it is fast: packages in the repository are uncompressed, the initrd uses lz4.
 
     disk.qcow2   one partition, ext4; GRUB in its boot sector; the older kernel alone; a module from outside the kernel that DKMS built for it, loaded
-    /srv/repo    on that disk: the newer kernel and its headers, as apt knows a repository of files
-    /srv/other   a third kernel, with its initrd: `cp -a /srv/other/. /` and update-grub make it one that can be booted
-    key          the private key that root's account there knows
+    /srv/repo    on that disk: the newer kernel and its headers, as an apt repository of files
+    /srv/other   a third kernel, with its initrd: `cp -a /srv/other/. /` and update-grub make it bootable
+    key          the private key for root on that disk
     image.json   {"old": release, "new": release, "other": release, "host_key": text}
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUITE = "bookworm"
-FLAVOUR = "cloud-amd64"  # a small kernel: what takes minutes under emulation is writing its files and its initrd
+FLAVOUR = "cloud-amd64"  # a small kernel: writing its files and its initrd takes minutes under emulation
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,openssh-server,python3,python3-apt,iproute2,kmod,procps,ca-certificates,"
     "initramfs-tools,lz4,grub-pc,dkms,gcc,make,dpkg-dev,btrfs-progs"
@@ -32,7 +32,7 @@ DISK_MIB = 4096
 START_MIB = 1
 MODULE = "vmtest"
 MODULE_SOURCE = f"/usr/src/{MODULE}-1.0"
-# What the system's own init does is not needed to write a boot sector, and takes a minute under emulation.
+# Writing a boot sector does not need the system's own init, which takes a minute under emulation.
 FIRST_BOOT = """#!/bin/sh
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -o remount,rw /
@@ -40,14 +40,14 @@ grub-install /dev/vda && update-grub && echo VM-IMAGE-READY >/dev/ttyS0
 rm -f /first-boot; sync; mount -o remount,ro /
 echo o >/proc/sysrq-trigger; sleep 600
 """
-# An emulated second can take many: a kernel that watches for lockups would find some. Serial lines are slow, so that the kernel says no more than its version.
+# An emulated second can take many real ones: a kernel that watches for lockups would report some. Serial lines are slow, so the kernel prints only its version.
 WORDS = "console=ttyS0 no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off loglevel=6"
 FILES = {
     "/etc/fstab": "/dev/vda1 / ext4 errors=remount-ro 0 1\n",
     "/etc/hostname": "vm\n",
     "/etc/default/grub.d/vm.cfg": f'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="{WORDS}"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
     "/etc/systemd/network/20-vm.network": "[Match]\nType=ether\n[Network]\nDHCP=ipv4\n",
-    # Which modules the disk takes is known; to find it out takes a running system.
+    # The modules that the disk needs are listed, because finding them takes a running system.
     "/etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=lz4\nCOMPRESSLEVEL=1\n",
     "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\nbtrfs\n",
     "/etc/apt/sources.list": "deb [trusted=yes] file:/srv/repo ./\n",
@@ -91,13 +91,13 @@ class Image:
 
 
 def ready_image(cache):
-    """The Image of this recipe and of today's three newest kernels of the archive, built if it is not there. Raises ImageError."""
+    """The Image of this recipe and of the archive's three newest kernels, built if it is missing. Raises ImageError."""
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = image_folder(cache)
         if folder is None or not (folder / "image.json").is_file():
-            run(["apt-get", "-q", "update"])  # what an old index names may be gone
+            run(["apt-get", "-q", "update"])  # files that an old index names may be gone
             releases = newest_three(listed_kernels())
             folder = cache / f"image-{recipe_key(*releases)}"
             build(folder, *releases)
@@ -106,19 +106,19 @@ def ready_image(cache):
 
 
 def image_folder(cache):
-    """Where the image of this recipe and of the kernels that apt's index has now would lie; None where it has none."""
+    """The path of the image of this recipe and of the kernels in apt's current index; None where the index has none."""
     with contextlib.suppress(ImageError):
         return cache / f"image-{recipe_key(*newest_three(listed_kernels()))}"
     return None
 
 
 def listed_kernels():
-    """What apt's index has of this flavour."""
+    """apt's index entries of this flavour."""
     return run(["apt-cache", "search", "--names-only", f"^linux-image-[0-9.-]+-{FLAVOUR}$"])
 
 
 def newest_three(listed):
-    """(one before, older, newest) of the releases that apt-cache lists."""
+    """(previous, older, newest) of the releases that apt-cache lists."""
     releases = sorted(_RELEASE.findall(listed), key=lambda release: [int(number) for number in re.findall(r"\d+", release.partition("-cloud")[0])])
     if len(releases) < 3:
         raise ImageError(f"expected three kernels linux-image-*-{FLAVOUR} in apt's index, found {releases}; run apt-get update")
@@ -126,13 +126,13 @@ def newest_three(listed):
 
 
 def recipe_key(*releases):
-    """Twelve hexadecimal digits that change when anything does that goes into the image."""
+    """Twelve hexadecimal digits that change whenever the image's content changes."""
     return hashlib.sha256(json.dumps([Path(__file__).read_text(encoding="utf-8"), *releases]).encode()).hexdigest()[:12]
 
 
 def build(folder, other, old, new):
-    """Builds beside its place and moves it there whole."""
-    for remains in folder.parent.glob("image-*"):  # of earlier recipes and kernels, too: each is 700 MB
+    """Builds in a temporary folder and moves it to its place as a whole."""
+    for remains in folder.parent.glob("image-*"):  # also those of earlier recipes and kernels: each has 700 MB
         shutil.rmtree(remains)
     partial = folder.with_suffix(".partial")
     partial.mkdir()
@@ -156,7 +156,7 @@ def build(folder, other, old, new):
 
 
 def fetch(repository, new):
-    """A repository of files with the newer kernel and its headers, read from this machine's own apt."""
+    """A repository of files with the newer kernel and its headers, downloaded with this machine's own apt."""
     repository.mkdir()
     common = new.partition("-cloud")[0] + "-common"
     run(["apt-get", "-q", "download", f"linux-image-{new}", f"linux-headers-{new}", f"linux-headers-{common}"], cwd=repository)
@@ -167,7 +167,7 @@ def fetch(repository, new):
 
 
 def repack(package):
-    """The same package without compression: to unpack xz takes a minute under emulation."""
+    """The same package without compression: unpacking xz takes a minute under emulation."""
     folder = package.with_suffix("")
     run(["dpkg-deb", "--raw-extract", str(package), str(folder)])
     package.unlink()
@@ -186,7 +186,7 @@ def make_tree(tree, old, repository, partial):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     (files / "first-boot").chmod(0o755)
-    # The initrd is made when the kernel is installed: what it is to hold has to stand there before.
+    # The initrd is built when the kernel is installed: its contents must exist before that.
     argv += ['--essential-hook=mkdir -p "$1/etc/initramfs-tools" "$1/srv/repo"']
     argv += [f"--essential-hook=sync-in {files}/etc/initramfs-tools /etc/initramfs-tools"]
     argv += [f"--customize-hook=sync-in {files} /", f"--customize-hook=sync-in {repository} /srv/repo"]
@@ -200,7 +200,7 @@ def make_tree(tree, old, repository, partial):
 
 
 def add_other(tree, partial, other):
-    """A kernel that is on the disk and not in its place, so that update-grub does not see it: image, modules, and the initrd that its package would make."""
+    """A kernel that is on the disk but not in /boot, so that update-grub does not find it: image, modules, and the initrd that its package would build."""
     apart, modules = tree / "srv/other", f"usr/lib/modules/{other}"
     package = partial / "other"
     package.mkdir()
@@ -220,14 +220,14 @@ def add_other(tree, partial, other):
 
 
 def make_disk(raw, tree):
-    """A disk with one partition that holds the tree; no mount and no loop device takes part."""
+    """Creates a disk with one partition that holds the tree, without a mount and without a loop device."""
     run(["truncate", "-s", f"{DISK_MIB}M", str(raw)])
     run(["sfdisk", "-q", str(raw)], text=f"label: dos\nstart={START_MIB}MiB, type=83, bootable\n")
     run(["mke2fs", "-q", "-t", "ext4", "-E", f"offset={START_MIB * 1024 * 1024}", "-d", str(tree), str(raw), f"{DISK_MIB - START_MIB}M"])
 
 
 def install_grub(partial, raw):
-    """Boots the disk once without a boot loader, which then writes it."""
+    """Boots the disk once without a boot loader; this boot writes the boot loader."""
     console = partial / "console"
     argv = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nodefaults", "-display", "none", "-no-reboot"]
     argv += ["-serial", f"file:{console}", "-drive", f"file={raw},if=virtio,format=raw,cache=unsafe"]
@@ -240,7 +240,7 @@ def install_grub(partial, raw):
 
 
 def run(argv, text=None, cwd=None):
-    """What a command wrote. Raises ImageError with its last words."""
+    """A command's output. Raises ImageError with its last lines."""
     try:
         done = subprocess.run(argv, input=text or "", capture_output=True, text=True, errors="replace", cwd=cwd, timeout=BUILD_DEADLINE_S, check=False)
     except FileNotFoundError:

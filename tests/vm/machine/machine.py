@@ -18,16 +18,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-BOOT_DEADLINE_S = 900  # a boot takes one minute, and on a busy machine many
+BOOT_DEADLINE_S = 900  # a boot takes one minute, and many minutes on a busy machine
 COMMAND_DEADLINE_S = 600
 PAUSE_S = 1.0
-MEMORY_MIB = 2048  # all that a test writes stays in memory; short of it Debian's 6.1.192 was seen to fall over (ext4_mb_load_buddy_gfp)
-PROCESSOR, PROCESSORS = "max,la57=off", "1"  # measured: a third less time for the same work than with two, or with five levels of pages
+MEMORY_MIB = 2048  # everything that a test writes stays in memory; with less, Debian's 6.1.192 was seen to crash (ext4_mb_load_buddy_gfp)
+PROCESSOR, PROCESSORS = "max,la57=off", "1"  # measured: a third less time for the same work than with two processors, or with five levels of pages
 SECOND_DISK_MIB = 300
 
 
 class MachineError(Exception):
-    """The machine did not do what it was asked to; the text ends with its console's last lines."""
+    """The machine did not do what it was asked to do; the text ends with the last lines of its console."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Frozen:
 
 
 class Machine:
-    """One run of one disk. start: an Image's disk, or a Frozen machine that goes on where it stood; extra: further arguments for qemu."""
+    """One run of one disk. start: an Image's disk, or a Frozen machine to continue from; extra: further arguments for qemu."""
 
     def __init__(self, image, folder, start=None, extra=()):
         self.image, self.folder, self.start, self.extra = image, folder, start, tuple(extra)
@@ -71,11 +71,11 @@ class Machine:
         for disk in (self.disk, self.second_disk):
             argv += ["-drive", f"file={disk},if=virtio,format=qcow2,cache=unsafe"]
         argv += ["-qmp", f"unix:{self._socket()},server=on,wait=off"]
-        # The guest reaches nothing but this machine's test, and that only because the test asked first.
+        # The guest reaches only the test on this machine, and only as answers to the test's connections.
         argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22", "-device", "virtio-net-pci,netdev=net", *self.extra, *more]
         log = open(self.folder / "qemu.log", "ab")  # noqa: SIM115 (qemu keeps it)
         with log:
-            # The kernel ends qemu when pytest ends, however it does.
+            # The kernel ends qemu when pytest ends, in whatever way.
             self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._until(self._is_listening, "qemu answers", 120)
         found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.qmp("human-monitor-command", {"command-line": "info usernet"}))
@@ -85,14 +85,14 @@ class Machine:
         (self.folder / "known_hosts").write_text(f"[127.0.0.1]:{self.port} {self.image.host_key}\n", encoding="ascii")
 
     def power_off(self):
-        """As if the cable were pulled: what the guest had not written to its disk is lost."""
+        """As if the power cable were pulled: data that the guest had not written to its disk is lost."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait(60)
         self.process = None
 
     def freeze(self):
-        """Stops the machine for good, and gives what another one can go on from. Everything that ran in it runs on there."""
+        """Stops the machine for good, and returns what another machine can continue from. Everything that ran in it continues there."""
         memory = self.folder / "memory"
         self.qmp("stop")
         self.qmp("migrate", {"uri": f"exec:cat >'{memory}'"})
@@ -102,7 +102,7 @@ class Machine:
         return Frozen(self.disk, memory)
 
     def qmp(self, command, arguments=None):
-        """What qemu answers to one command of its machine protocol."""
+        """qemu's answer to one command of its machine protocol."""
         with socket.socket(socket.AF_UNIX) as line, contextlib.closing(line.makefile("rw", encoding="utf-8")) as stream:
             line.settimeout(COMMAND_DEADLINE_S)
             line.connect(str(self._socket()))
@@ -118,12 +118,12 @@ class Machine:
             return answer["return"]
 
     def ssh_arguments(self):
-        """Options of ssh that lead here, for ssh and for Ansible."""
+        """Options of ssh that connect to the machine, for ssh and for Ansible."""
         named = {"UserKnownHostsFile": self.folder / "known_hosts", "StrictHostKeyChecking": "yes", "IdentitiesOnly": "yes", "BatchMode": "yes"}
         return ["-F", "none", "-i", str(self.image.key), "-p", str(self.port), *[part for name, value in named.items() for part in ("-o", f"{name}={value}")]]
 
     def shell(self, command, deadline_s=COMMAND_DEADLINE_S):
-        """What a command in root's shell wrote. Raises MachineError."""
+        """Output of a command in root's shell. Raises MachineError."""
         argv = ["ssh", *self.ssh_arguments(), "-o", f"ConnectTimeout={COMMAND_DEADLINE_S}", "root@127.0.0.1", command]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=deadline_s, check=False)
         if done.returncode:
@@ -131,14 +131,14 @@ class Machine:
         return done.stdout
 
     def write(self, path, text):
-        """Writes a file there."""
+        """Writes a file on the machine."""
         argv = ["ssh", *self.ssh_arguments(), "root@127.0.0.1", f"cat >'{path}'"]
         done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
         if done.returncode:
             raise MachineError(f"could not write {path}: {done.stderr[-400:]}")
 
     def wait_for_ssh(self, deadline_s=BOOT_DEADLINE_S):
-        """Until ssh answers."""
+        """Waits until ssh answers."""
 
         def answers():
             with contextlib.suppress(MachineError, subprocess.TimeoutExpired):
@@ -148,7 +148,7 @@ class Machine:
         self._until(answers, "ssh answers", deadline_s)
 
     def wait_until(self, command, what, deadline_s=BOOT_DEADLINE_S):
-        """Until a command succeeds there."""
+        """Waits until a command succeeds on the machine."""
 
         def succeeds():
             with contextlib.suppress(MachineError):
@@ -159,12 +159,12 @@ class Machine:
         self._until(succeeds, what, deadline_s)
 
     def console(self):
-        """All that the console has shown."""
+        """All output of the console."""
         place = self.folder / "console"
         return place.read_text(encoding="utf-8", errors="replace") if place.exists() else ""
 
     def _socket(self):
-        return self.folder / "qmp"  # relative paths are shorter than the 108 bytes of a socket's name; pytest's folders are, too
+        return self.folder / "qmp"  # a socket's name may have 108 bytes, and pytest's folders are long: relative paths are shorter
 
     def _is_listening(self):
         try:

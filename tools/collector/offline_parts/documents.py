@@ -1,4 +1,4 @@
-# Stands for the judge's strict reader in unhang-offline.pyz, where no node file is read: only the catalogue's own examples become facts.
+# Replaces the judge's strict reader in unhang-offline.pyz, where no node file is read: only the catalogue's own examples become facts.
 from types import SimpleNamespace
 
 from unhang.schemas.shapes import ANY, fact_shapes
@@ -14,7 +14,7 @@ def to_fragment(sections):
 
 
 def typed(value, shape):
-    """A value as the strict reader types it."""
+    """A value with the type that the strict reader gives it."""
     if value is None or shape is None:
         return value
     if shape.kind == "object":

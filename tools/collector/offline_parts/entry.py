@@ -1,4 +1,4 @@
-# Entry of unhang-offline.pyz. This file alone must parse on any Python, so that an old one gets a clear line and no syntax error.
+# Entry of unhang-offline.pyz. Only this file must parse on any Python, so that an old one gets a clear line and no syntax error.
 import os
 import sys
 
@@ -19,7 +19,7 @@ NAME = "offline-@DIGEST@"
 
 
 def cached():
-    """The folder that this file was unpacked into, the caller's own; a temporary one where there is no cache to write to."""
+    """The folder into which this file was unpacked, owned by the caller; a temporary one where no cache is writable."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     base = os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "unhang")
     folder = os.path.join(base, NAME)
@@ -32,7 +32,7 @@ def cached():
             try:
                 os.rename(beside, folder)
             except OSError:
-                shutil.rmtree(beside, ignore_errors=True)  # another start was as quick
+                shutil.rmtree(beside, ignore_errors=True)  # another start was faster
         if is_own(folder):
             return folder
     except OSError:
@@ -43,13 +43,13 @@ def cached():
 
 
 def is_own(folder):
-    """Whether nobody else can have put anything there."""
+    """Whether only this user can have written to the folder."""
     status = os.lstat(folder)
     return status.st_uid == os.getuid() and not status.st_mode & 0o022 and os.path.isdir(folder)
 
 
 def unpacked(folder):
-    """Unpacks into a folder that is there."""
+    """Unpacks into an existing folder."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         for member in archive.namelist():
             if member.startswith("home/"):

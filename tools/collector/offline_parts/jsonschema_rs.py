@@ -1,4 +1,4 @@
-# Stands for the compiled validator in unhang-offline.pyz: the catalogue was checked against its schemas when the file was built.
+# Replaces the compiled validator in unhang-offline.pyz: the catalogue was checked against its schemas when the file was built.
 
 
 class _Checked:
@@ -8,5 +8,5 @@ class _Checked:
 
 
 def validator_for(schema):
-    """What finds no fault."""
+    """A validator that finds no fault."""
     return _Checked()

@@ -1,4 +1,4 @@
-"""unhang-quick: facts, the rules of severity error and above, and what changed since admission; no torch, no GPU time. For prologs and boot."""
+"""unhang-quick: facts, the rules of severity error and above, and changes since admission; no torch, no GPU time. For prologs and boot."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ SEVERITIES = ("critical", "error", "warning", "info")
 COULD_NOT_LOOK = 2
 
 
+class NotGiven(Exception):
+    """A file has another content than expected; the text is for people."""
+
+
 def main(arguments):
     """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the node could not be read; with --as the code that the program expects."""
     open_standard_descriptors()
     try:
         chosen = parser().parse_args(arguments)
-    except SystemExit as ended:  # wrong use in a prolog would drain each node that it runs on
+    except SystemExit as ended:  # otherwise wrong use in a prolog would drain each node on which it runs
         harmless = any(word.startswith("--as") for word in arguments) and not any("kubernetes" in word for word in arguments)
         return 0 if harmless else int(ended.code or 0)
     try:
         verdict, reason, rows = look(chosen)
-    except Exception as problem:  # whatever it is: a check that breaks must not drain a cluster
-        verdict, reason, rows = UNKNOWN, "not checked: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
+    except Exception as problem:  # any exception: a check that fails must not drain a cluster
+        kind = "" if isinstance(problem, NotGiven) else "{}: ".format(type(problem).__name__)
+        verdict, reason, rows = UNKNOWN, "not checked: {}{}".format(kind, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
         code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
         return chosen.fail_code if code and verdict == FAIL else code
@@ -44,7 +49,7 @@ def parser():
     options.add_argument("--fail-on", choices=SEVERITIES[:2], default="error", help="what fails the node (default: %(default)s)")
     options.add_argument("--facts", metavar="FILE", help="judge these facts (unhang-collect's output) instead of this machine")
     options.add_argument("--policy", metavar="FILE", help="the node's policy as JSON")
-    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: what slurmd says, else the host name)")
+    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: slurmd's own, else the host name)")
     fail_code = "the exit code of a fail under --as, so that a caller can tell it from that of a Python which broke (default: %(default)s)"
     options.add_argument("--fail-code", type=int, metavar="N", default=1, help=fail_code)
     options.add_argument("--format", choices=("table", "json"), default="table")
@@ -57,12 +62,21 @@ def node_name():
 
 
 def look(chosen):
-    """(verdict, one line, rows). Raises whatever stops it."""
+    """(verdict, one line, rows). Passes every exception on."""
     facts = read_json(chosen.facts) if chosen.facts else collect({"collected_via": "file"}, load_nvidia_ml_py)
-    from unhang_quick.judging import judge  # after the facts: what cannot be read is told apart from what cannot be judged
+    if not isinstance(facts, dict) or not isinstance(facts.get("sections"), dict):
+        raise NotGiven("expected the output of unhang-collect in {}, found a document without sections".format(chosen.facts))
+    from unhang_quick.judging import (
+        judge,
+        policy_fault,
+    )  # after the facts were read: "cannot be read" and "cannot be judged" are different results
 
     policy = read_json(chosen.policy) if chosen.policy else {}
-    rows = judge(facts, policy.get("unhang_policy", policy), time.strftime("%Y-%m-%d", time.gmtime()), os.uname().nodename)
+    policy = policy.get("unhang_policy", policy) if isinstance(policy, dict) else policy
+    fault = policy_fault(policy)
+    if fault:
+        raise NotGiven("policy {}: {}".format(chosen.policy, fault))
+    rows = judge(facts, policy, time.strftime("%Y-%m-%d", time.gmtime()), os.uname().nodename)
     counted = SEVERITIES[: SEVERITIES.index(chosen.fail_on) + 1]
     failed = [row for row in rows if row["verdict"] == "fail" and row["severity"] in counted]
     if failed:
@@ -74,9 +88,14 @@ def look(chosen):
 
 
 def read_json(path):
-    """A JSON document. Raises OSError, ValueError."""
-    with open(path, encoding="utf-8") as source:
-        return json.load(source)
+    """A JSON document. Raises NotGiven."""
+    try:
+        with open(path, encoding="utf-8") as source:
+            return json.load(source)
+    except OSError as problem:
+        raise NotGiven("expected a file at {}, found: {}".format(path, problem.strerror)) from None
+    except ValueError as problem:
+        raise NotGiven("expected JSON in {}, found something else: {}".format(path, problem)) from None
 
 
 def show(rows, reason, form):

@@ -1,4 +1,4 @@
-"""Stands for Jinja on a node: the judge's own compiler asks it for syntax trees, and all of them were parsed when this file was built."""
+"""Replaces Jinja on a node: the judge's compiler needs only syntax trees, and all of them were parsed when this file was built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unhang_quick import data
 
 
 class TemplateSyntaxError(Exception):
-    """Never raised here: what did not parse was refused at the build."""
+    """Never raised here: the build refuses templates that do not parse."""
 
     message = ""
 
@@ -45,7 +45,7 @@ def grown(tree):
 
 
 class Environment:
-    """Parses templates: looks them up."""
+    """Stands for the parser of templates: looks the tree up."""
 
     def __init__(self, **_options):
         pass
@@ -56,7 +56,7 @@ class Environment:
 
 
 class Parser:
-    """Parses an expression: looks it up."""
+    """Stands for the parser of expressions: looks the tree up."""
 
     def __init__(self, _environment, source, state=None):
         self.source = source

@@ -1,4 +1,4 @@
-"""Judges the facts of this node by the rules that were compiled into this file. The judge's own code decides; here its input is put together."""
+"""Judges the facts of this node by the rules compiled into this file, with the judge's own code; this module prepares its input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang_quick import data
 from unhang.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
 from unhang.judge.rules import compile_rule, node_names, tables_shape
 from unhang.judge.values import RuleStopped, Undecided
-from unhang.schemas.shapes import ANY, Shape, fact_shapes
+from unhang.schemas.shapes import ANY, Shape, fact_shapes, policy_shape
 
 
 class Table(dict):
@@ -20,7 +20,7 @@ class Table(dict):
 
 
 def shape_from(packed):
-    """A Shape as the build wrote it."""
+    """A Shape from the build's JSON."""
     if packed is None:
         return None
     marks = {name: packed[name] for name in ("version", "sample", "counter", "identity") if name in packed}
@@ -56,6 +56,25 @@ def typed(value, shape):
     if shape.kind == "map" and shape.item is not None:
         return {name: typed(one, shape.item) for name, one in value.items()}
     return value
+
+
+KINDS = {"text": (str,), "number": (int, float), "flag": (bool,), "object": (dict,), "map": (dict,), "list": (list,)}
+
+
+def policy_fault(policy, shape=None, path="unhang_policy"):
+    """A text about the first unknown key, or value of a wrong kind, in a policy; None without one. A rule is skipped if its key is missing, so a misspelt key
+    would pass unnoticed."""
+    shape = shape or policy_shape()
+    kinds = KINDS.get(shape.kind)
+    if kinds and (not isinstance(policy, kinds) or (isinstance(policy, bool) and shape.kind != "flag")):
+        return "{}: expected {} {}, found {!r}".format(path, "an" if shape.kind == "object" else "a", shape.kind, policy)[:300]
+    for key in policy if shape.kind == "object" else ():
+        if key not in shape.fields:
+            return "{}.{}: unknown key; allowed are {}".format(path, key, ", ".join(shape.fields))
+        fault = policy_fault(policy[key], shape.fields[key], "{}.{}".format(path, key))
+        if fault:
+            return fault
+    return None
 
 
 def judge(facts, policy, today, host="", groups=(), rule_ids=None):

@@ -1,4 +1,4 @@
-"""The node's agent: starts its ranks, watches them from outside, ends them whatever happens."""
+"""The node's agent: starts its ranks, monitors them from outside, and ends them in every case."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Child(Watched):
 
 
 class Agent:
-    """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
+    """Starts the ranks of this node, passes their events on, monitors them from outside, collects evidence, and ends them in every case."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -84,7 +84,7 @@ class Agent:
         return child
 
     def listen(self, wait_s: float) -> bool:
-        """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
+        """Passes on the ranks' output, for at most wait_s. Returns whether there was any."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
             if key.data == "stdin":
@@ -103,13 +103,13 @@ class Agent:
         return bool(ready)
 
     def drain(self) -> None:
-        """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
+        """Reads what ranks printed before they ended, so that a rank that reported why it ends does not count as ended without a reason."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
 
     def pass_on(self, child: Child, piece: bytes) -> None:
-        """Whole lines of events go on at once."""
+        """Passes on complete lines of events at once."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         for line in lines:
             with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ class Agent:
         child.buffer = child.buffer[-LINE_BYTES:]
 
     def hear_stdin(self) -> None:
-        """The launcher's end of the line: nothing more to read means that it is gone."""
+        """Reads from the launcher. The end of its stream means that the launcher is gone."""
         try:
             output = os.read(0, 4096)
         except BlockingIOError:
@@ -126,10 +126,10 @@ class Agent:
             self.selector.unregister(0)
             self.stop = self.stop or "the launcher is gone"
         elif b"evidence" in output:
-            self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
+            self.asked = True  # another node is in trouble: the evidence of this node is needed too, and need not wait for a deadline
 
     def trouble(self) -> tuple[str, list[Child]] | None:
-        """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
+        """Why to stop monitoring before the ranks end: (kind, children in trouble), or None."""
         now = time.monotonic()
         if self.stop:
             return "stopped", []
@@ -144,7 +144,7 @@ class Agent:
         return ("asked", []) if self.asked else None
 
     def is_stuck(self, child: Child, now: float) -> bool:
-        """Past its deadline, or stopped by somebody."""
+        """Whether the child is past its deadline, or stopped by a signal."""
         if child.board is None:
             path = os.path.join(self.folder, "board-%d" % child.rank)
             if os.path.exists(path) and os.path.getsize(path) == Board.SIZE:
@@ -159,7 +159,7 @@ class Agent:
         return bool(0 < min(state["until"], state["phase_until"]) < now)
 
     def watch(self) -> tuple[str, list[Child]] | None:
-        """Until all ranks ended, or there is trouble. Returns trouble or None."""
+        """Waits until all ranks ended, or there is trouble. Returns the trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
             reap(self.children)
@@ -169,20 +169,20 @@ class Agent:
         return None
 
     def listen_on(self, seconds: float) -> None:
-        """Lets the ranks talk on, for some have only begun to notice."""
+        """Gives the ranks time for more output, because some have only begun to notice the fault."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
             reap(self.children)
 
     def first_links(self) -> dict[str, Any]:
-        """What NVML reported at the start."""
+        """Reports what NVML gave at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()
 
     def end_ranks(self) -> None:
-        """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
+        """Ends every rank and all processes that it started. Names those that survive SIGKILL: the node is unfit."""
         for child in self.children:
             end_session(child.process.pid)
         until = time.monotonic() + 5
@@ -196,7 +196,7 @@ class Agent:
         self.listen(0)
 
     def work(self) -> int:
-        """The whole of it; the exit code says whether all ranks ended well."""
+        """Does all of the agent's work; exit code 0 if all ranks ended well."""
         try:
             self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
             self.start()
@@ -223,13 +223,13 @@ class Agent:
 
 
 def begin_rank() -> None:
-    """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
+    """Runs in a rank before exec. SIGUSR1 requests stacks; until its handler is installed, the signal must not end the process."""
     die_with_parent()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
+    """The rank's environment: torchrun's variables, the plan's settings for all ranks and for this rank. The caller's own settings stay in force."""
     environment = dict(inherited)
     environment.update({
         "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
@@ -249,7 +249,7 @@ def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: s
 
 
 def run_agent(plan: dict[str, Any]) -> int:
-    """The agent with its signals in order: a polite end ends the ranks too."""
+    """Runs the agent with signal handlers installed: SIGTERM ends the ranks too."""
     agent = Agent(plan)
     end_politely(lambda _: setattr(agent, "stop", agent.stop or "a signal"))
     return agent.work()

@@ -1,4 +1,4 @@
-"""Phases pace and bandwidth: how fast each rank is alone, and all of them together."""
+"""Phases pace and bandwidth: the speed of each rank alone, and of all of them together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .run import Run, drilled
 
 
 def phase_pace(run: Run) -> dict[str, Any]:
-    """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
+    """Measures each rank's own work while all others do the same. It shows a slow rank; a collective hides it, because all ranks leave it together."""
     torch = run.torch
     size = 4096 if run.device.type == "cuda" else 192
     left = torch.randn(size, size, device=run.device)
@@ -28,7 +28,7 @@ def phase_pace(run: Run) -> dict[str, Any]:
             time.sleep(0.25)
         run.await_device()
         times.append((time.perf_counter() - began) * 1e6)
-    # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
+    # The third fastest of nine: the speed of the rank itself, without the time that another process on the same core took from it.
     return {"pace_us": round(sorted(times)[2], 1)}
 
 
@@ -49,7 +49,7 @@ def bandwidth_call(run: Run, operation: str, size_bytes: int) -> tuple[Callable[
 
 
 def timed(run: Run, call: Callable[[], Any], iterations: int) -> float:
-    """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
+    """Mean time (us) of a call among `iterations` calls queued on the device one after the other, by the device's own clock."""
     torch = run.torch
     if run.device.type != "cuda":
         began = time.perf_counter()
@@ -79,7 +79,7 @@ def phase_bandwidth(run: Run) -> None:
 
 
 def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
-    """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    """Measures one operation at one size, reported as an event. byte_s: seconds per byte at the size before, for an early deadline. Returns the new one."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)
     name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1

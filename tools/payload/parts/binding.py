@@ -1,4 +1,4 @@
-"""Phase binding: which device each rank takes, and who sits on another's."""
+"""Phase binding: which device each rank uses, and whether two ranks use the same one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .run import Failed, Run, drilled
 
 
 def device_index(run: Run) -> int:
-    """The GPU that this rank takes, among those that it sees."""
+    """The GPU that this rank uses, among those that it sees."""
     return 0 if drilled(run, "wrong_device") else run.local_rank
 
 
 def phase_binding(run: Run) -> dict[str, Any]:
-    """Which device this rank takes."""
+    """Which device this rank uses."""
     torch = run.torch
     if run.backend != "nccl":
         index = device_index(run)
@@ -42,7 +42,7 @@ def phase_binding(run: Run) -> dict[str, Any]:
 
 
 def binding_faults(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
+    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine uses. blamed: ranks whose device does not match their local rank."""
     takers: dict[tuple[str, str], list[int]] = {}
     for rank, facts in enumerate(everyone):
         takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)

@@ -1,4 +1,4 @@
-"""The page of memory in which an agent sees where a rank stands."""
+"""The shared page of memory in which each rank records its current step for its agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 class Board:
     """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
 
-    Numbers: collectives entered and finished, when the step began and when it must be over, when the phase must be over (CLOCK_MONOTONIC, s).
+    Numbers: collectives entered and finished, when the step began, the step's deadline, the phase's deadline (CLOCK_MONOTONIC, s).
     """
 
     NUMBERS = struct.Struct("<qqddd")
@@ -27,24 +27,24 @@ class Board:
         self.phase, self.phase_until = "", 0.0
 
     def begin(self, phase: str, step: str, step_s: float, phase_until: float) -> None:
-        """A step begins: what it is stands here before it starts."""
+        """Records a step before it starts."""
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
         self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
 
     def enter(self) -> None:
-        """This rank is about to enter its next collective."""
+        """Records that this rank is about to enter its next collective."""
         self.entered += 1
         struct.pack_into("<q", self.memory, 0, self.entered)
 
     def leave(self) -> None:
-        """The collective is over, on the device too."""
+        """Records that the collective has finished, on the device too."""
         self.done = self.entered
         struct.pack_into("<q", self.memory, 8, self.done)
 
     def read(self) -> dict[str, Any]:
-        """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
+        """The recorded values: phase, step, seq (entered), done, began, until, phase_until."""
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")

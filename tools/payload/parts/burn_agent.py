@@ -1,4 +1,4 @@
-"""The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors, ends all whatever happens."""
+"""The burn-in's agent: refuses if a GPU is in use, starts a worker for each GPU, reads sensors, and ends all of them in every case."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .nvml import NVML_S
 from .processes import die_with_parent, end_session, process_state, signal_name
 from .watched import Watched, add_output, end_politely, listen_to, reap, start_process
 
-PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
-ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
+PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without any event after that
+ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from SIGTERM to SIGKILL; from SIGKILL to the end; for NVML after a signal: together less than 10 s
 PROGRESS_S = 10.0
 DONE = ("count", "seconds", "work", "wrong", "slowest", "fastest")
 
 
 class BurnChild(Watched):
-    """One worker as its agent sees it. done: by type, what it has worked so far; message: why it says that it ends."""
+    """One worker as its agent sees it. done: work done so far by type; message: the worker's own reason for ending."""
 
     def __init__(self, gpu: int, process: subprocess.Popen[bytes], events: int) -> None:
         super().__init__(process, events)
@@ -67,7 +67,7 @@ class BurnAgent:
         emit(1, kind, host=self.host, **fields)
 
     def work(self) -> int:
-        """0 the workers did what they were to do, 1 something failed, 2 refused."""
+        """0 the workers finished their work, 1 something failed, 2 refused."""
         self.event("burn_begin", device=self.plan["device"], duration_s=self.plan["duration_s"], machine=boot_id(), pid=os.getpid())
         before: dict[str, Any] = {"settings": [], "problem": None}
         if self.plan["device"] == "cuda":
@@ -94,7 +94,7 @@ class BurnAgent:
         return 1 if self.trouble or any(child.code for child in self.children) else 0
 
     def ask_dcgm(self) -> None:
-        """What NVIDIA's own diagnosis says, where it is installed. It takes the GPUs itself, so it comes first."""
+        """Runs NVIDIA's own diagnosis, if installed. It uses the GPUs itself, so it runs before the load."""
         level = dcgm_level(self.plan["duration_s"])
         answer = run_dcgm(level, DCGM_LIMIT_S[level], lambda: bool(self.stop)) if self.plan["device"] == "cuda" else None
         if answer is not None:
@@ -102,7 +102,7 @@ class BurnAgent:
             settled(HURRY_S if self.stop else NVML_S)
 
     def finish(self, before: dict[str, Any]) -> None:
-        """What was measured, and the state of the GPUs beside what it was."""
+        """Reports the measurements, and the state of the GPUs now beside their state before."""
         after: dict[str, Any] = {"settings": [], "problem": None}
         self.close_sensors()
         if self.plan["device"] == "cuda":
@@ -141,7 +141,7 @@ class BurnAgent:
         return child
 
     def watch(self) -> None:
-        """Until all workers ended, one of them failed or is silent, or somebody wants the end."""
+        """Runs until all workers have ended, one of them fails or is silent, or a stop is requested."""
         while any(child.code is None for child in self.children) and not self.stop and not self.trouble:
             self.listen(POLL_S)
             self.read_sensors()
@@ -167,7 +167,7 @@ class BurnAgent:
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)
 
     def listen(self, wait_s: float) -> bool:
-        """Hears what workers say, for at most wait_s. Returns whether there was anything."""
+        """Reads the workers' output, for at most wait_s. Returns whether there was any."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
             try:
@@ -187,7 +187,7 @@ class BurnAgent:
         return bool(ready)
 
     def hear(self, child: BurnChild, piece: bytes) -> None:
-        """Whole events: where a worker stands and what it has done is noted, for that comes without end; the rest goes on."""
+        """Handles complete events: progress is only recorded, because there are very many such events; all others are passed on."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         child.buffer = child.buffer[-LINE_BYTES:]
         child.heard = time.monotonic()
@@ -206,14 +206,14 @@ class BurnAgent:
                 os.write(1, line[:LINE_BYTES] + b"\n")
 
     def read_sensors(self) -> None:
-        """Adds what the sensors said to the tally, under what each GPU was doing."""
+        """Adds the sensors' readings to the tally, by the current work of each GPU."""
         phases = {child.uuid: child.phase for child in self.children}
         for line in self.sensors.lines() if self.sensors else ():
             for uuid, reading in zip(self.uuids, line["gpus"]):
                 self.tally.add(uuid, phases.get(uuid, "start"), reading, line["at"])
 
     def report_progress(self) -> None:
-        """Now and then, what all have done."""
+        """Reports from time to time what all workers have done."""
         now = time.monotonic()
         if now - self.progress >= PROGRESS_S:
             self.progress = now
@@ -222,7 +222,7 @@ class BurnAgent:
             self.event("progress", seconds=round(now - self.began), ready=ready, workers=len(self.children), results=count, wrong=wrong)
 
     def end_workers(self) -> None:
-        """A polite end, which lets workers say what they did; then SIGKILL. Who survives that is named."""
+        """Asks workers to end, so that they can report their work; then sends SIGKILL. Survivors are named."""
         for number, limit_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, KILLED_S)):
             for child in self.children:
                 if child.code is None and number == signal.SIGTERM:
@@ -243,14 +243,14 @@ class BurnAgent:
                 self.event("worker_unkillable", gpu=child.gpu, pid=child.process.pid, state=state, wchan=wchan)
 
     def close_sensors(self) -> None:
-        """Ends the sensors' child."""
+        """Ends the child that reads the sensors."""
         if self.sensors:
             self.sensors.end()
             self.sensors = None
 
 
 def run_burn_agent(plan: dict[str, Any]) -> int:
-    """The agent with its signals in order: a polite end ends the workers too."""
+    """Runs the agent with signal handlers installed: SIGTERM ends the workers too."""
     agent = BurnAgent(plan)
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):

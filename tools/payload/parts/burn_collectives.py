@@ -1,4 +1,4 @@
-"""Collectives between the products: sums over all GPUs whose results are exactly known, and what all have to agree on."""
+"""Collectives between the products: sums over all GPUs with exactly known results, and decisions that all ranks must share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .burn_products import wrong_place
 from .pattern import pattern
 
 BUFFERS = 8
-BOUND = 100  # whole numbers; their sums over all GPUs, weighted by rank, stay far below 2^24 and so exact in float32 in any order
+BOUND = 100  # whole numbers; their sums over all GPUs, weighted by rank, stay far below 2^24 and are therefore exact in float32 in any order
 MOST_WRONG = 8
 
 
 class Collectives:
-    """The process group of all workers, with data of this rank and what the sum of all has to be."""
+    """The process group of all workers, with this rank's data and the expected sums."""
 
     def __init__(self, torch: Any, device: Any, place: tuple[int, int], meeting: str, count: int) -> None:
         self.torch, self.device, (self.rank, self.world) = torch, device, place
@@ -31,7 +31,7 @@ class Collectives:
         self.agree(False)
 
     def agree(self, end: bool) -> bool:
-        """Whether any of the workers wants to end."""
+        """Whether any of the workers is to end."""
         if self.world == 1:
             return end
         flag = self.torch.full((1,), int(end), dtype=self.torch.int32, device=self.device)
@@ -45,11 +45,11 @@ class Collectives:
             self.torch.distributed.all_reduce(buffer)
 
     def flip(self, place: int, bit: int) -> None:
-        """A drill: one bit of one element of the last sum."""
+        """For a drill: flips one bit of one element of the last sum."""
         self.buffers[-1].view(self.torch.int32)[place] ^= 1 << bit
 
     def wrong_places(self) -> tuple[int, list[dict[str, Any]]]:
-        """How many elements of the sums are not what they have to be, and the first of them."""
+        """How many elements of the sums differ from the expected value, and the first of them."""
         bits = self.torch.int32
         total = 0
         listed: list[dict[str, Any]] = []

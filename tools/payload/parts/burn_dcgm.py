@@ -1,4 +1,4 @@
-"""NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its answer leaves as it came; the controller reads it."""
+"""NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its output is sent unchanged; the controller parses it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DCGM_LONG_S = 600.0  # from a burn-in of ten minutes on, level 2, which takes about two; below, level 1, which takes seconds
+DCGM_LONG_S = 600.0  # a burn-in of ten minutes or more runs level 2, which takes about two minutes; a shorter one level 1, which takes seconds
 DCGM_LIMIT_S = {1: 90.0, 2: 300.0}
-DCGM_POLITE_S, DCGM_CHECK_S = 3.0, 0.05  # dcgmi stops the diagnosis in its host engine when it is asked to end, and not when it is killed
-MOST_ANSWER_BYTES = 96 * 1024  # its line has to stay below what the controller reads of one
+DCGM_POLITE_S, DCGM_CHECK_S = 3.0, 0.05  # on SIGTERM dcgmi stops the diagnosis in its host engine; on SIGKILL it does not
+MOST_ANSWER_BYTES = 96 * 1024  # the line with the answer must be shorter than the longest that the controller reads
 
 
 def dcgm_level(duration_s: float) -> int:
-    """Which of its suites fits beside a burn-in of so long. https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"""
+    """The level of diagnosis that fits a burn-in of this duration. https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"""
     return 2 if duration_s >= DCGM_LONG_S else 1
 
 
 def run_dcgm(level: int, limit_s: float, stopped: Callable[[], bool]) -> dict[str, Any] | None:
-    """{level, code, seconds, answer: its JSON or a text}, None without dcgmi. code: None where it had to be ended, too late or unwanted."""
+    """{level, code, seconds, answer: its JSON or a text}, None without dcgmi. code: None where unhang had to end it, because of its deadline or a stop."""
     program = shutil.which("dcgmi")
     if program is None:
         return None
@@ -44,7 +44,7 @@ def run_dcgm(level: int, limit_s: float, stopped: Callable[[], bool]) -> dict[st
 
 
 def await_dcgm(asked: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> int | None:
-    """Its exit code, or None where it had to be ended: politely first."""
+    """Its exit code, or None where unhang had to end it: SIGTERM first, then SIGKILL."""
     while asked.poll() is None and time.monotonic() < until and not stopped():
         time.sleep(DCGM_CHECK_S)
     if asked.poll() is not None:
@@ -59,7 +59,7 @@ def await_dcgm(asked: subprocess.Popen[bytes], until: float, stopped: Callable[[
 
 
 def answered(text: str) -> Any:
-    """The JSON in a text; or the end of a text that holds none, or too much."""
+    """The JSON in a text; the end of the text where it holds no JSON or too much."""
     start = text.find("{")
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(text[start:]) if start >= 0 else None

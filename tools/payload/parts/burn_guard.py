@@ -1,4 +1,4 @@
-"""Whether a burn-in may begin here, and that it leaves the GPUs as they were."""
+"""Checks whether a burn-in may begin here, and that it leaves the GPUs as they were."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def visible_gpus(chosen: str | None, present: int) -> int:
 
 
 def refusals(plan: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Why there is no burn-in here: no GPU, or somebody at work on one."""
+    """Why no burn-in can run here: there is no GPU, or one is in use."""
     if plan["device"] != "cuda":
         return []
     if before["problem"] or not before["settings"]:
@@ -29,7 +29,7 @@ def refusals(plan: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def settled(limit_s: float) -> dict[str, Any]:
-    """The settings once the driver has taken back the workers' memory, which takes it a moment."""
+    """The settings after the driver has freed the workers' memory, which takes it a moment."""
     until = time.monotonic() + limit_s
     while True:
         after = settings_now(limit_s)

@@ -9,11 +9,11 @@ from .counters import changed, peers_of
 from .nvml import NVML_S, NvmlQuestion
 
 COUNTERS_S = 60.0  # between readings under load
-MOST_LOOKS = 24  # after that every second one is dropped: all of them leave in one line, whose reader takes no more than half a megabyte
+MOST_LOOKS = 24  # beyond that, every second reading is dropped: all readings go out in one line, and its reader accepts at most half a megabyte
 
 
 class Looks:
-    """rows: [{when, counted_s, read, problem, moved: {name: rise since the first look}, peers: {kind: how many were read}}]."""
+    """rows: [{when, counted_s, read, problem, moved: {name: rise since the first reading}, peers: {kind: how many were read}}]."""
 
     def __init__(self, there: bool) -> None:
         self.there = there
@@ -23,12 +23,12 @@ class Looks:
         self.question: NvmlQuestion | None = None
 
     def take(self, when: str, limit_s: float) -> None:
-        """One reading, waited for."""
+        """Takes one reading and waits for it."""
         if self.there:
             self.keep(NvmlQuestion().answer(limit_s), when)
 
     def take_if_due(self) -> None:
-        """One now and then, by a child that nobody waits for."""
+        """Reads the counters from time to time in a child process, without waiting for it."""
         now = time.monotonic()
         if not self.there or now - self.last < COUNTERS_S:
             return
@@ -39,7 +39,7 @@ class Looks:
             self.question, self.last = None, now
 
     def keep(self, answer: dict[str, Any], when: str) -> None:
-        """Only what moved is kept, and how many of each such kind there are."""
+        """Keeps only counters that rose, and how many counters of each such kind exist."""
         now, counters = time.monotonic(), answer["counters"]
         if when == "before":
             self.first, self.began = counters, now

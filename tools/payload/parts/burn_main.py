@@ -1,10 +1,10 @@
-"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit.
+"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with the exact one, bit by bit.
 
-    python3 unhang_burn_in.py node --plan JSON     refuses where somebody is at work; else one worker for each GPU, and sensors beside them
-    python3 unhang_burn_in.py node --device cpu --duration 10      tries the same on the CPU, small
+    python3 unhang_burn_in.py node --plan JSON     refuses where a GPU is in use; else starts one worker for each GPU, and reads sensors meanwhile
+    python3 unhang_burn_in.py node --device cpu --duration 10      tries the same with small sizes on the CPU
 
-One file, torch and the standard library alone, Python >= 3.8. It measures and never judges: what happened leaves as lines of JSON, each with `e` (what kind);
-`unhang smoke --burn-in` makes the verdict of them.
+One file that needs only torch and the standard library, Python >= 3.8. It measures and never judges: it prints events as lines of JSON, each with `e` (kind);
+`unhang smoke --burn-in` makes the verdict from them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def burn_main(argv: list[str]) -> int:
 
 
 def burn_plan(given: argparse.Namespace) -> dict[str, Any]:
-    """What the command line and the plan say, above what holds for the device."""
+    """Values of the command line and the plan, which override those of the device."""
     text = given.plan or "{}"
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
@@ -59,12 +59,12 @@ def burn_plan(given: argparse.Namespace) -> dict[str, Any]:
     wanted.update({name: value for name, value in (("device", given.device), ("duration_s", given.duration)) if value is not None})
     plan = dict(PLAN, **(CPU_PLAN if wanted.get("device") == "cpu" else {}))
     plan.update({name: value for name, value in wanted.items() if value is not None})
-    plan["round_s"] = min(plan["round_s"], max(0.2, plan["duration_s"] / 3))  # each type and each pattern comes more than once
+    plan["round_s"] = min(plan["round_s"], max(0.2, plan["duration_s"] / 3))  # so that each type and each pattern runs more than once
     return plan
 
 
 if __name__ == "__main__":
     code = burn_main(sys.argv[1:])
     sys.stdout.flush()
-    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    # Not sys.exit: at its end the interpreter would wait for a process group that is broken.
     os._exit(code)

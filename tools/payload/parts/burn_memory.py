@@ -7,16 +7,16 @@ from typing import Any
 from .burn_products import wrong_place
 
 WORD_BYTES = 8
-SLICE_WORDS = 2**24  # what is made or compared at a time, so that the comparison itself needs little memory
-KEPT_FREE, LEAST_FREE = 0.04, 2 * 2**30  # share and bytes that stay free for the driver, NCCL and the products' temporaries
+SLICE_WORDS = 2**24  # words that are filled or compared at a time, so that the comparison itself needs little memory
+KEPT_FREE, LEAST_FREE = 0.04, 2 * 2**30  # share and bytes that stay free for the driver, NCCL and the temporary memory of the products
 MOST_PLACES = 8
-# Words of 64 bits by name; those that are no number follow from the word's place. Each is followed by its complement, so that every cell holds both.
+# Words of 64 bits by name; a pattern without a number here computes its words from their place. Its complement comes next, so every cell holds both.
 PATTERNS = ("zeros", "alternating", "own place", "nibbles", "walking one", "scrambled")
 WORDS = {"zeros": 0, "alternating": 0x5555555555555555, "nibbles": 0x0F0F0F0F0F0F0F0F}
 
 
 class Memory:
-    """Blocks of 64-bit words over the memory that was free. size: their bytes in all; held: (name, complement) of what they hold, or None."""
+    """Blocks of 64-bit words over the memory that was free. size: bytes of all blocks; held: (name, complement) of their pattern, or None."""
 
     def __init__(self, torch: Any, device: Any, block_bytes: int, most_bytes: int | None) -> None:
         self.torch, self.device = torch, device
@@ -39,7 +39,7 @@ class Memory:
         self.held = (name, complement)
 
     def wrong_places(self) -> tuple[int, list[dict[str, Any]]]:
-        """How many words are not what was written, and the first of them."""
+        """How many words differ from what was written, and the first of them."""
         counts = []
         for number, block in enumerate(self.blocks):
             for start, part in slices(block):
@@ -48,7 +48,7 @@ class Memory:
         return total, self.listed() if total else []
 
     def listed(self) -> list[dict[str, Any]]:
-        """The first wrong words, read again one by one: what a second reading finds right was wrong on the way and not in the cell."""
+        """Reads the first wrong words again, one by one: a word that is right at the second reading was wrong on the way, not in the memory cell."""
         found: list[dict[str, Any]] = []
         for number, block in enumerate(self.blocks):
             for start, part in slices(block):
@@ -70,22 +70,22 @@ class Memory:
         return bool(self.held and self.held[1])
 
     def expected(self, block: int, start: int, count: int) -> Any:
-        """What part of a block holds."""
+        """The expected content of a part of a block."""
         return words(self.torch, self.device, self.name, self.complement, block * self.blocks[0].numel() + start, count)
 
     def flip(self, place: int, bit: int) -> None:
-        """A drill: one bit of one word of the last block."""
+        """For a drill: flips one bit of one word of the last block."""
         self.blocks[-1][place] ^= 1 << bit
 
 
 def free_bytes(torch: Any, device: Any) -> int:
-    """What may be taken of this GPU's memory now."""
+    """Bytes of this GPU's memory that may be used now."""
     free, total = torch.cuda.mem_get_info(device)
     return int(max(0, free - max(LEAST_FREE, KEPT_FREE * total)))
 
 
 def slices(block: Any) -> list[tuple[int, Any]]:
-    """(first word, part) of a block."""
+    """(first word, part) for each part of a block."""
     return [(start, block[start : start + SLICE_WORDS]) for start in range(0, block.numel(), SLICE_WORDS)]
 
 

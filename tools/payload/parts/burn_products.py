@@ -2,11 +2,11 @@
 
 The inputs are whole numbers (float16: whole numbers times a power of two, which changes no digit), small enough that the sum of the magnitudes of all products
 of a result stays within what the accumulator holds exactly. So every partial sum is exact, no addition rounds, and the order of summation, which differs
-between libraries, GPUs and even runs, cannot show. What is left is one rounding of an exact number to the type of the result, which IEEE 754 fixes. A result
+between libraries, GPUs and even runs, does not matter. Only one rounding remains, of an exact number to the result's type, which IEEE 754 defines. A result
 that differs in one bit is wrong.
 
-The inputs repeat after `period` rows and columns: all different results are period x period, so the expected ones come from the CPU, in float64 (exact as
-well, for they are far below 2^53), and never from the GPU under test.
+The inputs repeat after `period` rows and columns, so there are only period x period different results. The CPU computes the expected ones in float64 (exact as
+well, because they are far below 2^53), never the GPU under test.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .pattern import pattern
 
 
 class Kind(NamedTuple):
-    """bound: of the magnitudes of inputs; shift: inputs are divided by 2^shift; limit: up to which whole numbers the accumulator is exact; most_inner: length
-    of a sum for which bound keeps within limit; share: of a round's time."""
+    """bound: of the inputs' magnitudes; shift: inputs are divided by 2^shift; limit: the accumulator is exact for whole numbers up to this; most_inner: length
+    of a sum up to which bound keeps it within limit; share: of a round's time."""
 
     bound: int
     shift: int
@@ -38,15 +38,15 @@ KINDS = {
     "tf32": Kind(60, 0, 2**24, 16384, 0.07),
     "float32": Kind(60, 0, 2**24, 16384, 0.04),
 }
-RESULTS = {"float8_e4m3fn": "bfloat16", "int8": "int32", "tf32": "float32"}  # where it is not the type of the inputs
+RESULTS = {"float8_e4m3fn": "bfloat16", "int8": "int32", "tf32": "float32"}  # where it differs from the type of the inputs
 PERIOD = 256
 MOST_LISTED = 8
 BITS = {2: "int16", 4: "int32"}
-UNSUPPORTED = (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError)  # what torch answers to a type that it or the GPU has not
+UNSUPPORTED = (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError)  # what torch raises for a type that torch or the GPU does not support
 
 
 class Product:
-    """One product of one type, ready to be repeated. rows: of the square result; inner: length of the sums; total: of the result's bits, as 64-bit numbers."""
+    """One product of one type, ready to be repeated. rows: of the square result; inner: length of the sums; total: sum of the result's 64-bit words."""
 
     def __init__(self, torch: Any, device: Any, name: str, rows: int, inner: int) -> None:
         self.torch, self.device, self.name, self.kind = torch, device, name, KINDS[name]
@@ -59,7 +59,7 @@ class Product:
             raise AssertionError("%s: expected sums of magnitudes of at most %d, found %.0f" % (name, self.kind.limit, most))
         exact = (left @ right.t()) * 2.0 ** (-2 * self.kind.shift)
         expected = exact.to(getattr(torch, RESULTS.get(name, name)))
-        # Each place of the CPU's block comes (rows / period)^2 times in the whole.
+        # Each element of the CPU's block occurs (rows / period)^2 times in the whole result.
         self.total = wrapped(int(expected.view(torch.int64).sum()) * (rows // self.period) ** 2)
         self.expected = expected.to(device)
         self.left, self.right = self._whole(left), self._whole(right).t()
@@ -77,7 +77,7 @@ class Product:
         return scaled.repeat(self.rows // self.period, 1).to(getattr(self.torch, kind))
 
     def run(self) -> Any:
-        """One result, on its way. Raises what torch raises where it or the GPU has no such type."""
+        """Starts one product and does not wait for its result. Raises torch's error where torch or the GPU does not support the type."""
         torch = self.torch
         torch.backends.cuda.matmul.allow_tf32 = self.name == "tf32"
         if self.name == "int8":
@@ -88,11 +88,11 @@ class Product:
         return found[0] if isinstance(found, tuple) else found
 
     def total_of(self, result: Any) -> Any:
-        """The sum of the result's bits in words of 64, modulo 2^64, still on the device: one bit that differs always changes it."""
+        """The sum of the result's bits as 64-bit words, modulo 2^64, still on the device: one bit that differs always changes it."""
         return result.view(self.torch.int64).sum()
 
     def wrong_places(self, result: Any) -> tuple[int, list[dict[str, Any]]]:
-        """How many elements differ from what is expected in any bit, and the first of them."""
+        """How many elements differ from the expected ones in any bit, and the first of them."""
         torch, size = self.torch, result.element_size()
         bits = getattr(torch, BITS[size])
         blocks = result.view(bits).view(self.rows // self.period, self.period, self.rows // self.period, self.period)
@@ -107,13 +107,13 @@ class Product:
         return count, listed
 
     def flip(self, result: Any, place: int, bit: int) -> None:
-        """A drill: one bit of one element."""
+        """For a drill: flips one bit of one element."""
         flat = result.view(getattr(self.torch, BITS[result.element_size()])).view(-1)
         flat[place] ^= 1 << bit
 
 
 def wrong_place(address: int, found: int, right: int, width: int, where: str) -> dict[str, Any]:
-    """{address, where, expected, found, bits}: the GPU's virtual address, both values as they stand in memory, and which bits differ."""
+    """{address, where, expected, found, bits}: the GPU's virtual address, both values as they are in memory, and the bits that differ."""
     form = "0x%%0%dx" % (width // 4)
     return {
         "address": "0x%x" % address, "where": where, "expected": form % right, "found": form % found,
@@ -122,17 +122,17 @@ def wrong_place(address: int, found: int, right: int, width: int, where: str) ->
 
 
 def is_fault(problem: BaseException) -> bool:
-    """Whether torch reports a GPU that failed, and not a type or a library that it has not."""
+    """Whether torch reports a GPU that failed, and not a type or a library that is missing."""
     return "CUDA error" in str(problem) and "CUBLAS_STATUS_NOT_SUPPORTED" not in str(problem)
 
 
 def wrapped(value: int) -> int:
-    """As a signed number of 64 bits, which torch's sums are."""
+    """As a signed number of 64 bits, the type of torch's sums."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 def make_product(torch: Any, device: Any, name: str, rows: int, inner: int) -> tuple[Product | None, dict[str, Any]]:
-    """(product or None, what to report of it): whether the GPU has the type, how long one takes, and whether two first results are what is expected."""
+    """(product or None, what to report of it): whether the GPU supports the type, how long a product takes, whether the first two results are as expected."""
     try:
         product = Product(torch, device, name, rows, inner)
         results = [product.run() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What NVML says of GPUs under load: power, clocks, temperatures, what holds clocks back; and settings that have to stay."""
+"""NVML's sensors under load: power, clocks, temperatures, throttling reasons; and settings that must not change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERIOD_S = 0.5
 MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
 SM_CLOCK, MEMORY_CLOCK = 1, 2  # nvmlClockType_t
 MOST_PROCESSES = 64
-OCCUPIED_BYTES = 2**30  # more than an idle driver takes: somebody is on the GPU whom NVML does not show, such as in another container
+OCCUPIED_BYTES = 2**30  # more than an idle driver uses: a program uses the GPU that NVML does not show, such as one in another container
 # nvmlClocksEventReasons*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 REASONS = {
     0x1: "idle", 0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "software thermal slowdown",
@@ -45,7 +45,7 @@ class ProcessInfo(ctypes.Structure):
 
 
 class Sensors:
-    """A child that asks NVML on and on; lines() are what it has said since."""
+    """A child process that reads NVML continuously; lines() returns its output since the last call."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         argv = [sys.executable, "-S", os.path.abspath(__file__), "sensors", "--period", str(period_s)]
@@ -56,7 +56,7 @@ class Sensors:
         self.rest = b""
 
     def lines(self) -> list[dict[str, Any]]:
-        """What came since the last call; nothing where the driver is silent."""
+        """What the child printed since the last call; nothing while the driver does not answer."""
         try:
             piece = os.read(self.output, 2**20)
         except BlockingIOError:
@@ -65,14 +65,14 @@ class Sensors:
         return [json.loads(line) for line in lines if line]
 
     def end(self) -> None:
-        """Ends the child. One that hangs in the driver is not waited for."""
+        """Ends the child, without waiting for one that hangs in the driver."""
         self.process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
 
 
 def run_sensors(period_s: float) -> int:
-    """In the child: a line with the settings, then a line of readings each period, until nobody listens."""
+    """Runs in the child: prints a line with the settings, then a line of readings each period, until the pipe is closed."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -92,7 +92,7 @@ def run_sensors(period_s: float) -> int:
 
 
 def read_settings(library: Any, handles: list[tuple[Any, str]]) -> list[dict[str, Any]]:
-    """Of each GPU: uuid, PCI address, settings, memory in use, who is on it, remapped rows. None for what it does not say."""
+    """For each GPU: uuid, PCI address, settings, memory in use, processes, remapped rows. None for missing values."""
     rows = []
     for handle, uuid in handles:
         row: dict[str, Any] = {"uuid": uuid}
@@ -108,19 +108,19 @@ def read_settings(library: Any, handles: list[tuple[Any, str]]) -> list[dict[str
 
 
 def number_of(library: Any, function: str, handle: Any, *arguments: Any) -> int | None:
-    """What a call answers that yields one unsigned number."""
+    """The result of a call that yields one unsigned number."""
     value = ctypes.c_uint()
     return value.value if call(library, function, handle, *arguments, ctypes.byref(value)) == 0 else None
 
 
 def used_bytes(library: Any, handle: Any) -> int | None:
-    """Memory in use, without what the driver keeps for itself."""
+    """Memory in use, without the memory that the driver reserves for itself."""
     info = MemoryInfo(version=ctypes.sizeof(MemoryInfo) | 2 << 24)
     return info.used if call(library, "nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(info)) == 0 else None
 
 
 def processes_on(library: Any, handle: Any) -> list[int]:
-    """pids of those that have a context on this GPU, as far as NVML shows them here."""
+    """pids of processes with a context on this GPU, as far as NVML shows them here."""
     found = set()
     for function in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"):
         count, rows = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
@@ -130,7 +130,7 @@ def processes_on(library: Any, handle: Any) -> list[int]:
 
 
 def remapped_rows(library: Any, handle: Any) -> dict[str, int] | None:
-    """Rows of the memory that were replaced, and whether that waits for a reset or failed."""
+    """Rows of the memory that were remapped, whether a remapping waits for a reset, and whether one failed."""
     values = [ctypes.c_uint() for _ in range(4)]
     if call(library, "nvmlDeviceGetRemappedRows", handle, *[ctypes.byref(value) for value in values]) != 0:
         return None
@@ -138,7 +138,7 @@ def remapped_rows(library: Any, handle: Any) -> dict[str, int] | None:
 
 
 def read_sensors(library: Any, handle: Any) -> dict[str, Any]:
-    """{power_w, energy_j, sm_mhz, memory_mhz, temperature_c, memory_temperature_c, reasons, pcie_generation, pcie_width}, None for what it does not say."""
+    """{power_w, energy_j, sm_mhz, memory_mhz, temperature_c, memory_temperature_c, reasons, pcie_generation, pcie_width}, None for missing values."""
     power, energy, reasons = number_of(library, "nvmlDeviceGetPowerUsage", handle), ctypes.c_ulonglong(), ctypes.c_ulonglong()
     metered = call(library, "nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.byref(energy)) == 0
     held = [name for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -157,7 +157,7 @@ def read_sensors(library: Any, handle: Any) -> dict[str, Any]:
 
 
 def first_answer(sensors: Sensors, limit_s: float) -> dict[str, Any]:
-    """{"settings", "problem"}: the first line of a child, which may hang as the driver may."""
+    """{"settings", "problem"}: the first line of a child, which hangs if the driver does."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until:
         select.select([sensors.output], [], [], 0.2)
@@ -170,7 +170,7 @@ def first_answer(sensors: Sensors, limit_s: float) -> dict[str, Any]:
 
 
 def settings_now(limit_s: float) -> dict[str, Any]:
-    """The same from a child of its own."""
+    """The same, read in a child process of its own."""
     sensors = Sensors(0.0)
     try:
         return first_answer(sensors, limit_s)

@@ -1,4 +1,4 @@
-"""Readings of many minutes in little memory: sums and extremes by GPU and by what it was doing."""
+"""Readings of many minutes in little memory: sums and extremes by GPU and by the GPU's work at that time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tally:
         self.energy: dict[str, list[float]] = {}
 
     def add(self, uuid: str, phase: str, reading: dict[str, Any], at: float) -> None:
-        """One reading of one GPU. at: seconds."""
+        """Adds one reading of one GPU. at: seconds."""
         row = self.rows.setdefault((uuid, phase), {"samples": 0, "reasons": {}})
         row["samples"] += 1
         for name in READINGS:
@@ -41,5 +41,5 @@ class Tally:
         return rows
 
     def mean_power(self) -> dict[str, float]:
-        """{UUID: W} under load, from the GPU's own meter of energy."""
+        """{UUID: W} under load, from the GPU's own energy counter."""
         return {uuid: round((last - first) / (end - begin), 2) for uuid, (begin, first, end, last) in self.energy.items() if end > begin}

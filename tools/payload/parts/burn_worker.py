@@ -13,21 +13,21 @@ from .burn_products import KINDS, Product, is_fault, make_product
 from .context import begin_context
 from .events import emit
 
-MOST_RESULTS = 16  # of products that wait for their check, so that a wrong one is still there to be looked at
-BATCH_S = 0.5  # how long the checks may wait; a signal is answered after that
+MOST_RESULTS = 16  # of products that wait for their check, so that a wrong one still exists and can be examined
+BATCH_S = 0.5  # how long the products of one batch take before they are checked; a signal is handled after that
 SIZES = {"cuda": (8192, 16384, 2**30, 2**26), "small": (4096, 8192, 2**28, 2**24), "cpu": (64, 64, 2**18, 2**12)}  # rows, inner, block bytes, summed elements
-SMALL_BYTES = 36 * 2**30  # a GPU with less memory takes the small sizes: inputs, results and sums of the others need 12 GiB
+SMALL_BYTES = 36 * 2**30  # a GPU with less memory uses the small sizes: inputs, results and sums of the others need 12 GiB
 DRILL_PLACE, DRILL_BIT = 77, 5
 MEMORY, COLLECTIVE = "memory", "collective"
-MOST_REPORTED = 20  # wrong results that are reported one by one; all are counted
+MOST_REPORTED = 20  # wrong results that are reported one by one; all of them are counted
 
 
 class Stop(Exception):
-    """A signal asked for the end."""
+    """A signal requested the end."""
 
 
 class Worker:
-    """plan: of the burn-in; number: of the GPU among those under test. done: by type, what was worked so far."""
+    """plan: of the burn-in; number: of the GPU among those under test. done: work done so far, by type."""
 
     def __init__(self, plan: dict[str, Any], number: int, descriptor: int) -> None:
         self.plan, self.number, self.descriptor = plan, number, descriptor
@@ -50,14 +50,14 @@ class Worker:
         emit(self.descriptor, kind, gpu=self.number, round=self.round, **fields)
 
     def prepare(self) -> None:
-        """Device, types, process group, memory: in this order, for the memory takes what is left."""
+        """Prepares device, types, process group and memory in this order: the memory patterns use all memory that is free then."""
         torch = self.torch
         about: dict[str, Any] = {"torch": torch.__version__, "uuid": None, "model": "cpu"}
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             known = torch.cuda.get_device_properties(self.device)
             about.update(uuid="GPU-%s" % getattr(known, "uuid", "unknown"), model=known.name, cuda=torch.version.cuda)
-            # Partial sums of split products are to meet in float32 as well: in the type of the result they would round.
+            # Partial sums of split products must be added in float32 too: in the type of the result they would be rounded.
             torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self.event("device", pid=os.getpid(), **about)
@@ -75,7 +75,7 @@ class Worker:
         self.event("ready", memory_bytes=self.memory.size, types=[product.name for product, _ in self.products], collectives=self.group.world > 1)
 
     def make_room(self) -> None:
-        """Lets torch take what results and comparisons need before the patterns take the rest."""
+        """Makes torch allocate what results and comparisons need, before the patterns use the rest."""
         for product, _ in self.products:
             results = [product.run() for _ in range(MOST_RESULTS)]
             product.wrong_places(results[0])
@@ -88,7 +88,7 @@ class Worker:
             raise Stop
 
     def burn(self) -> None:
-        """Rounds until the time is over for one of the workers: a pattern is written, products run, the pattern is read, sums are formed."""
+        """Repeats rounds until the time of one of the workers is over: writes a pattern, runs products, reads the pattern back, forms sums."""
         self.until = time.monotonic() + self.plan["duration_s"]
         ended = False
         while not ended:
@@ -106,14 +106,14 @@ class Worker:
         self.event("worked")
 
     def work(self, product: Product, one_s: float, seconds: float) -> None:
-        """Products of one type for so long, checked batch by batch."""
+        """Runs products of one type for this long, and checks them batch by batch."""
         self.event("phase", phase=product.name)
         began = now = time.monotonic()
         until = min(began + seconds, self.until)
         batch, count, wrong = max(1, min(MOST_RESULTS, int(BATCH_S / max(one_s, 1e-9)))), 0, 0
         while True:
             results = [product.run() for _ in range(batch)]
-            if self.drill == product.name and self.round > 0:
+            if self.drill == product.name:
                 product.flip(results[-1], DRILL_PLACE, DRILL_BIT)
                 self.drill = None
             wrong += self.check(product, results)
@@ -139,13 +139,13 @@ class Worker:
         return wrong
 
     def report_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
-        """A wrong result, as long as there are not too many."""
+        """Reports a wrong result, up to the limit."""
         self.reported += 1
         if self.reported <= MOST_REPORTED:
             self.event("wrong", what=name, elements=elements, places=places, why=why)
 
     def note(self, name: str, count: int, seconds: float, work: float, wrong: int) -> None:
-        """Adds to what was done and tells it. work: floating point operations, or bytes. slowest, fastest: of a phase, per second."""
+        """Adds to the work done and reports it. work: floating point operations, or bytes. slowest, fastest: rates of a phase, per second."""
         known = self.done.setdefault(name, {"count": 0, "seconds": 0.0, "work": 0.0, "wrong": 0, "slowest": None, "fastest": None})
         rate = work / max(seconds, 1e-9)
         for key, more in (("count", count), ("seconds", seconds), ("work", work), ("wrong", wrong)):
@@ -155,15 +155,15 @@ class Worker:
         self.event("work", what=name, **known)
 
     def keep_pattern(self, name: str, complement: bool) -> None:
-        """Writes a pattern, which then stays."""
+        """Writes a pattern, which stays in memory."""
         self.event("phase", phase=MEMORY)
         self.memory.fill(name, complement)
-        if self.drill == MEMORY and self.round > 0 and self.memory.blocks:
+        if self.drill == MEMORY and self.memory.blocks:
             self.memory.flip(DRILL_PLACE, DRILL_BIT)
             self.drill = None
 
     def read_pattern(self) -> None:
-        """Reads what was written."""
+        """Reads the pattern back."""
         self.event("phase", phase=MEMORY)
         began = time.monotonic()
         elements, places = self.memory.wrong_places()
@@ -173,13 +173,13 @@ class Worker:
         self.check_signal()
 
     def sum_up(self) -> None:
-        """Sums over all GPUs."""
+        """Forms sums over all GPUs."""
         if self.group.world == 1:
             return
         self.event("phase", phase=COLLECTIVE)
         began = time.monotonic()
         self.group.sum_up()
-        if self.drill == COLLECTIVE and self.round > 0:
+        if self.drill == COLLECTIVE:
             self.group.flip(DRILL_PLACE, DRILL_BIT)
             self.drill = None
         elements, places = self.group.wrong_places()
@@ -190,7 +190,7 @@ class Worker:
 
 
 def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
-    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was reported."""
+    """0 when it worked to the end of its time or was asked to end, 1 when something failed. Wrong results are reported as events."""
     if plan["device"] == "cuda":
         begin_context(number)
     worker = Worker(plan, number, descriptor)
@@ -202,6 +202,6 @@ def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
     except Stop:
         worker.event("stopped")
         return 0
-    except Exception as problem:  # whatever torch raises for a GPU that fell off, had an uncorrectable error, or a peer that is gone
+    except Exception as problem:  # torch raises different errors for a GPU that fell off the bus, an uncorrectable error, and a peer that is gone
         worker.event("failed", message="%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:500]), fault=is_fault(problem))
         return 1

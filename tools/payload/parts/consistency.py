@@ -1,4 +1,4 @@
-"""Phase consistency: what must be the same on all ranks is compared before they meet in a collective."""
+"""Phase consistency: compares what must be the same on all ranks before their first collective."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .binding import binding_faults
 from .mapped import mapped_libraries
 from .run import Failed, Run, drill, short_list, wait_for
 
-# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
+# What must be the same on all ranks before they meet in a collective: where these differ, NCCL communicates in another way or not at all.
 MUST_AGREE = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
     "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
@@ -20,7 +20,7 @@ MUST_AGREE = (
 
 
 def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
-    """What of a rank's facts must be the same on all ranks, as {name: text}."""
+    """The facts of a rank that must be the same on all ranks, as {name: text}."""
     libraries = facts.get("nccl") or []
     values = {
         "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
@@ -35,12 +35,12 @@ def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def node_gpus(models: list[str]) -> str:
-    """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
+    """8 x NVIDIA H200: the GPUs that the driver shows on a node, whichever of them its ranks use."""
     return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
 def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
+    """[{name, values: {value: [ranks]}}] of facts that must be the same on all ranks and are not. everyone: facts by rank."""
     rows = []
     table = [agreeing_facts(facts) for facts in everyone]
     for name in table[0]:
@@ -53,7 +53,7 @@ def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def phase_consistency(run: Run) -> dict[str, Any]:
-    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
+    """Compares the ranks before the first collective. A difference that is found here would be a hang later."""
     limit_s = run.phase_until - time.monotonic()
     run.facts["net_plugins"] = mapped_libraries("libnccl-net")
     run.step("exchange facts over the store", limit_s)
@@ -63,7 +63,7 @@ def phase_consistency(run: Run) -> dict[str, Any]:
     run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
     wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
     run.seed = int(run.store.get("seed"))
-    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
+    # Only rank 0 compares: with thousands of ranks, no other rank needs the answers of all.
     if run.rank == 0:
         everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
         run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))

@@ -1,4 +1,4 @@
-"""Counters of network interfaces and RDMA ports, and what moved."""
+"""Counters of network interfaces and RDMA ports, and how much they rose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from .roots import rooted
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the part before a counter's own name
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
@@ -41,12 +41,12 @@ def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable
 
 
 def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
-    """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
+    """{kind of a counter: how many of it were read} for each kind of which at least one rose: {"replay errors": 144, "symbol_error": 8}."""
     wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
     kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
 def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What of the counters moved, by how much."""
+    """The counters that rose, and by how much."""
     return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}

@@ -19,7 +19,7 @@ from .training import load_training
 
 
 def phase_environment(run: Run) -> dict[str, Any]:
-    """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    """Reports which torch, which NCCL and which settings the rank really uses, not those that it should use."""
     maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
     run.step("import torch", run.phase_until - time.monotonic())
     try:
@@ -51,7 +51,7 @@ def phase_environment(run: Run) -> dict[str, Any]:
 
 
 def demand_interfaces() -> None:
-    """Raises Failed for a setting that leaves no network interface of this node."""
+    """Raises Failed for a setting that excludes every network interface of this node."""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         present = [one for _, one in socket.if_nameindex()]
         if name in os.environ and not names_interface(name, os.environ[name], present):
@@ -72,7 +72,7 @@ def choose_backend(run: Run) -> str:
 
 
 def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
-    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+    """Whether the setting allows at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """

@@ -1,4 +1,4 @@
-"""What happened leaves as lines of JSON."""
+"""Writes events as lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 
 
 def emit(descriptor: int, kind: str, **fields: Any) -> None:
-    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    """Writes one event as one line in one write. An error means that the reader is gone, and the agent handles that, not the rank."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
         while line:
             line = line[os.write(descriptor, line) :]
 
 
-PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+PIECE_BYTES = 800  # srun mixes the lines of its tasks when they are longer than a kilobyte
 
 
 def shorten_lines(name: str) -> Callable[[], None]:
-    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    """From now on, standard output is written in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns a function that ends this."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)

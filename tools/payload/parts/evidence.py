@@ -1,4 +1,4 @@
-"""What the agent gathers when its ranks do not come to a good end: all of it within 20 s of the stall."""
+"""The evidence that the agent collects when its ranks fail or hang, all within 20 s of the stall."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "d
 
 
 def collect_evidence(agent: Any, kind: str) -> None:
-    """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+    """For every rank: its position, the call that it waits in, its stacks, its flight recording; for the node: log and counters."""
     alive = [child for child in agent.children if child.code is None]
     states = {child.rank: process_state(child.process.pid) for child in alive}
     stands = {child.rank: child.board.read() if child.board else None for child in agent.children}
@@ -43,7 +43,7 @@ def collect_evidence(agent: Any, kind: str) -> None:
     spy = find_spy(agent.plan.get("python"))
     native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
     for child in alive:
-        # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+        # A process is in state D for a moment while it reads a page; only one that stays in it hangs in the kernel.
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
         report_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
@@ -73,7 +73,7 @@ def report_stall(agent: Any, child: Any, kind: str, state: tuple[str, str], stan
 
 
 def report_exits(agent: Any) -> None:
-    """How each rank ended by itself. Told before anything is killed."""
+    """Reports how each rank ended by itself, before any process is killed."""
     for child in agent.children:
         if child.code is not None and child.code != 0:
             stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
@@ -83,7 +83,7 @@ def report_exits(agent: Any) -> None:
 
 
 def report_transports(agent: Any) -> None:
-    """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
+    """Which transport each pair of ranks uses, from NCCL's log, and from NVML for GPUs that NVLink connects."""
     links = agent.first_links()
     if links["pairs"] is not None:
         agent.event("nvlink", pairs=links["pairs"], links=links["links"])

@@ -1,4 +1,4 @@
-"""Phase build: a tiny extension, as fused kernels are built at the start of a training."""
+"""Phase build: builds a tiny extension, as training jobs build fused kernels at their start."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from .processes import die_with_parent, end_session, session_commands
 from .run import Failed, Run, arrive, await_all, meet
 
-# Through torch's own builder, as fused kernels are: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Python.h is what
-# every extension needs; torch's own headers take half a minute of compiling, which would say nothing more.
+# Uses torch's own builder, as for fused kernels: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Every extension needs
+# Python.h; torch's own headers take half a minute to compile and would prove nothing more.
 BUILD_SOURCE = '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
 BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
 BUILD_KERNEL += "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess) return -1;\n  store<<<1, 1>>>(device);\n"
@@ -40,12 +40,12 @@ assert found == 42, "the extension answers %d" % found
 print("built in %.1f" % built)
 """
 BUILD_S = 60.0
-IMPORT_S = 60.0  # for torch, before anything is built
+IMPORT_S = 60.0  # for the import of torch, before the build begins
 TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
 def phase_build(run: Run) -> dict[str, Any] | None:
-    """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
+    """Builds a C++ extension without GPU, and one with CUDA where nvcc exists, each in a new cache; measures how long it takes and whether it ends."""
     if run.local_rank != 0:
         meet(run, "build")
         return {"skip": "built by the first rank of each node"}
@@ -63,7 +63,7 @@ def phase_build(run: Run) -> dict[str, Any] | None:
 
 
 def build_one(run: Run, kind: str) -> dict[str, Any]:
-    """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
+    """{seconds, compiler}, or {missing: programs}. Raises Failed when the build does not end in time, or fails."""
     path = build_path(os.environ)
     missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
     if missing:
@@ -81,14 +81,14 @@ def build_one(run: Run, kind: str) -> dict[str, Any]:
 
 
 def build_path(environment: Mapping[str, str]) -> str:
-    """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
+    """PATH with the folder of the user's Python, which often contains ninja, and with the compiler of CUDA_HOME."""
     places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
     home = environment.get("CUDA_HOME") or "/usr/local/cuda"
     return os.pathsep.join([*places, os.path.join(home, "bin")])
 
 
 def build_words(folder: str, kind: str, device: Any) -> list[str]:
-    """argv of the builder; writes it and the source."""
+    """argv of the builder; writes the builder and the source."""
     name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
     for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):
         with open(path, "w", encoding="ascii") as target:
@@ -98,8 +98,8 @@ def build_words(folder: str, kind: str, device: Any) -> list[str]:
 
 
 def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]) -> str:
-    """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
-    with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
+    """The builder's result. It and its children are killed limit_s after the build began, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
+    with tempfile.TemporaryFile() as output:  # not a pipe: a process that a compiler left running would keep it open
         builder = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
         )
@@ -125,14 +125,14 @@ def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Map
 
 
 def build_error(text: str) -> str:
-    """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
+    """The line with the error: the compiler's own, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
 def tool_versions(kind: str, path: str) -> dict[str, str]:
-    """First telling line of each compiler's --version."""
+    """The first line with content of each compiler's --version."""
     found = {}
     for name in TOOLS[kind]:
         program = (os.environ.get("CXX") or name) if name == "c++" else name

@@ -1,4 +1,4 @@
-"""The process groups of phase overlap, whose communicators come about at the same time, and while the phases before it run."""
+"""The process groups of phase overlap, whose communicators are created at the same time, while earlier phases run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .run import Run
 
 
 def mesh(world: int) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
-    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    """(groups of the first kind, groups of the second kind): halves, and every second rank. Each rank belongs to one group of each kind."""
     everybody = list(range(world))
     return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
 
@@ -36,17 +36,17 @@ class OverlapGroups:
             maker.start()
 
     def connect(self, run: Run, group: Any) -> None:
-        """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
+        """Creates the group's communicator without a collective. A torch that cannot do this creates it with the first collective."""
         try:
             run.torch.cuda.set_device(run.device)
             backend = group._get_backend(run.device)
             if hasattr(backend, "eager_connect_single_device"):
                 backend.eager_connect_single_device(run.device)
         except Exception as problem:
-            self.problems.append(problem)  # reported where the groups are used
+            self.problems.append(problem)  # reported by the phase that uses the groups
 
     def await_all(self, run: Run) -> None:
-        """Until all are there. Raises what was raised in making them."""
+        """Waits until all groups exist. Raises the error of their creation."""
         run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
         for maker in self.makers:
             maker.join()
@@ -54,10 +54,10 @@ class OverlapGroups:
             raise self.problems[0]
 
     def destroy(self, run: Run) -> None:
-        """All of them at the same time. Raises what was raised in it.
+        """Ends all of them at the same time. Raises the error of one that failed.
 
-        NCCL's thread that passes file descriptors looks every 500 ms whether it shall end, and the end of a communicator waits for it: one after the other that
-        was 0.5 s each (https://github.com/NVIDIA/nccl/blob/master/src/proxy.cc, ncclProxyServiceUDS).
+        NCCL's thread that passes file descriptors checks every 500 ms whether to end, and the end of a communicator waits for it: one after the other, each
+        took 0.5 s (https://github.com/NVIDIA/nccl/blob/master/src/proxy.cc, ncclProxyServiceUDS).
         """
         own = [self.second] + [group for _, group in self.mesh]
         leavers = [threading.Thread(target=self.leave, args=(run, group), daemon=True) for group in own]
@@ -69,7 +69,7 @@ class OverlapGroups:
             raise self.problems[0]
 
     def leave(self, run: Run, group: Any) -> None:
-        """One group, in a thread of its own that would else take GPU 0 for its device, and a context there."""
+        """Destroys one group, in a thread of its own. Unless its device is set, the thread would use GPU 0 and create a context there."""
         try:
             if run.device.type == "cuda":
                 run.torch.cuda.set_device(run.device)
@@ -79,7 +79,7 @@ class OverlapGroups:
 
 
 def phase_all_to_all(run: Run) -> None:
-    """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
+    """Runs the operation whose first call connects every pair of ranks and takes seconds; meanwhile the groups of phase overlap are created."""
     if "overlap" in run.phases:
         run.groups = OverlapGroups(run)
     return phase_operation(run)

@@ -1,4 +1,4 @@
-"""Phase init: the communicator comes about."""
+"""Phase init: creates the communicator."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .run import Failed, Run, drill
 
 
 def phase_init(run: Run) -> dict[str, Any]:
-    """The communicator: built at the first collective, so there is one."""
+    """Creates the communicator. NCCL creates it at the first collective, so this phase runs one."""
     import datetime
 
     limit_s = 15 + run.world * 0.05
     run.step("create the process group", limit_s)
     drill(run)
-    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
+    timeout = datetime.timedelta(seconds=limit_s + 60)  # the step's own deadline comes first; torch's timeout is only a second safeguard
     began = time.perf_counter()
-    # Without a device_id: with one, each further group would be split from this one, in turn and while nothing else may run on it.
+    # Without a device_id: with one, torch would split each further group from this one, one after the other and while nothing else may run on it.
     run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
     first = run.torch.ones(1, device=run.device)
     run.collective("first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3)

@@ -1,4 +1,4 @@
-"""The kernel log's new lines."""
+"""Reads the kernel log's new lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .roots import rooted
 
 
 def open_kernel_log() -> int | None:
-    """A descriptor that yields the lines from now on, or None where that is not allowed."""
+    """A descriptor that yields the lines from now on, or None where this is not permitted."""
     try:
         descriptor = os.open(rooted("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(descriptor, 0, os.SEEK_END)
@@ -19,16 +19,16 @@ def open_kernel_log() -> int | None:
 
 
 def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
-    """The lines that came since, bounded; None where the log may not be read.
+    """The new lines, limited in number; None where the log may not be read.
 
-    A record is `priority,number,time,flags;text`, then lines with a blank in front that say more for programs.
+    A record is `priority,number,time,flags;text`, followed by lines that begin with a blank and hold more for programs.
     https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
     """
     if descriptor is None:
         return None
     lines: list[str] = []
     piece = b" "
-    with contextlib.suppress(OSError):  # EAGAIN: no more; EPIPE: the log went round
+    with contextlib.suppress(OSError):  # EAGAIN: no more lines; EPIPE: the log's buffer was overwritten
         while len(lines) < most and piece:
             piece = os.read(descriptor, 8192)
             records = [line for line in piece.decode("utf-8", "replace").split("\n") if line and not line.startswith(" ")]

@@ -1,7 +1,7 @@
-"""Folders of runs that nobody was left to clear away, because their launcher or their agent was killed.
+"""Removes folders of runs whose launcher or agent was killed before it could do so.
 
-An agent says in its folders until when somebody may want them, and has them locked while it runs. Whoever comes next as the same user takes those away that are
-neither: a launcher that still waits for its results has long given up by then.
+An agent records in its folders how long they may be needed, and locks them while it runs. The next agent of the same user removes those that are past this
+time and not locked: a launcher that still waits for their results gave up long before.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 
 PREFIX = "unhang-smoke-"
 RECORD = "keep-until"
-MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
-UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+MARGIN_S = 3600.0  # after a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent ended before it recorded a time
 
 
 def hold_folder(folder: str, seconds: float) -> None:
-    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    """Keeps this folder for this time, and as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
     with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
@@ -29,7 +29,7 @@ def hold_folder(folder: str, seconds: float) -> None:
 
 
 def clear_leftovers(now: float) -> list[str]:
-    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    """Removes this user's folders that are past their time, and returns their names. now: seconds since the epoch."""
     parent, cleared = tempfile.gettempdir(), []
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(parent)):
@@ -41,7 +41,7 @@ def clear_leftovers(now: float) -> list[str]:
 
 
 def is_left_over(folder: str, now: float) -> bool:
-    """Whether it is this user's, past its time, and held by nobody."""
+    """Whether the folder belongs to this user, is past its time, and is not locked."""
     try:
         known = os.lstat(folder)
         if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
@@ -57,7 +57,7 @@ def is_left_over(folder: str, now: float) -> bool:
 
 
 def wanted_until(folder: str, known: os.stat_result) -> float:
-    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    """Seconds since the epoch. Raises OSError, ValueError for an empty record."""
     try:
         with open(os.path.join(folder, RECORD), encoding="ascii") as source:
             return float(source.read(64))

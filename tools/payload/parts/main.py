@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 
 def do(given: argparse.Namespace) -> int:
-    """What the command line asks for; the exit code."""
+    """Runs the subcommand; returns the exit code."""
     if given.what in ("survey", "node"):
         clear_leftovers(time.time())
     if given.what == "survey":
@@ -59,14 +59,14 @@ def do(given: argparse.Namespace) -> int:
 
 
 def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
-    """This process as one rank, its place from the launcher's environment; the exit code."""
+    """Runs this process as one rank, with its rank number from the launcher's environment; returns the exit code."""
     try:
         place = rank_place(os.environ)
     except Failed as problem:
         sys.stderr.write("unhang_smoke: %s\n" % problem)
         return 2
     plan.setdefault("master_address", os.environ.get("MASTER_ADDR", "127.0.0.1"))
-    # torchrun keeps a store of its own at MASTER_PORT: ours takes the next one.
+    # torchrun has its own store at MASTER_PORT: the smoke test's store uses the next port.
     plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
     plan.setdefault("world_size", place[1])
     if given.folder:
@@ -75,11 +75,11 @@ def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
     try:
         return run_rank(plan, place, given.events, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
+        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of this folder, and its content was reported
 
 
 def read_plan(text: str) -> dict[str, Any]:
-    """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
+    """The plan: from the argument, from the file that it names, or, under Slurm, this node's part of all nodes' plans (=, then base64 of packed JSON)."""
     if text.startswith("="):
         return dict(json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]])
     if text.startswith("@"):
@@ -91,5 +91,5 @@ def read_plan(text: str) -> dict[str, Any]:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    # Not sys.exit: at its end the interpreter would wait for a process group that is broken.
     os._exit(code)

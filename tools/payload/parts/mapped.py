@@ -1,4 +1,4 @@
-"""What is really mapped into a process, and by which settings it lives."""
+"""Which libraries a process has mapped, and its settings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _gnu_note(notes: bytes) -> str | None:
 
 
 def nccl_in_process() -> list[dict[str, Any]]:
-    """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
+    """[{path, version, build_id}] of every libnccl that is really mapped; the version comes from the library itself."""
     answers = []
     for path in mapped_libraries("libnccl.so"):
         number = ctypes.c_int(0)
@@ -71,7 +71,7 @@ def nccl_in_process() -> list[dict[str, Any]]:
 
 
 def nccl_version(number: int) -> str | None:
-    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
+    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older numbering); None for 0."""
     if not number:
         return None
     major = 10000 if number >= 10000 else 1000
@@ -79,12 +79,12 @@ def nccl_version(number: int) -> str | None:
 
 
 def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say how ranks talk and which devices they see."""
+    """The variables that control how ranks communicate and which devices they see."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
 
 
 def nccl_conf_lines() -> list[list[str]]:
-    """[path, line] of NCCL's own configuration files, where they can be read."""
+    """[path, line] of NCCL's own configuration files, where they are readable."""
     rows = []
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as lines:
@@ -93,7 +93,7 @@ def nccl_conf_lines() -> list[list[str]]:
 
 
 def boot_id() -> str:
-    """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
+    """An id of the machine that does not depend on its name; two containers of one machine have the same."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
             return source.read().strip()

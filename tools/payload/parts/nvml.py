@@ -1,4 +1,4 @@
-"""What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too."""
+"""NVLink states from NVML, read by a child process, because a driver in trouble may never answer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 
 from .processes import die_with_parent
 
-NVML_S = 10.0  # at the start, beside the import of torch
+NVML_S = 10.0  # at the start, while torch is imported
 NVML_AGAIN_S = 3.0
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
-# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of those
-# three (change log of that API) and NVLINK5_FIELDS in their place.
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of these
+# three (change log of that API) and has NVLINK5_FIELDS instead.
 FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
 NVLINK5_FIELDS = {
     206: "malformed packet errors", 207: "buffer overrun errors", 208: "receive errors", 211: "link integrity errors", 215: "link recovery events",
     221: "symbol errors",
 }  # fmt: skip
-# nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
+# nvmlNvLinkErrorCounter_t, for a driver that knows none of the fields: the counters of `nvidia-smi nvlink -e`. Its counters 3 (CRC data) and 4 (ECC data) rise
 # on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
 OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
 NVLINK_SPEED = 164  # NVML_FI_DEV_NVLINK_GET_SPEED, MB/s by link
@@ -43,7 +43,7 @@ class FieldValue(ctypes.Structure):
 
 
 class NvmlQuestion:
-    """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
+    """A child that queries NVML; answer() waits for it, but no longer than the limit since its start."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -52,7 +52,7 @@ class NvmlQuestion:
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s: float) -> dict[str, Any]:
-        """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
+        """Once: {"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink connects or None, the others by name and UUID, why parts are missing."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
@@ -66,12 +66,12 @@ class NvmlQuestion:
 
 
 def nothing_read(problem: str | None = None) -> dict[str, Any]:
-    """An answer without anything."""
+    """An answer without any values."""
     return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
 def read_nvml() -> dict[str, Any]:
-    """The answer, in the child. Where there is no library there is nothing to say."""
+    """Collects the answer, in the child. Without the library it is empty."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -89,7 +89,7 @@ def read_nvml() -> dict[str, Any]:
 
 
 def call(library: Any, name: str, *arguments: Any) -> int:
-    """The code of a call; 13 (function not found) where the library is too old to know it."""
+    """The return code of a call; 13 (function not found) where the library is too old to have the function."""
     function = getattr(library, name, None)
     return function(*arguments) if function else 13
 
@@ -106,7 +106,7 @@ def nvml_handles(library: Any) -> list[tuple[Any, str]]:
 
 
 def joined_pairs(library: Any, handles: list[tuple[Any, str]]) -> list[list[str]]:
-    """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
+    """[[uuid, uuid]] of GPUs that NVLink connects, directly or through switches."""
     pairs, status = [], ctypes.c_int()
     for place, (first, name) in enumerate(handles):
         for second, other in handles[place + 1 :]:
@@ -122,7 +122,7 @@ def active_links(library: Any, handle: Any) -> list[int]:
 
 
 def gpu_links(library: Any, handle: Any) -> dict[str, int]:
-    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
+    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: the links of this GPU; 0 for missing values."""
     links = active_links(library, handle)
     speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
     read = bool(links) and call(library, "nvmlDeviceGetFieldValues", handle, 1, ctypes.byref(speed)) == 0 and speed.code == 0
@@ -134,7 +134,7 @@ def gpu_links(library: Any, handle: Any) -> dict[str, int]:
 
 
 def gpu_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
-    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
+    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: the GPU's own counters."""
     counters, replays = {}, ctypes.c_uint()
     if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
         counters["%s PCIe replays" % gpu] = replays.value
@@ -161,10 +161,10 @@ def link_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
 
 
 def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields: Mapping[int, str]) -> dict[str, int]:
-    """The same of these field values: {number: name}."""
+    """The same for these field values: {number: name}."""
     wanted = [(field, link) for link in links for field in fields]
     values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
     if not wanted or call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) != 0:
         return {}
-    read = [one for one in values if one.code == 0 and one.kind != 0]  # 0 is a double, which no counter is; 1 has 32 bits
+    read = [one for one in values if one.code == 0 and one.kind != 0]  # type 0 is a double, and no counter is one; type 1 has 32 bits
     return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}

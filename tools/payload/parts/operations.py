@@ -1,4 +1,4 @@
-"""Phases broadcast to agreement: each operation against its exactly known result."""
+"""Phases broadcast to agreement: compares the result of each operation with the exactly known one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .run import Failed, Run, meet
 
 
 def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """The last rank's data arrives everywhere."""
+    """Broadcast: every rank receives the last rank's data."""
     torch, source = run.torch, run.world - 1
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     expected = pattern(torch, run.device, count, source, seed, 256, dtype)
@@ -19,13 +19,13 @@ def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
 
 
 def op_all_reduce(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """The sum of all."""
+    """all_reduce: the sum over all ranks."""
     held = summand(run.torch, run, count, run.rank, seed, dtype)
     return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
 
 
 def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Each rank's part at its place."""
+    """all_gather: each rank's part, at that rank's place."""
     torch = run.torch
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
@@ -38,7 +38,7 @@ def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Cal
 
 
 def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """My part of the sum."""
+    """reduce_scatter: this rank's part of the sum."""
     held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
     part = run.torch.zeros(count, dtype=dtype, device=run.device)
 
@@ -49,7 +49,7 @@ def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any,
 
 
 def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Each rank's part for me."""
+    """all_to_all: the part of each rank that is meant for this rank."""
     torch = run.torch
     held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
     whole = torch.zeros_like(held)
@@ -62,7 +62,7 @@ def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Cal
 
 
 def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """A ring: to the next, from the one before."""
+    """A ring: sends to the next rank and receives from the previous one."""
     torch, dist = run.torch, run.dist
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     if run.world == 1:
@@ -78,7 +78,7 @@ def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
 
 
 def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
-    """all_gather into one tensor, placed by rank."""
+    """all_gather into one tensor, ordered by rank."""
     return run.dist.all_gather_into_tensor(whole, part, **options)
 
 
@@ -94,7 +94,7 @@ OPERATIONS = {
 
 
 def phase_operation(run: Run) -> None:
-    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
+    """Runs one operation on fresh data, in float32 and bfloat16, and compares it with the exactly known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
     count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
     total, senders = 0, {}
@@ -102,7 +102,7 @@ def phase_operation(run: Run) -> None:
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
         if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[count // 3] = 1 - held[count // 3]  # one element; a whole number x is never 1 - x
+            held[count // 3] = 1 - held[count // 3]  # one element; for a whole number x, 1 - x is never x
         name = str(dtype).replace("torch.", "")
         began = time.perf_counter()
         run.collective("%s %s" % (run.phase, name), call)
@@ -123,7 +123,7 @@ def phase_operation(run: Run) -> None:
         raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
 
 
-SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole result, as nccl-tests counts
 
 
 def dtype_bytes(dtype: Any) -> int:
@@ -132,7 +132,7 @@ def dtype_bytes(dtype: Any) -> int:
 
 
 def phase_agreement(run: Run) -> None:
-    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
+    """Whether any rank found wrong data: all ranks get the same answer from the store, and continue or end together."""
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)
     if wrong:

@@ -9,7 +9,7 @@ from .run import Failed, Run, arrive, await_all
 
 
 def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
-    """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
+    """Copies between each pair of this machine's GPUs, done by the machine's first rank: whether the content is right, and how fast it is."""
     enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
     try:
         if enough and run.local_rank == 0:
@@ -21,7 +21,7 @@ def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
 
 
 def copy_all(run: Run) -> None:
-    """Every pair in both directions. Raises Failed for wrong content."""
+    """Tries every pair in both directions. Raises Failed for wrong content."""
     torch, size, rows = run.torch, 64 << 20, []
     count = torch.cuda.device_count()
     for source in range(count):
@@ -39,7 +39,7 @@ def copy_all(run: Run) -> None:
 
 
 def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
-    """One pair: {from, to, peer_access, gb_s, wrong}."""
+    """Tries one pair: {from, to, peer_access, gb_s, wrong}."""
     device = torch.device("cuda", target)
     came = torch.empty_like(held, device=device)
     came.copy_(held)

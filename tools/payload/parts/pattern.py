@@ -8,9 +8,9 @@ from .run import Run
 
 
 def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
-    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can compute what any other rank sent.
 
-    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is either right or wrong, never approximately right.
     """
     place = torch.arange(start, start + count, dtype=torch.int64, device=device)
     mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
@@ -19,7 +19,7 @@ def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: 
 
 
 def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    """The expected result of all_reduce: the sum over the inputs of all ranks."""
     total = torch.zeros(count, dtype=torch.int64, device=run.device)
     for source in range(run.world):
         total += summand(torch, run, count, source, seed, torch.int64, start)
@@ -27,7 +27,7 @@ def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, sta
 
 
 def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    """One rank's input of a sum. With more than 256 ranks only every k-th rank has a value other than zero at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
     if share > 1:
@@ -37,5 +37,5 @@ def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any
 
 
 def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
-    """How many elements differ; not a number differs from everything."""
+    """How many elements differ; NaN differs from everything."""
     return int((found != expected).sum())

@@ -31,14 +31,14 @@ ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
 def phases_of(plan: dict[str, Any]) -> list[str]:
-    """Names of the phases to go through, in order."""
+    """Names of the phases to run, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
     checked = any(name in OPERATIONS for name in asked)
     return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
 
 
 def phase_limit_s(plan: dict[str, Any], name: str) -> float:
-    """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
+    """How long a phase may take in all. The steps in it have their own, much shorter limit."""
     base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
     base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:

@@ -1,4 +1,4 @@
-"""Processes seen from outside, and their end."""
+"""Watches processes from outside, and ends them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def process_state(pid: int) -> tuple[str, str]:
 
 
 def die_with_parent() -> None:
-    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    """Runs in a child before exec: the kernel kills the child when its parent ends, however the parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -48,7 +48,7 @@ def session_members(session: int) -> list[int]:
 
 
 def session_commands(session: int) -> list[str]:
-    """Command lines of a session's processes, the youngest last."""
+    """Command lines of a session's processes, the latest started last."""
     found = []
     for pid in session_members(session):
         with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
@@ -59,7 +59,7 @@ def session_commands(session: int) -> list[str]:
 
 
 def end_session(pid: int) -> None:
-    """SIGKILL to a session: its process group, and whatever has its session id."""
+    """Sends SIGKILL to a session: to its process group, and to every process with its session id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     for member in session_members(pid):

@@ -1,4 +1,4 @@
-"""One rank goes through its phases."""
+"""Runs the phases of one rank."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .run import Failed, Run
 
 
 def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
-    """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
+    """Runs the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, anybody of this user: py-spy is no parent of ours
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, any process of this user: py-spy is not an ancestor of the ranks
     faulthandler.enable(file=run.stacks)
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
     for name in run.phases:
-        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
+        # A wrong result does not end the run before all operations were tried, because only all results together show whose data is wrong.
         if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
             leave(run)
             return 1
@@ -48,10 +48,10 @@ def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor:
 
 
 def leave(run: Run) -> None:
-    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
+    """Rank 0 serves the store, so it leaves last; but it does not wait long for ranks that never leave."""
     if run.store is None:
         return
-    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
+    with contextlib.suppress(RuntimeError):  # the store's server is gone, so no rank can read it
         run.store.add("left", 1)
         until = time.monotonic() + GRACE_S
         while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
@@ -59,7 +59,7 @@ def leave(run: Run) -> None:
 
 
 def run_phase(run: Run, name: str) -> bool:
-    """Announce, do, tell how it went. False when the phase failed."""
+    """Announces a phase, runs it, and reports its result. False if the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
@@ -73,7 +73,7 @@ def run_phase(run: Run, name: str) -> bool:
         run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
         return False
     except Exception as problem:
-        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        # An error of torch is a result about the machine here: it becomes an event that begins with the error's type.
         run.last_status = "error"
         message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
         run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
@@ -85,11 +85,11 @@ def run_phase(run: Run, name: str) -> bool:
 
 
 def keep_watch(run: Run) -> None:
-    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
+    """Answers the agent's request for a dump; without an agent, reports a stall itself and ends the rank."""
     while True:
         time.sleep(0.2)
         if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
-            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal waits for a main thread that hangs in the kernel
+            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal stays pending while the main thread hangs in the kernel
                 faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             write_flight_recording(run)
             run.board.flag(Board.ANSWERED, 1)
@@ -103,7 +103,7 @@ def keep_watch(run: Run) -> None:
 
 
 def own_evidence(run: Run, state: dict[str, Any]) -> dict[str, Any]:
-    """What a rank without an agent can say of its own stall."""
+    """A rank's report of its own stall, without an agent."""
     return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
             "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
 
@@ -115,7 +115,7 @@ def leading_number(text: str) -> int:
 
 
 def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
+    """(rank, world, local rank, local world) as torchrun, srun or a person set them. Raises Failed."""
     for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
         if names[0] in environment and names[1] in environment:
             try:

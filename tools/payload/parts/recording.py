@@ -12,14 +12,14 @@ from .run import Run
 
 
 def recording_path(folder: str, rank: int) -> str:
-    """Where a rank's flight recording goes."""
+    """Path of a rank's flight recording."""
     return os.path.join(folder, "flight-%d" % rank)
 
 
 def write_flight_recording(run: Run) -> None:
-    """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
+    """Writes torch's own record of the last collectives (a pickle), if this torch keeps one. The file is complete or missing."""
     path = recording_path(run.folder, run.rank)
-    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
+    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not prevent the other evidence
         import torch._C._distributed_c10d as inner
 
         dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
@@ -29,23 +29,23 @@ def write_flight_recording(run: Run) -> None:
 
 
 def recorded(dump: Callable[..., bytes]) -> bytes:
-    """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
+    """The record. To name Python's frames torch loads its compiler, which takes seconds of imports during a hang: done only where it is loaded already."""
     if "torch._dynamo" in sys.modules:
         return dump()
     try:
         return dump(includeCollectives=True, includeStackTraces=False)
-    except TypeError:  # a torch that has no such choice
+    except TypeError:  # this torch has no such option
         return dump()
 
 
 def nccl_log(folder: str, rank: int) -> tuple[str, str]:
-    """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
+    """The path of NCCL's log file, and that of the file that lists the parts of it that concern other groups than that of all ranks."""
     return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
 
 
 @contextlib.contextmanager
 def logs_of_others(run: Run) -> Iterator[None]:
-    """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
+    """Marks the part of NCCL's log written meanwhile: it concerns groups with rank numbers of their own, not the group of all ranks."""
     log, record = nccl_log(run.folder, run.rank)
     with open(record, "a", encoding="ascii") as target:
         target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
@@ -55,7 +55,7 @@ def logs_of_others(run: Run) -> Iterator[None]:
 
 
 def read_nccl_log(folder: str, rank: int, limit: int = 4 << 20) -> str:
-    """The end of a rank's NCCL log, without what it says of other groups."""
+    """The end of a rank's NCCL log, without the parts that concern other groups."""
     path, record = nccl_log(folder, rank)
     log = read_tail(path, 1 << 30).encode()
     bounds = [int(word) for word in read_tail(record).split()] + [len(log)]
@@ -75,7 +75,7 @@ def read_tail(path: str, limit: int = 16000) -> str:
 
 
 def read_encoded(path: str, limit: int = 131072) -> str | None:
-    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
+    """A binary file as base64, or None. A file that is too large is left out, because half a pickle cannot be read."""
     try:
         if os.path.getsize(path) > limit:
             return None

@@ -1,4 +1,4 @@
-"""Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine."""
+"""Root of the system's own files: /, or another folder for a recorded machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank: its place, its steps, its planned faults, and how it meets the others without the network under test."""
+"""A rank's state: its rank number, its steps, its planned faults, and its exchange with the others outside the network under test."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .board import Board
 from .events import emit
 from .limits import SELF_END_S, SLOW_BYTES_S, STEP_S
 
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of the steps that are reported
 
 
 class Failed(Exception):
-    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+    """A phase failed; the text has what was expected and what was found. more: fields of the event."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 class Run:
-    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+    """State of a rank: its rank number, its plan, its board; torch and the process group once they exist."""
 
     def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
         self.plan, self.descriptor, self.folder = plan, descriptor, folder
@@ -54,7 +54,7 @@ class Run:
         emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
 
     def step(self, name: str, limit_s: float | None = None) -> None:
-        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        """Announces a step: from now on the agent measures its time. A timer in this process measures it too, and ends the process if the agent does not."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
         self.end_step(name)
@@ -68,7 +68,7 @@ class Run:
         self.step_name, self.step_began = following, now
 
     def longest_steps(self) -> dict[str, float]:
-        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        """{step: seconds} of the phase's longest steps, which shows where its time was spent; then the counting starts again for the next phase."""
         self.end_step()
         longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
         self.steps = {}
@@ -77,7 +77,7 @@ class Run:
     def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
 
-        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        Its limit is that of any collective plus the time that its size takes on a slow network, or plus three times the expected time, where one was measured.
         """
         base_s = self.plan.get("step_timeout_s") or STEP_S
         slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
@@ -95,7 +95,7 @@ class Run:
             self.torch.cuda.synchronize()
 
     def free_bytes(self) -> int:
-        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        """Memory that this rank may use: of its GPU, or its share of the machine's."""
         if self.device is not None and self.device.type == "cuda":
             return int(self.torch.cuda.mem_get_info()[0])
         with open("/proc/meminfo", encoding="ascii") as lines:
@@ -103,7 +103,7 @@ class Run:
         return available // max(1, self.local_world)
 
     def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
-        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        """The number of elements that was requested, limited by memory (half of what is free) and by the plan's largest message."""
         room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
         agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
         self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
@@ -111,7 +111,7 @@ class Run:
 
 
 def drill(run: Run) -> None:
-    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    """Runs a planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, except for lasting faults."""
     for fault in run.plan.get("drills") or ():
         if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
             continue
@@ -130,7 +130,7 @@ def drill(run: Run) -> None:
 
 
 def drilled(run: Run, fault: str) -> bool:
-    """Whether this rank shall show this lasting fault."""
+    """Whether this rank must show this lasting fault."""
     return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
 
 
@@ -141,7 +141,7 @@ def short_list(numbers: Sequence[int]) -> str:
 
 
 def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
-    """Until the store has all keys."""
+    """Waits until the store has all keys."""
     until = time.monotonic() + limit_s
     for key in keys:
         while not run.store.check([key]):
@@ -151,12 +151,12 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
 
 
 def arrive(run: Run, name: str) -> None:
-    """Tells the others at the store that this rank is there, whatever became of it."""
+    """Records at the store that this rank has arrived, whatever its result."""
     run.store.add("met/" + name, 1)
 
 
 def await_all(run: Run, name: str) -> None:
-    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
+    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
     while run.store.add("met/" + name, 0) < run.world:

@@ -1,4 +1,4 @@
-"""Native stacks of ranks by py-spy, where it is installed: what a process waits in below Python."""
+"""Native stacks of ranks by py-spy, where it is installed: the function below Python that a process waits in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import IO
 from .processes import die_with_parent
 
 SPY_S = 4.0  # for all ranks of a node together
-# A look without stopping the process takes a hundredth of a second. One with native frames stops it for half a second and more, but it names the function of
-# NCCL or of the driver: it takes the place of the first, where it comes to its end.
+# Without stopping the process, py-spy takes a hundredth of a second. With native frames it stops the process for half a second and more, but names the function
+# of NCCL or of the driver: its output replaces the first, if it finishes.
 SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
@@ -26,7 +26,7 @@ def find_spy(python: str | None) -> str | None:
 
 
 def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int, str]:
-    """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
+    """{pid: text} with py-spy's output for each process, all at the same time and each within the limit."""
     found = {}
     for way, share in SPY_WAYS:
         until = time.monotonic() + limit_s * share

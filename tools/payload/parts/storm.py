@@ -12,7 +12,7 @@ from .run import Failed, Run
 
 
 def phase_storm(run: Run) -> None:
-    """Barriers back to back, many small messages, few large ones."""
+    """Runs many barriers one after the other, many small messages, few large ones."""
     torch, dist = run.torch, run.dist
     options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
     for number in range(30):
@@ -37,7 +37,7 @@ def phase_storm(run: Run) -> None:
 
 
 def phase_overlap(run: Run) -> None:
-    """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
+    """Collectives in flight on two process groups at once: two groups of the whole world, then a mesh, as sharding within and between nodes uses it."""
     groups = run.groups or OverlapGroups(run)
     groups.await_all(run)
     wrong = overlap_twice(run, groups.second)
@@ -57,7 +57,7 @@ def overlap_elements(run: Run) -> int:
 
 
 def overlap_twice(run: Run, second_group: Any) -> int:
-    """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
+    """Reductions of the whole world on its own group and on a second one. Returns wrong elements of both."""
     torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
@@ -74,7 +74,7 @@ def overlap_twice(run: Run, second_group: Any) -> int:
 
 
 def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
-    """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
+    """A gather within one half during a reduction between every second rank. Returns the wrong elements of both."""
     torch, share = run.torch, overlap_elements(run) // run.world
     (near, near_group), (far, far_group) = mesh_groups
     part = torch.full((share,), float(run.rank), device=run.device)

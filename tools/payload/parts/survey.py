@@ -1,4 +1,4 @@
-"""What a launcher needs to know of a node before it starts ranks there."""
+"""Surveys a node for the launcher before ranks start there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def interfaces() -> list[dict[str, Any]]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """[{model, uuid, pci_address}] as the driver's own files say."""
+    """[{model, uuid, pci_address}] from the driver's own files."""
     rows = []
     root = rooted("/proc/driver/nvidia/gpus")
     with contextlib.suppress(OSError):

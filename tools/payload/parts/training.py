@@ -13,7 +13,7 @@ from .run import Failed, Run
 
 
 def load_training(run: Run) -> None:
-    """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
+    """Loads what training needs before the ranks wait for each other: the first optimizer step imports modules for seconds on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
         return
     torch = run.torch
@@ -26,7 +26,7 @@ def load_training(run: Run) -> None:
 
 
 def small_model(torch: Any, checkpointed: bool) -> Any:
-    """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
+    """Four small transformer blocks; with activation checkpointing, as FSDP users have it."""
     from torch.utils.checkpoint import checkpoint
 
     class Block(torch.nn.Module):  # type: ignore[misc]

@@ -1,11 +1,11 @@
-"""Which way each pair of ranks talks, from NCCL's own log."""
+"""The transport between each pair of ranks, from NCCL's own log."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# What NCCL prints in p2p.cc, shm.cc and net.cc; shared memory without a connection number, networks with the proxy's rank in brackets.
+# The lines that NCCL prints in p2p.cc, shm.cc and net.cc; those for shared memory have no connection number, those for networks the proxy's rank in brackets.
 # https://github.com/NVIDIA/nccl/tree/master/src/transport
 TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
@@ -17,15 +17,15 @@ NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
 def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
-    """What one rank's log tells, as the fields of an event.
+    """The transports in one rank's log, as the fields of an event.
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
-    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
-    group, so what a thread says after it began one of another size than world is left out.
+    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. A smaller group has rank numbers of its own,
+    so the lines of a thread are left out after it started a group whose size is not `world`.
     """
     found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
     graphs: list[str] = []
-    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread began
+    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread started
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
         if begun:
@@ -41,19 +41,19 @@ def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
         elif "nvls channels" in line:
             channels = NVLS_CHANNELS.search(line)
             found["nvls"] = bool(found["nvls"]) or (channels is not None and int(channels.group(1)) > 0)
-    if found["nvls"] is None:  # releases that do not count them
+    if found["nvls"] is None:  # for releases that do not log a count
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
 
 
 def thread_of(line: str) -> tuple[str, str]:
-    """(process, thread) that logged a line; ("", "") where it does not say."""
+    """(process, thread) that logged a line; ("", "") where the line does not name them."""
     found = THREAD.search(line)
     return (found.group(1), found.group(2)) if found else ("", "")
 
 
 def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
-    """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
+    """Whether a line concerns the group of all ranks. A thread that started no group works for the first thread of its process."""
     process, thread = thread_of(line)
     size = sizes.get((process, thread), sizes.get((process, process)))
     return world is None or size is None or size == world

@@ -1,4 +1,4 @@
-"""Processes that an agent watches: each in a session of its own, with a pipe for events, and ended with the agent."""
+"""Processes that an agent monitors: each in its own session, with a pipe for events, and ended together with the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 
 class Watched:
-    """A process as its agent sees it. events: what it writes them to is read here; buffer: the beginning of a line; output: its last lines; code: its end."""
+    """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete line; output: its last lines; code: its exit code."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
         self.process, self.events = process, events
@@ -22,7 +22,7 @@ class Watched:
 
 
 def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
-    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: run in it before it becomes its program."""
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: runs in the child before exec."""
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
@@ -35,7 +35,7 @@ def start_process(argv: list[str], environment: Mapping[str, str], begin: Callab
 
 
 def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
-    """From now on the selector says when a process has an event or printed something."""
+    """Registers the pipes, so that the selector reports events and output of the processes."""
     assert child.process.stdout is not None
     for descriptor in (child.events, child.process.stdout.fileno()):
         os.set_blocking(descriptor, False)
@@ -44,21 +44,21 @@ def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
 
 
 def add_output(child: Watched, piece: bytes) -> None:
-    """The last lines of what a process printed."""
+    """The last lines that a process printed."""
     child.output = (child.output + piece.decode("utf-8", "replace").splitlines())[-40:]
 
 
 def reap(children: Iterable[Watched]) -> None:
-    """Notes who ended."""
+    """Records the processes that have ended."""
     for child in children:
         if child.code is None and child.process.poll() is not None:
             child.code = child.process.returncode
 
 
 def end_politely(ask: Callable[[int], None]) -> None:
-    """A signal that ends a program asks for the end instead. A launcher that is gone ends nobody, and what children leave behind comes to this process."""
+    """Signals only request a stop from now on. The launcher's death ends no process, and orphans of children become children of this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: ask(number))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it is ended with the rest
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ended with the other processes

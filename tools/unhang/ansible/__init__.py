@@ -1,1 +1,1 @@
-"""What the Ansible plugins of this project share: values in, values out, but for run_files; none of it imports Ansible."""
+"""Code that the Ansible plugins of this project share. It imports no Ansible; only run_files writes files."""

@@ -1,11 +1,11 @@
-"""What a node answered, read strictly: Ansible itself accepts NaN, duplicate keys, 200 MB and results that rename hosts."""
+"""Reads a node's answer strictly: Ansible itself accepts NaN, duplicate keys, 200 MB and results that rename hosts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.ansible.text import clean
+from unhang.ansible.printable_text import clean
 from unhang.strict_json import parse_strictly
 
 FACTS_SCHEMA = "unhang/node-facts/1"
@@ -15,7 +15,7 @@ PROBE_STATUSES = frozenset(("ok", "absent", "denied", "timeout", "error"))
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """status: ok, failed or invalid; facts: the document when ok; message: one clean line otherwise; raw: what is kept of an invalid answer."""
+    """status: ok, failed or invalid; facts: the document when ok; message: one clean line otherwise; raw: the part of an invalid answer that is kept."""
 
     status: str
     facts: dict[str, Any] | None = None
@@ -24,7 +24,7 @@ class NodeAnswer:
 
 
 def read_answer(stdout: str) -> NodeAnswer:
-    """What the module printed on a node. What stands around its line (a login banner) is passed over; of the line only our own keys count."""
+    """The module's output on a node. Other lines (a login banner) are skipped; of its own line only known keys are used."""
     if len(stdout) > ANSWER_LIMIT_CHARS:
         return _invalid(stdout, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}")
     line = _last_object(stdout)
@@ -35,12 +35,12 @@ def read_answer(stdout: str) -> NodeAnswer:
     except ValueError as problem:
         return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
     if envelope.get("failed"):
-        return NodeAnswer("failed", message=clean(envelope.get("msg") or "the module failed and did not say why"))
+        return NodeAnswer("failed", message=clean(envelope.get("msg") or "the module failed without a reason"))
     return read_facts(envelope.get("node_facts"), stdout)
 
 
 def _last_object(stdout: str) -> str | None:
-    """The last line that begins with a brace; the lines before it are never taken apart, for there may be a million."""
+    """The last line that begins with a brace; the lines before it are not split, because there may be a million."""
     found = stdout.rfind("\n{")
     if found < 0 and not stdout.startswith("{"):
         return None
@@ -48,7 +48,7 @@ def _last_object(stdout: str) -> str | None:
 
 
 def read_facts(facts: Any, raw: str) -> NodeAnswer:
-    """facts: a facts document, or its JSON text; raw: what to keep when it is neither."""
+    """facts: a facts document, or its JSON text; raw: the part to keep if it is neither."""
     if len(raw) > ANSWER_LIMIT_CHARS:
         return _invalid(raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}")
     if isinstance(facts, str):
@@ -61,7 +61,7 @@ def read_facts(facts: Any, raw: str) -> NodeAnswer:
 
 
 def what_is_wrong(facts: Any) -> str | None:
-    """Why this is no facts document, or None. The shape alone: values are the judge's to check, fact by fact."""
+    """The reason why this is no facts document, or None. Checks only the structure; the judge checks the values, fact by fact."""
     if not isinstance(facts, dict) or facts.get("schema") != FACTS_SCHEMA:
         found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
         return f"expected a document of schema {FACTS_SCHEMA}, found {clean(found, 80)!r}"

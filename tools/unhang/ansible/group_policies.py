@@ -1,4 +1,4 @@
-"""Which group's unhang_policy counts for a host: Ansible takes the last one whole, and says nothing of those that it replaces."""
+"""Which group's unhang_policy applies to a host: Ansible takes the last one whole, and does not report those that it replaces."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def replaced_by_last(policies: Sequence[GroupPolicy]) -> list[str]:
 
 
 def refusals(by_host: Mapping[str, Sequence[GroupPolicy]]) -> list[str]:
-    """One line for each set of groups of which nobody has said whose policy counts."""
+    """One line for each set of groups of the same level with different policies: it is undefined which applies."""
     found: dict[tuple[str, ...], list[str]] = {}
     for host, policies in by_host.items():
         if rivals := rivals_of(policies):

@@ -1,4 +1,4 @@
-"""What the inventory says about a node: its policy, and the module's options that are given as variables."""
+"""Values of the inventory for a node: its policy, and options of the module that are set as variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.rollout.given_lists import split_list
+from unhang.rollout.list_arguments import split_list
 
 # The module's options; a host or group sets each as unhang_<option>.
 OPTIONS = (
@@ -30,7 +30,7 @@ LIST_OPTIONS = frozenset(("gather_subset", "rootfs", "torch_environments", "nccl
 
 @dataclass(frozen=True)
 class Policy:
-    """content: unhang_policy with its templates resolved, {} when there is none; source: the file that it stands in, where Ansible knows."""
+    """content: unhang_policy with its templates resolved, {} when there is none; source: its file, if Ansible knows it."""
 
     content: dict[str, Any]
     source: str | None
@@ -39,7 +39,7 @@ class Policy:
 def policy_of(task_vars: Mapping[str, Any], template: Callable[[Any], Any], origin_of: Callable[[Any], str | None]) -> Policy:
     """The host's unhang_policy. origin_of: gives the inventory file that a value came from.
 
-    What is no mapping is kept under its own name, so that the judge's schema check can say what is wrong with it.
+    A value that is no mapping is kept under its own name, so that the judge's schema check reports it.
     """
     given = task_vars.get("unhang_policy")
     if given is None:
@@ -49,7 +49,7 @@ def policy_of(task_vars: Mapping[str, Any], template: Callable[[Any], Any], orig
 
 
 def options_of(arguments: Mapping[str, Any], task_vars: Mapping[str, Any], policy: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
-    """The module's options: the task's own, else the host's variables, else what the policy names. Raises UserError for a list that is none."""
+    """The module's options: from the task, else the host's variables, else the policy. Raises UserError for a value that should be a list."""
     options = dict(arguments)
     for option in OPTIONS:
         if option not in options and f"unhang_{option}" in task_vars:
@@ -62,5 +62,5 @@ def options_of(arguments: Mapping[str, Any], task_vars: Mapping[str, Any], polic
 
 
 def plain(value: Any) -> Any:
-    """The value without Ansible's tags: what JSON knows, and everything else (a date, .nan) as text."""
+    """The value without Ansible's tags: JSON values unchanged, everything else (a date, .nan) as text."""
     return json.loads(json.dumps(value, default=str), parse_constant=str)

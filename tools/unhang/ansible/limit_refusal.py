@@ -1,4 +1,4 @@
-"""A --limit of plain ansible-playbook that is written as Slurm writes hosts: the line that refuses it, with the hosts that it means."""
+"""Refuses a --limit in Slurm's notation for plain ansible-playbook, and names the hosts that it means."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def translated(limit: str) -> str:
 
 
 def _terms(limit: str) -> list[str]:
-    """A regular expression (~…) is one term, whatever stands in it."""
+    """A regular expression (~…) is one term, whatever it contains."""
     outer = split_patterns(limit, ",")
     return [term for one in outer for term in ([one] if one.lstrip("!&").startswith("~") else split_patterns(one, ":"))]

@@ -1,4 +1,4 @@
-"""Ends the reading of an answer that does not end: Ansible's connections hold all of it, and a worker that the kernel kills ends the whole audit."""
+"""Ends a connection whose answer never ends. Ansible holds all of it in memory, and if the kernel kills a worker, the whole audit ends."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-MOST_BYTES = 192 * 1024 * 1024  # that a worker may grow by while one node answers; an answer is at most 4 MiB
+MOST_BYTES = 192 * 1024 * 1024  # memory by which a worker may grow during the answer of one node; an answer has at most 4 MiB
 LOOK_EVERY_S = 0.05
 
 
 class MemoryWatch:
     """While it is open, more memory than MOST_BYTES sends SIGALRM to this process, whose handler (that of the task's timeout) raises in the main thread.
 
-    exceeded: whether that happened. Without a handler nothing is watched: the signal would end the process.
+    exceeded: whether that happened. Without a handler nothing is watched, because the signal would end the process.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES):

@@ -1,4 +1,4 @@
-"""Nodes whose Python the controller's ansible-core cannot use: how they are recognised, and the command that reads them all the same."""
+"""Recognises nodes whose Python is too old for the controller's ansible-core, and prints the command that reads them without it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parse_version(stdout: str) -> tuple[int, int] | None:
 
 
 def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
-    """True when the shell said that there is no such interpreter."""
+    """True if the shell reported that there is no such interpreter."""
     return any(interpreter in line and NOT_FOUND.search(line) for line in (stdout + "\n" + stderr).splitlines())
 
 
@@ -71,7 +71,7 @@ def collector_arguments(options: Mapping[str, Any]) -> list[str]:
 
 
 def read_collector(project: Path) -> bytes:
-    """The one-file collector: what lies in dist/, built anew when its sources are newer, or only for now where the checkout cannot be written to.
+    """The one-file collector: that in dist/, built again if its sources are newer, or a temporary one if the checkout cannot be written to.
 
     Raises OSError when it cannot be built.
     """

@@ -1,4 +1,4 @@
-"""Runs ansible-playbook as a child: passes its progress on, keeps the rest of its output, and leaves nothing of it behind, however either of the two ends."""
+"""Runs ansible-playbook as a child: passes its progress on, keeps its other output, and leaves no process behind, whichever of the two ends first."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-PATIENCE_S = 5.0  # for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
-ENDING_S = 30.0  # for it to close the run once it was asked to end
+PATIENCE_S = 5.0  # seconds for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
+ENDING_S = 30.0  # seconds for Ansible to close the run after the request to end
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Played:
-    """output: everything but the progress line; code: Ansible's exit code, negative for the signal that ended it; stopped: whether somebody stopped us."""
+    """output: all but the progress line; code: Ansible's exit code, negative for the signal that ended it; stopped: whether a signal stopped this process."""
 
     output: str
     code: int
@@ -31,7 +31,7 @@ class Played:
 
 
 def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on_line: Callable[[str], None] | None = None) -> Played:
-    """Standard output stays free for the report. shown: whether the progress line goes to standard error. on_line: called for each other line as it comes."""
+    """Standard output is reserved for the report. shown: whether the progress line goes to standard error. on_line: called for each other line as it comes."""
     adopt_orphans()
     held = _Held(on_line)
     terminal = sys.stderr.buffer if shown else None
@@ -43,7 +43,9 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            process_group=0 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else None,  # whom Ctrl-C does not reach, its child neither
+            process_group=0
+            if signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            else None,  # a process that Ctrl-C does not reach; the same holds for its child
             preexec_fn=_ends_with(os.getpid()),  # noqa: PLW1509 -- this program has one thread
         ) as child,
     ):
@@ -63,7 +65,7 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
 
 
 def _ends_with(parent: int) -> Callable[[], None]:
-    """What makes Ansible end when this process is killed, by the signal on which it closes the run: no task is cut off on a node, none is begun after it."""
+    """What makes Ansible end when this process is killed, by the signal on which it closes the run: no task is interrupted on a node, and none follows."""
     libc = ctypes.CDLL(None, use_errno=True)  # loaded here, for between fork and exec as little as possible is done
 
     def tie() -> None:
@@ -93,13 +95,13 @@ class _Held(bytearray):
 
 
 def adopt_orphans() -> None:
-    """What our children leave behind becomes our child, so that it can be ended. Not on every system; then nothing is."""
+    """Makes orphans of child processes children of this process, so that they can be ended; does nothing on systems without this feature."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans() -> None:
-    """Ends the workers of an Ansible that is gone: they would go on writing into the run."""
+    """Ends the workers of an Ansible that has ended: they would continue to write into the run."""
     deadline = time.monotonic() + PATIENCE_S
     while (children := list(_children())) and time.monotonic() < deadline:
         for child in children:
@@ -110,7 +112,7 @@ def end_orphans() -> None:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: nobody else has signalled Ansible."""
+    """SIGTERM, which a terminal does not send to Ansible as well."""
 
 
 @contextlib.contextmanager
@@ -144,7 +146,7 @@ def _relay(child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | No
 
 
 def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None:
-    """Lets Ansible close the run: it does so on SIGINT, and on no other signal."""
+    """Ends Ansible with SIGINT, the only signal on which it closes the run."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         if _relay(child, held, None, time.monotonic() + patience_s):

@@ -1,10 +1,11 @@
-"""Code that commands share which start a playbook: inventories, limits, the environment, and the reason when there is no run."""
+"""Code of all commands that start a playbook: inventories, limits, the environment, and the reason if there is no run."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
@@ -15,25 +16,27 @@ from unhang import project
 from unhang.ansible import run_files
 from unhang.ansible.play_process import Played, play
 from unhang.errors import UserError
-from unhang.given_files import checked_inventory, irregular
 from unhang.nodeset import expand_limit
+from unhang.path_arguments import checked_inventory, irregular
 from unhang.run_folder import RUNS_ENV
 from unhang.text import counted, visible
 
-LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
-GO_ON = "judge what it has seen with"  # as the run callback says it
+LONGEST_LIMIT_CHARS = 32_000  # the limit of one argument is 128 KiB; longer lists are passed in a file
+GO_ON = "judge the nodes that were read with"  # the text of the callback unhang_run
 INVENTORY_FAULT = re.compile(r"YAML parsing failed: (?P<what>.*)\nOrigin: (?P<where>\S+)")
+INVENTORY_NOT_READ = re.compile(r"Failed to parse inventory with '(?P<plugin>\w+)' plugin: (?P<what>.*)")
+UNMATCHED = re.compile(r"^\[ERROR\]: Could not match supplied host pattern, ignoring: (.*)", re.MULTILINE)  # under ANSIBLE_HOST_PATTERN_MISMATCH=error
 REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE)
 
 
 def inventories_of(given: Sequence[str] | None, home: Path) -> list[str]:
-    """Inventories by absolute path, or as lists of hosts; this machine when none is given. Raises UserError for one that is not there."""
+    """Inventories by absolute path, or as lists of hosts; this machine if none is given. Raises UserError for a missing one."""
     return [checked_inventory(inventory) for inventory in given or [str(home / "inventory" / "local")]]
 
 
 @contextlib.contextmanager
 def limit_arguments(limit: str | None) -> Iterator[list[str]]:
-    """ansible-playbook's arguments for a limit; a long list lies in a file while this lasts."""
+    """ansible-playbook's arguments for a limit; a long list is in a temporary file meanwhile."""
     if not limit:
         yield []
         return
@@ -54,7 +57,7 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
 
 
 def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Path, more: Mapping[str, str] | None = None) -> Played:
-    """Ansible ends a play of which a worker was killed: that node has failed, and another play goes on with those not read. more: as for play_into."""
+    """Ansible ends a play if a worker was killed: that node has failed, and another play reads the remaining ones. more: as for play_into."""
     known = 0
     while not played.stopped and played.code >= 0 and (folder / "run.json").is_file():
         killed = run_files.killed_hosts(folder)
@@ -85,19 +88,19 @@ def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callabl
         sys.stderr.flush()
     environment = project.ansible_environment(home, os.environ)
     environment |= {run_files.NEW_RUN_ENV: str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown)), **(more or {})}
-    environment |= {} if RUNS_ENV in (more or {}) else {RUNS_ENV: str(folder.parent.absolute())}  # what a play writes besides lies with its run
+    environment |= {} if RUNS_ENV in (more or {}) else {RUNS_ENV: str(folder.parent.absolute())}  # other files that a play writes are with its run
     environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
     return play(command, environment, shown, on_line)
 
 
 def as_typed(folder: Path) -> str:
-    """The run as a person would type it: from the current folder where it lies below it."""
+    """The run as a person would type it: relative to the current folder if it is below it."""
     here = Path.cwd()
     return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
 
 def ended_early(played: Played, folder: Path) -> str:
-    """What happened, and how to continue with the nodes that were read."""
+    """The reason of the end, and how to continue with the nodes that were read."""
     what = "stopped by hand" if played.stopped else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
     if not (folder / "run.json").is_file():
         return f"{what}, before a node was asked"
@@ -110,10 +113,21 @@ def ended_early(played: Played, folder: Path) -> str:
 def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) -> str:
     """Why there is no run, in one line. inventories, limit: as they were given. held: Ansible's output."""
     reasons = [found.strip() for found in REASON.findall(held)]
+    listing = f"{project.program_as_typed(name='ansible-inventory')} -i {{}} --graph"
+    if unmatched := UNMATCHED.search(held):
+        where = ", ".join(inventories or ["inventory/local"])
+        return f"expected hosts in {where}, found none that {unmatched[1].strip()[:200]} names; list them with: {listing.format(where)}"
     if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
         where = ", ".join(inventories or ["inventory/local"])
         if fault := INVENTORY_FAULT.search(held):
             return f"expected an inventory in {where}, found YAML that cannot be read at {fault['where']}: {fault['what'][:300]}"
+        if unread := INVENTORY_NOT_READ.search(held):
+            what = unread["what"].removeprefix("Failed to parse inventory: ")[:300]
+            found = f"found one that Ansible's {unread['plugin']} reader refuses: {what}"
+            return f"expected an inventory in {where}, {found}; see: {listing.format(where)}"
+        if limit and not inventories:
+            again = f"{project.program_as_typed()} audit -i INVENTORY --limit {shlex.quote(limit)}"
+            return f"expected --inventory for {limit}, found none: without it this machine alone is read; next: {again}"
         among = f" that --limit {limit} matches" if limit else ""
-        return f"expected hosts in {where}{among}, found none; list them with: ansible-inventory -i {where} --graph"
+        return f"expected hosts in {where}{among}, found none; list them with: {listing.format(where)}"
     return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"

@@ -1,4 +1,4 @@
-"""What a preview's results say, as JSON lines: bounded, and nothing of Ansible's own types in it."""
+"""The results of a preview as JSON lines: bounded, and without Ansible's own types."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _diffs(result: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _side(value: Any) -> str:
-    """A file's content as it stands, a value as JSON."""
+    """A file's content unchanged, a value as JSON."""
     if value is None:
         return ""
     return (str(value) if isinstance(value, str) else json.dumps(value, indent=1, sort_keys=True, default=str))[:LONGEST_SIDE]

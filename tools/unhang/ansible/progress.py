@@ -1,4 +1,4 @@
-"""The one line that a person sees while a long audit runs."""
+"""The single line of progress that a long audit shows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Progress:
         self.open = False
 
     def expect(self, nodes: int) -> None:
-        """How many nodes there are in all."""
+        """Sets how many nodes there are in all."""
         self.expected = nodes
 
     def count(self, status: str, now_s: float) -> None:
-        """One more node is done."""
+        """Counts one more node as done."""
         self.counts[status] += 1
         if self.shown and (now_s - self.drawn_s >= REDRAW_S or sum(self.counts.values()) == self.expected):
             self.drawn_s = now_s
@@ -33,7 +33,7 @@ class Progress:
             sys.stderr.flush()
 
     def line(self, now_s: float) -> str:
-        """12 of 128 nodes, 1 failed, 2 unreachable, 0:12."""
+        """The line's text: 12 of 128 nodes, 1 failed, 2 unreachable, 0:12."""
         elapsed_s = int(now_s - self.started_s)
         done = sum(self.counts.values())
         failed = done - self.counts["ok"] - self.counts["unreachable"]
@@ -41,7 +41,7 @@ class Progress:
         return f"{done} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
 
     def end(self) -> None:
-        """Leaves the line as it is and goes to the next."""
+        """Keeps the line on the screen and moves to the next."""
         if self.open:
             self.open = False
             sys.stderr.write("\n")

@@ -1,4 +1,4 @@
-"""What the action plugins of a rollout are given by Ansible, as the conductor takes it."""
+"""Converts what Ansible gives the action plugins of a rollout into the conductor's values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan_of(path: Path) -> Plan:
 
 
 def identity_of(file: Path) -> tuple[int, ...]:
-    """Another one once somebody has replaced or edited the file; () where there is none."""
+    """Changes when somebody replaces or edits the file; () if there is none."""
     try:
         found = file.stat()
     except OSError:

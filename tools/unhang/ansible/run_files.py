@@ -1,4 +1,4 @@
-"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. What it is, and how a file is written, is unhang.run_folder's."""
+"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the functions of unhang.run_folder."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from unhang.run_folder import file_stem, node_files, read_node, read_run, write_
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
-NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set where a run reads the nodes of a plan alone: runs/latest stays at the audit that was planned for
-GO_ON_ENV = "UNHANG_GO_ON"  # set when the play goes on with that run, over what an earlier play has not read
+NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set when a run reads only the nodes of a plan: runs/latest continues to point to the audit that the plan was made from
+GO_ON_ENV = "UNHANG_GO_ON"  # set when the play continues that run with the hosts that an earlier play did not read
 
 NOT_ASKED = "the play ended before this node was asked"
 NOT_ANSWERED = "the play ended before this node answered"
@@ -37,16 +37,16 @@ def node_document(host: str, groups: list[str], policy: dict, status: str, messa
 
 
 def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
-    """nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document. Raises OSError."""
+    """Writes nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document. Raises OSError."""
     stem = run / "nodes" / file_stem(document["host"])
     if raw is not None:
-        with contextlib.suppress(OSError):  # the record counts, the rubbish is a courtesy
+        with contextlib.suppress(OSError):  # the record must be written; the raw answer is only an extra
             write_atomically(stem.with_name(stem.name + ".raw"), raw[:ANSWER_LIMIT_CHARS])
     write_document(stem.with_name(stem.name + ".json"), document)
 
 
 def write_node_or_spill(run: Path, document: dict[str, Any], raw: str | None = None) -> str | None:
-    """Like write_node; when the run folder takes no more, the file goes to spill_folder and the reason comes back. Raises OSError when neither works."""
+    """Like write_node; when the run folder's disk is full, writes the file to spill_folder and returns the reason. Raises OSError when both fail."""
     try:
         write_node(run, document, raw)
         return None
@@ -59,12 +59,12 @@ def write_node_or_spill(run: Path, document: dict[str, Any], raw: str | None = N
 
 
 def spill_folder(run: Path) -> Path:
-    """Where a node's file goes when the run folder's disk is full. It is made when it is needed."""
+    """The folder for a node's file when the disk of the run folder is full. It is created on first use."""
     return Path(tempfile.gettempdir()) / f"unhang-spill-{run.name}"
 
 
 def collect_spilled(run: Path) -> int:
-    """Moves into the run what did not fit while it was under way; how many files still do not."""
+    """Moves the files that did not fit into the run folder while it was under way; returns how many still do not."""
     spill, unsaved = spill_folder(run), 0
     for source in sorted((spill / "nodes").glob("*.json")):
         try:
@@ -78,7 +78,7 @@ def collect_spilled(run: Path) -> int:
 
 
 def close_for_another(run: Path) -> None:
-    """Closes the run of a play that was killed before it could: each host has its file, and runs/latest leads here. run.json says that it did not finish."""
+    """Closes the run of a play that was killed: writes each host's file, points runs/latest here, and records in run.json that the run did not finish."""
     collect_spilled(run)
     for host in read_run(run).hosts:
         if not has_node(run, host):
@@ -88,7 +88,7 @@ def close_for_another(run: Path) -> None:
 
 
 def finish_run(run: Path) -> None:
-    """Says in run.json that every node was asked, where the play itself could not."""
+    """Records in run.json that every node was asked, where the play itself could not."""
     write_document(run / "run.json", {**read_run(run).document, "finished": utc_now()})
 
 
@@ -98,7 +98,7 @@ def killed_hosts(run: Path) -> list[str]:
 
 
 def take_unread(run: Path) -> list[str]:
-    """Hosts that were not asked, or had not answered, when the play ended. Their records are removed, so that they can be asked again."""
+    """Hosts that were not asked, or had not answered, when the play ended. Removes their records, so that they can be asked again."""
     unread = [host for host, message in _messages(run) if message in (NOT_ASKED, NOT_ANSWERED)]
     for host in unread:
         (run / "nodes" / (file_stem(host) + ".json")).unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _messages(run: Path) -> Iterator[tuple[str, str]]:
 
 
 def _make_own_folder(folder: Path) -> None:
-    """Its name can be guessed: whoever made it before us must have been us. Raises OSError."""
+    """The folder's name can be guessed, so an existing folder must belong to this user. Raises OSError."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -130,12 +130,12 @@ def has_node(run: Path, host: str) -> bool:
 
 
 def becomes_latest() -> bool:
-    """Whether runs/latest is to lead to the run that is under way."""
+    """Whether runs/latest must point to the run that is under way."""
     return not os.environ.get(NOT_LATEST_ENV)
 
 
 def point_latest(run: Path) -> None:
-    """runs/latest leads to this run. Raises OSError."""
+    """Points runs/latest to this run. Raises OSError."""
     link = run.parent / f".latest-{run.name}"
     link.symlink_to(run.name)
     link.replace(run.parent / "latest")

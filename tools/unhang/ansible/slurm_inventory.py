@@ -1,4 +1,4 @@
-"""An inventory out of what Slurm says of its nodes. Values in, values out, but for read_slurm, which runs scontrol."""
+"""Makes an inventory from Slurm's list of nodes. Values in, values out; only read_slurm runs scontrol."""
 
 from __future__ import annotations
 

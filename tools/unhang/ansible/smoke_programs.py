@@ -1,4 +1,4 @@
-"""What the smoke test's action plugin has a node's Python do: small programs for `python3 -`, one line of JSON out."""
+"""The programs that the smoke test's action plugin runs on a node: small, for `python3 -`, with one line of JSON as the answer."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def unpacked(text: str, most_bytes: int) -> bytes:
 
 
 def answered(output: str) -> dict[str, Any]:
-    """The last line that is a JSON object, {} when there is none. What a node says may be anything."""
+    """The last line that is a JSON object, {} if there is none. A node may print anything."""
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             try:

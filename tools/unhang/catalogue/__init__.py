@@ -1,4 +1,4 @@
-"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. Other packages read it through this one, with the strict loader."""
+"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. Other packages read them only through this package, with the strict loader."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _WITH_TABLES = ("tables", "rules")
 
 @cache
 def table(name: str) -> Table:
-    """One of the project's own tables: its rows by key. Raises UserError when there is none, or its file is not accepted."""
+    """One of the project's own tables: its rows by key. Raises UserError if there is no such table, or its file has a fault."""
     path = _files_by_table().get(name)
     if path is None:
-        raise UserError(f"{BUILT_IN}: expected the table {name}, found none; unhang catalogue --check {BUILT_IN} says more")
+        raise UserError(f"{BUILT_IN}: expected the table {name}, found none; unhang catalogue --check {BUILT_IN} has details")
     return _tables_of(path)[name]
 
 
 @cache
 def _files_by_table() -> dict[str, Path]:
-    """Which file holds a table: by the text of its heading, so that one table costs the strict reading of one file."""
+    """{table: its file}, found by the text of its heading, so that reading one table parses only one file."""
     heading = re.compile(r"^ {2}(\w+):", re.MULTILINE)
     paths = [path for folder in _WITH_TABLES for path in sorted((BUILT_IN / folder).glob("*.yml"))]
     found = {path: re.search(r"^tables:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in paths}

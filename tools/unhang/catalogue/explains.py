@@ -1,4 +1,4 @@
-"""Which findings a finding accounts for: `explains` of the rules' rows, through as many rules as it takes."""
+"""The findings that a finding explains: `explains` of the rules' rows, followed from rule to rule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def explained_by(rows: Mapping[str, Mapping[str, Any]], rule_id: str) -> frozenset[str]:
-    """Ids of the rules that a rule accounts for, directly and through those that it explains. rows: rule id -> row."""
+    """Ids of the rules that a rule explains, directly and indirectly. rows: rule id -> row."""
     found: set[str] = set()
     waiting = list(rows[rule_id].get("explains", ()))
     while waiting:
@@ -19,7 +19,7 @@ def explained_by(rows: Mapping[str, Mapping[str, Any]], rule_id: str) -> frozens
 
 
 def circles(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """One line for each rule that explains itself in the end: of two that account for each other neither is the cause."""
+    """One line for each rule that explains itself indirectly: if two rules explain each other, neither is the cause."""
     for rule_id, row in rows.items():
         if rule_id in explained_by(rows, rule_id):
             yield f"rule {rule_id}: explains: it explains itself through {', '.join(sorted(row['explains']))}"

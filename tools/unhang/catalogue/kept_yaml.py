@@ -1,4 +1,4 @@
-"""The catalogue's own files, read strictly once and kept: the next start takes their values as they were read, while file, reader and Python are the same."""
+"""Reads the catalogue's own files strictly once, and caches their values for the next start, as long as file, reader and Python are the same."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from unhang.strict_yaml import MAX_BYTES, Place, load_yaml, parse_yaml
 
 PACKAGE = Path(unhang.__file__).resolve().parent
 BUILT_IN = Path(__file__).resolve().parent
-DEEP = 2  # places of a file's tables and rows are kept; those inside of them are found by reading the file again
+DEEP = 2  # the lines of a file's tables and rows are cached; lines inside them are found by reading the file again
 _READERS = ("kept_files.py", "strict_json.py", "strict_yaml.py", "catalogue/kept_yaml.py")
 
 
 class ReadFile(NamedTuple):
-    """A file's values, where each stands, and a digest of its bytes: b"" for one of which nothing is kept."""
+    """A file's values, their lines, and a digest of its bytes (b"" for a file that is not cached)."""
 
     content: Any
     places: Mapping[tuple, Place]
@@ -31,7 +31,7 @@ class ReadFile(NamedTuple):
 
 
 class _Places(Mapping[tuple, Place]):
-    """Where values stand: what lies near the top from memory, all else by reading the file again, for the message about a fault."""
+    """Lines of values: of tables and rows from the cache, of all other values by reading the file again for an error message."""
 
     def __init__(self, data: bytes, name: str, near: dict[tuple, Place]):
         self._data, self._name, self._near = data, name, near
@@ -54,13 +54,13 @@ class _Places(Mapping[tuple, Place]):
 
 
 def read_yaml(path: Path) -> ReadFile:
-    """load_yaml, which for a file of the project's own catalogue does what it did before. Raises YamlFault."""
+    """load_yaml with a cache for the files of the project's own catalogue. Raises YamlFault."""
     if not path.is_relative_to(BUILT_IN):
         return ReadFile(*load_yaml(path))
     try:
         data = read_bounded(path, MAX_BYTES)
     except (OSError, NotStrict):
-        return ReadFile(*load_yaml(path))  # says what is wrong with it
+        return ReadFile(*load_yaml(path))  # reports the fault
     name, digest = "-".join((*path.relative_to(BUILT_IN).parts, sys.implementation.cache_tag or "")), digest_of(data)
     key = digest_of(_reader(), digest)
     if (kept := read_kept(name, key)) is not None:

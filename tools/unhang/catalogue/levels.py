@@ -1,7 +1,7 @@
-"""How far two devices may be apart: the values of NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL as NCCL's own parser reads them (ncclGetLevel, since 2.6.4).
+"""The topology levels of NCCL_P2P_LEVEL and NCCL_NET_GDR_LEVEL, as NCCL's own parser reads them (ncclGetLevel, since 2.6.4).
 
-Words are compared letter by letter with those that the release knows. Anything that begins with a digit is a number of the old style, and numbers
-above 5 mean 5. Everything else is passed over in silence and NCCL chooses by itself.
+A word is compared with the levels of the release; case matters. A value that begins with a digit is an old-style number, and numbers above 5 mean 5. NCCL
+silently ignores any other value and chooses a level itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SINCE = {"LOC": "", "NVL": "", "NVB": "2.8.3", "C2C": "2.26.2", "PIX": "", "PXB
 
 
 def level_fault(value: str, nccl: str | None) -> tuple[str, str] | None:
-    """(what is wrong, what is allowed), or None. nccl: the release that will run, None when it is not known."""
+    """(what is wrong, what is allowed), or None. nccl: the release that will run, None if it is unknown."""
     if value[:1].isascii() and value[:1].isdigit():
         return None
     names = [word for word, since in _SINCE.items() if not (nccl and since and holds(compare_versions(nccl, since, "nccl"), "<") is True)]

@@ -1,4 +1,4 @@
-"""Reads the catalogue's files strictly: rules, entries and tables as rows, each fault with its file and line. Nothing is compiled here."""
+"""Reads the catalogue's files strictly: rules, entries and tables as rows; each fault has its file and line. Compiles nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unhang.schemas.check import Fault, check_schema
 from unhang.schemas.shapes import nearest, read_schema
 from unhang.strict_yaml import Place, YamlFault
 
-OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not the judge's
+OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not for the judge
 MAX_FILES = 500
 
 
@@ -27,8 +27,8 @@ class CatalogueFile:
     entries: list[tuple[int, dict[str, Any]]]
     tables: dict[str, dict[str, Any]]
     places: Mapping[tuple, Place]
-    refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: who names one in `also` makes no fault of his own
-    digest: bytes = b""  # of its bytes, where it is one of the project's own
+    refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: a row that names one of them in `also` is not at fault
+    digest: bytes = b""  # digest of its bytes, if it is one of the project's own files
 
     def at(self, *path: object) -> str:
         """file:line of the nearest thing that has a line."""
@@ -44,7 +44,7 @@ def own_folders() -> list[Path]:
 
 
 def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:
-    """Every *.yml and *.yaml of the folders, in the order of their names. Adds to `faults` what is not accepted."""
+    """Every *.yml and *.yaml of the folders, in the order of their names. Adds the faults to `faults`."""
     for folder in folders:
         if not folder.is_dir():
             faults.append(f"{folder}: no such folder of rules")
@@ -59,7 +59,7 @@ def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[Catalog
 
 
 def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
-    """One file: nothing when the file itself is at fault, else the rows that are not."""
+    """One file: its rows without a fault, or nothing if the file itself has a fault."""
     try:
         content, places, digest = read_yaml(path)
     except YamlFault as problem:
@@ -69,7 +69,7 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)), digest)
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):
-        return  # the file itself is at fault, not one of its rows
+        return  # the fault is in the file itself, not in one of its rows
     bad = {one.path[:2] for one in found}
     file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
     file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
@@ -96,7 +96,7 @@ def _named(content: Any, fault: Fault) -> str:
 
 
 def collect_tables(files: Iterable[CatalogueFile], faults: list[str]) -> tuple[dict[str, Table], list[dict[str, Any]]]:
-    """(table name -> its rows by key, every row as the catalogue lists it). Adds to `faults` what the tables' own fields do not allow."""
+    """(table name -> its rows by key, all rows as the catalogue lists them). Adds to `faults` values that the fields of a table do not allow."""
     tables: dict[str, Table] = {}
     rows: list[dict[str, Any]] = []
     for file in files:
@@ -114,7 +114,7 @@ def collect_tables(files: Iterable[CatalogueFile], faults: list[str]) -> tuple[d
 
 
 def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: Table, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
-    """What is wrong with a row, with its place inside the row; a row without fault is added to both."""
+    """The faults of a row, with their place in the row; a row without a fault is added to both."""
     key = row.get(table["key"])
     if isinstance(key, bool) or not isinstance(key, (str, int)):
         return [((), f"the key {table['key']} is missing, or neither text nor number")]
@@ -134,7 +134,7 @@ def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: 
 def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
     """(file, rules or entries, place, row) of every row whose id is used for the first time.
 
-    Adds to `faults` the others, ids in `also` and `explains` that nobody has, and rules that explain themselves.
+    Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain themselves.
     """
     files = list(files)
     seen: dict[str, str] = {}

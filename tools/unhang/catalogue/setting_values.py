@@ -1,4 +1,4 @@
-"""Whether a value may stand for a variable of NCCL or torch, by the row that the catalogue's tables have of it. lint, policies and profiles ask here."""
+"""Whether a value is valid for a variable of NCCL or torch, by its row in the catalogue's tables. lint, policies and profiles all use this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang.catalogue import levels
 from unhang_node.versions.compare import compare_versions, holds
 
 _ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
-_OLD_ALGOS = {"COLLNET"}  # a name that releases before 2.24 take
+_OLD_ALGOS = {"COLLNET"}  # an alias that releases before 2.24 accept
 _PROTOS = {"LL", "LL128", "SIMPLE"}
 _NAMED = {"NCCL_ALGO": _ALGOS, "NCCL_PROTO": _PROTOS}
 _NO_NUMBERS = {"TRUE", "FALSE", "YES", "NO", "ON", "OFF"}
@@ -19,7 +19,7 @@ _MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class ValueFault:
-    """what: is wrong with the value. allowed: what may stand in its place. source: an address, where it is another than the row's."""
+    """what: the fault of the value. allowed: the valid values. source: an address, if it differs from the row's."""
 
     what: str
     allowed: str
@@ -27,7 +27,7 @@ class ValueFault:
 
 
 def value_fault(name: str, row: Mapping[str, Any], value: str, release: str | None = None) -> ValueFault | None:
-    """What is wrong with a variable's value, or None. release: of NCCL, None when it is not known."""
+    """What is wrong with a variable's value, or None. release: of NCCL, None if it is unknown."""
     if value == "":
         return ValueFault("an empty value", "a value, or no line at all")
     if name in levels.LEVELS:
@@ -49,7 +49,7 @@ def value_fault(name: str, row: Mapping[str, Any], value: str, release: str | No
 
 
 def reads(row: Mapping[str, Any], release: str, order: str) -> str | None:
-    """None when the release reads the variable of this row; else "newer" or "older", the kind of release that does. order: as compare_versions has it."""
+    """None if the release reads the variable of this row; else "newer" or "older", the releases that do. order: of compare_versions."""
     if "since" in row and holds(compare_versions(release, str(row["since"]), order), "<") is True:
         return "newer"
     if "last" in row and holds(compare_versions(release, str(row["last"]), order), ">") is True:
@@ -68,7 +68,7 @@ def _range_fault(row: Mapping[str, Any], value: str) -> ValueFault | None:
 
 
 def whole_number(value: str) -> int | None:
-    """A whole number in decimal, or in another base with its prefix (0x…); None for what is none."""
+    """A whole number in decimal, or in another base with its prefix (0x…); None for any other text."""
     try:
         return int(value, 0)
     except ValueError:
@@ -76,6 +76,6 @@ def whole_number(value: str) -> int | None:
 
 
 def names_in(value: str) -> list[str]:
-    """Ring, Tree of "^Ring,Tree" and of "allreduce:Ring;broadcast:Tree"."""
+    """The names in a value: Ring and Tree in "^Ring,Tree" and in "allreduce:Ring;broadcast:Tree"."""
     parts = [part.rpartition(":")[2] for part in value.split(";")]
     return [token.strip().lstrip("^") for part in parts for token in part.split(",") if token.strip().lstrip("^")]

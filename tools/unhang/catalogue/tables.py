@@ -10,14 +10,14 @@ from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 from unhang_node.versions.compare import check_version
 
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
-"""What any row may say about itself, whatever its table declares."""
+"""Fields that every row may have, whatever its table declares."""
 _KINDS = {"text": "a text", "date": "a date", "number": "a number", "flag": "yes or no", "texts": "a list of texts", "numbers": "a list of numbers"}
 
 
 class Table(dict[str, dict[str, Any]]):
     """The rows of a table by their key.
 
-    row: the table as it stands in its file. shape: of one of its rows, None when the table declares no fields.
+    row: the table as in its file. shape: of one of its rows, None if the table declares no fields.
     """
 
     def __init__(self, row: Mapping[str, Any], place: str = ""):
@@ -28,7 +28,7 @@ class Table(dict[str, dict[str, Any]]):
 
 
 def shape_of(table: Mapping[str, Any]) -> Shape:
-    """What an expression may do with a row of a table that declares its fields."""
+    """The shape of a row for expressions, if the table declares its fields."""
     keys = {type(row.get(table["key"])) for row in table["rows"]}
     key = NUMBER if keys == {int} else TEXT if keys == {str} else ANY
     return Shape("object", {table["key"]: key, **{name: _field_shape(one) for name, one in table["fields"].items()}, "note": TEXT})
@@ -44,7 +44,7 @@ def _field_shape(field: Mapping[str, Any]) -> Shape:
 
 
 def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(field, what is wrong with it) for every departure of a row from what its table declares."""
+    """(field, fault) for every value of a row that its table's declarations do not allow."""
     fields = table.get("fields")
     if "as_of" in row and (fault := date_fault(row["as_of"])):
         yield "as_of", fault
@@ -63,7 +63,7 @@ def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tup
 
 
 def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with the defaults of the fields that it leaves out."""
+    """A row with the defaults of its missing fields."""
     return {**{name: field["default"] for name, field in table.get("fields", {}).items() if "default" in field}, **row}
 
 
@@ -92,7 +92,7 @@ def _scalar_fault(kind: str, field: Mapping[str, Any], value: Any) -> str | None
 
 
 def date_fault(value: Any) -> str | None:
-    """Why a value is no date, or None when it is one."""
+    """The reason why a value is no date, or None if it is one."""
     try:
         if isinstance(value, str) and len(value) == 10:
             datetime.date.fromisoformat(value)
@@ -103,9 +103,8 @@ def date_fault(value: Any) -> str | None:
 
 
 def stale(tables: Mapping[str, Mapping[str, Any]], before: str) -> Iterator[tuple[str, str | None, int]]:
-    """(table, day on which it was last compared with its sources, how many of its rows) for what is older than the day `before`.
-
-    A table, or a row, without a day is listed with None: nobody can say how old it is.
+    """(table, day on which it was last compared with its sources, how many of its rows) for tables and rows that are older than the day `before`. A table, or
+    a row, without a day is listed with None, because its age is unknown.
     """
     for name, table in tables.items():
         whole = getattr(table, "row", {}).get("as_of")

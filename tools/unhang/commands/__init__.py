@@ -1,8 +1,8 @@
-"""The commands of `unhang`, one file for each, imported when it is asked for."""
+"""The commands of `unhang`: one file for each, imported only when it is called."""
 
 from __future__ import annotations
 
-# name: what it is for
+# {name: purpose}
 COMMANDS = {
     "audit": "read every node of an inventory and judge the facts",
     "collect": "read this machine and print its facts",
@@ -25,7 +25,7 @@ COMMANDS = {
     "diagnose": "find the most probable cause of a failure in logs",
     "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
 }
-# What playbooks call; nobody types it, so that no help lists it.
+# Commands that only playbooks call; no help lists them.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,9 @@ from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters, check_filters
 from unhang.commands.hooks import add_hooks, check_hooks, report_run
-from unhang.commands.showing import add_format, check_page
+from unhang.commands.run_output import add_format, check_page
 from unhang.errors import UserError
-from unhang.history.place import LATER, OFF, SETTING
+from unhang.history.location import LATER, OFF, SETTING
 from unhang.history.recording import keep_run
 from unhang.triage.run_judging import check_rules_and_policy
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 the command failed."""
+    _check_arguments(arguments)
     rules = [Path(one) for one in arguments.rules or []]
     check_rules_and_policy(rules, arguments.policy)
     check_filters(arguments, rules)
@@ -54,23 +56,34 @@ def run(arguments: argparse.Namespace) -> int:
     check_hooks(arguments)
     folder = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
-        return 2  # the run callback has said why, and how to judge what was seen
-    keep = functools.cache(lambda: keep_run(folder, arguments.db))  # once: before the page, which tells what changed, or where judging fails
+        return 2  # the callback unhang_run has printed the reason, and how to judge the nodes that were read
+    keep = functools.cache(lambda: keep_run(folder, arguments.db))  # stored once: before the page is written, which shows the changes, or after judging fails
     try:
         return judge.run(argparse.Namespace(**vars(_judge_arguments(as_typed(folder), arguments)), once_judged=keep, db=arguments.db))
     except KeyboardInterrupt:
         raise UserError(f"stopped by hand; every node was asked; judge what was seen with: {project.program_as_typed()} judge {as_typed(folder)}") from None
-    finally:  # what cannot be judged has been read all the same
+    finally:  # the run is stored even if it cannot be judged
         if line := keep():
             sys.stderr.write(f"unhang: {line}\n")
         else:
             report_run(folder.name, arguments)
 
 
-def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:
-    """Runs playbooks/audit.yml and gives the new run folder. arguments: inventory, limit, forks, out, ansible; more: for Ansible's environment.
+def _check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of forks."""
+    if arguments.ansible and not arguments.ansible[0].startswith("-"):
+        found = arguments.ansible[0]
+        raise UserError(f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with --limit, inventories with --inventory")
+    if arguments.forks is not None and arguments.forks < 1:
+        raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
+    if arguments.inventory and shutil.which("ssh") is None:
+        sys.stderr.write("unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be read (openssh-client has it)\n")
 
-    Raises UserError when no run came out.
+
+def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:
+    """Runs playbooks/audit.yml and returns the new run folder. arguments: inventory, limit, forks, out, ansible; more: for Ansible's environment.
+
+    Raises UserError if there is no run.
     """
     home = project.find_project()
     project.link_pynvml(home)
@@ -93,7 +106,7 @@ def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = N
 
 
 def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
-    """What `unhang judge` is given for this run: the options that both have. The findings are the record of the run, whatever policy made them."""
+    """The options of `unhang judge` for this run: the options that both commands have. The findings are the run's own, with any policy."""
     parser = argparse.ArgumentParser(prog="unhang judge")
     judge.add_arguments(parser)
     given = parser.parse_args([run])

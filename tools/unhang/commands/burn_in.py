@@ -1,4 +1,4 @@
-"""`unhang smoke --local --burn-in TIME`: keeps the GPUs of this machine at full load and says whether every result was right."""
+"""`unhang smoke --local --burn-in TIME`: keeps the GPUs of this machine at full load and checks every result."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from unhang import project
-from unhang.commands.smoke_showing import deliver, exit_code
+from unhang.commands.smoke_output import deliver, exit_code
 from unhang.errors import UserError
 from unhang.smoke.burn_in import judge_burn_in
 from unhang.smoke.burn_in_folder import next_burn_in_step
-from unhang.smoke.burn_in_run import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
+from unhang.smoke.burn_in_local import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.streams import Event
 
 
 def burn_in(arguments: argparse.Namespace, way: list[str]) -> int:
-    """As `unhang smoke` ends. way: the options that say where. Raises UserError."""
+    """The exit code of `unhang smoke`. way: the options that choose where to run. Raises UserError."""
     if way == ["--hosts"] or arguments.as_hosts is not None:
         raise UserError(f"--burn-in: expected --local alone beside it, found {' and '.join(['--as-hosts'] if arguments.as_hosts else way)}")
     return write_next_burn_in_step(arguments) if way == ["--step-in"] else burn_in_here(arguments)
@@ -57,7 +57,7 @@ def plan_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_progress(_: str, event: Event) -> None:
-    """One event: what a person wants to know meanwhile, on standard error."""
+    """Prints one event of interest to a person on standard error."""
     if event["e"] == "progress":
         line = f"unhang: burn-in, {event['seconds']} s: {event['ready']} of {event['workers']} GPUs at work, {event['results']} results, {event['wrong']} wrong"
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`unhang catalogue`: lists the rules and the rows of tables, says which of them are old, or checks a folder of rules."""
+"""`unhang catalogue`: lists the rules and the rows of tables, shows which of them are old, or checks a folder of rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 from unhang.catalogue.tables import date_fault, stale
 from unhang.commands.catalogue_new import add_new_arguments, print_new_row
-from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
-from unhang.commands.row_showing import show_rows
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
+from unhang.commands.row_output import show_rows
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.examples import check_examples
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.values import printable
+from unhang.text import wrapped
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
@@ -54,16 +55,17 @@ def run(arguments: argparse.Namespace) -> int:
     rows, faults = _limited(lambda mark: _rows(load_catalogue(folders)))
     if faults:
         raise UserError("\n".join(faults))
+    check_rules(arguments.rule, [row["id"] for row in rows], "`unhang catalogue`")
     rows = [row for row in rows if takes(row["id"], row.get("severity"), arguments, SEVERITIES)]
     if arguments.format == "json" and not arguments.quiet:
         print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
     else:
-        show_rows(arguments, lambda width: _table(rows), rows, COLUMNS, "id")
+        show_rows(arguments, lambda width: _table(rows, width), rows, COLUMNS, "id", lines_stay=True)
     return 0
 
 
 def day_of(age: str, today: datetime.date) -> str:
-    """The day that an age means: 90d, 12w, 6m, 1y before today, or a day itself. Raises UserError."""
+    """The day for an age (90d, 12w, 6m, 1y before today) or a date. Raises UserError."""
     if date_fault(age) is None:
         return age
     found = re.fullmatch(r"([0-9]{1,3})([dwmy])", age)
@@ -74,14 +76,16 @@ def day_of(age: str, today: datetime.date) -> str:
 
 
 def _stale(folders: list[Path], before: str, form: str) -> int:
-    """Prints what is older; 1 when there is any."""
+    """Prints older tables and rows; 1 if there are any."""
     found, faults = _limited(lambda mark: _older(folders, before))
     if faults:
         raise UserError("\n".join(faults))
     if form == "json":
         print(json.dumps({"before": before, "stale": [{"table": name, "as_of": day, "rows": rows} for name, day, rows in found]}, indent=1))
     else:
-        print("\n".join(f"{name}: {rows} rows, {'last compared with their sources on ' + day if day else 'nobody says when'}" for name, day, rows in found))
+        print(
+            "\n".join(f"{name}: {rows} rows, {'last compared with their sources on ' + day if day else 'no date of a comparison'}" for name, day, rows in found)
+        )
         print(f"{len(found)} tables or parts of tables older than {before}")
     return int(bool(found))
 
@@ -108,7 +112,7 @@ def _check(folder: Path) -> int:
 
 
 def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
-    """Faults of this folder alone; its rules may use the tables of the project's own catalogue."""
+    """Faults of this folder only; its rules may use the tables of the project's own catalogue."""
     own = load_catalogue()
     catalogue = load_catalogue([folder]) if not _is_own(folder) else own
     faults = [fault for fault in catalogue.faults if fault not in own.faults or _is_own(folder)]
@@ -147,7 +151,7 @@ def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _signatures() -> list[dict[str, Any]]:
-    """What `unhang diagnose` knows: signatures of logs, and the causes that they speak for."""
+    """The signatures of `unhang diagnose`, and the causes that they support."""
     from unhang.diagnose.signatures import load_causes, load_signatures
 
     signatures = [
@@ -164,7 +168,15 @@ def _signatures() -> list[dict[str, Any]]:
     return signatures + causes
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    width = max((len(row["id"]) for row in rows), default=2)
-    lines = [f"{row['id']:<{width}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11}  {row.get('title', '')}".rstrip() for row in rows]
+def _table(rows: list[dict[str, Any]], width: int) -> list[str]:
+    """A line for each row; where one is wider than `width` columns, the ids stand alone and the rest is wrapped below them."""
+    longest = max((len(row["id"]) for row in rows), default=2)
+    lines = [f"{row['id']:<{longest}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11}  {row.get('title', '')}".rstrip() for row in rows]
+    if max(map(len, lines), default=0) > width:
+        lines = [line for row in rows for line in _entry(row, width)]
     return [*lines, f"{len(rows)} rows"]
+
+
+def _entry(row: dict[str, Any], width: int) -> list[str]:
+    title = f": {row['title']}" if row.get("title") else ""
+    return [row["id"], *wrapped(f"  {row.get('severity', row['kind'])}, {row['confidence']}{title}", width, 4)]

@@ -1,4 +1,4 @@
-"""`unhang catalogue --new ID --when CONDITION`: prints a row that lacks nothing but its words and sources."""
+"""`unhang catalogue --new ID --when CONDITION`: prints a row that is complete except for its texts and sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_BYTES = 8 << 20
 
 
 def add_new_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a new row is made from."""
+    """The inputs of a new row."""
     new = parser.add_argument_group("a new rule")
     new.add_argument(
         "--new", metavar="ID", help="print a row for a new rule over a node: condition checked, facts listed, examples found; name the fault, not the fix"
@@ -39,9 +39,9 @@ def add_new_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def print_new_row(arguments: argparse.Namespace) -> int:
-    """0, or 1 where no examples were found. Raises UserError for a condition or a file that is not accepted."""
+    """0, or 1 if no examples were found. Raises UserError for an invalid condition or file."""
     if arguments.when is None:
-        raise UserError(f"--new {arguments.new}: expected --when EXPRESSION beside it, found none; docs/judging.md says how conditions are written")
+        raise UserError(f"--new {arguments.new}: expected --when EXPRESSION beside it, found none; docs/judging.md explains conditions")
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.new):
         raise UserError(f"--new: expected small letters, digits and single hyphens such as numa-balancing-on, found {arguments.new!r}")
     severity = arguments.severity[0] if arguments.severity else "warning"
@@ -64,7 +64,8 @@ def print_new_row(arguments: argparse.Namespace) -> int:
 
 
 def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> tuple[Mapping[str, Any], set[str]]:
-    """(tables, ids of rules). To read and compile the whole catalogue takes seconds: a condition without a table needs the ids of its own rules alone."""
+    """(tables, ids of rules). Reading and compiling the whole catalogue takes seconds, so for a condition without a table only the ids of the project's own
+    rules are read."""
     if folders or any("tables" in (expression or "") for expression in expressions):
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
@@ -86,7 +87,7 @@ def sections_of(path: Path) -> dict[str, Any]:
 
 
 def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -> tuple[list[str], bool] | str:
-    """(lines, whether both examples are there), or what is wrong with the condition."""
+    """(lines, whether there are both examples), or the fault of the condition."""
     trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
     try:
         quoted = _quoted(compile_rule(trial, tables))
@@ -97,7 +98,7 @@ def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -
 
 
 def _quoted(rule: Rule) -> str:
-    """What the rule found, in words that quote the facts of its condition."""
+    """The text of `found`, which quotes the facts of the condition."""
     item = rule.for_each.kind.items().path if rule.for_each is not None else None
     parts = []
     for path in sorted({one[:-1] if one[-1] == "*" else one for one in (rule.when.reads if rule.when is not None else ())}):
@@ -118,7 +119,7 @@ def _dotted(path: tuple[str, ...]) -> str:
 
 
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
-    """The row as a file of rules has it; what only a person knows is empty, and `--check` names it."""
+    """The row as YAML; fields that only a person can write are empty, and `--check` names them."""
     lines = ["# facts that decide:", *(f"#   {place.name}: {_kind(place.shape)}" for place in draft.places), "rules:"]
     fields: dict[str, Any] = {"id": row["id"], "title": "", **{key: row[key] for key in ("severity", "scope", "applies", "for_each", "when") if key in row}}
     fields |= {"expected": "", "found": quoted, "remedy": {"person": ""}, "sources": [{"url": "", "says": ""}], "confidence": "reported"}

@@ -1,4 +1,4 @@
-"""`unhang collect`: the facts of this machine, one JSON document on stdout. The same collector as the Ansible module and the one-file unhang-collect.pyz."""
+"""`unhang collect`: prints the facts of this machine as one JSON document, with the collector of the Ansible module and of unhang-collect.pyz."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 with a document on stdout, 2 when the options make no sense or stdout cannot be written."""
+    """0 with a document on stdout, 2 if the options are invalid or stdout cannot be written."""
     return write_document({**chosen_options(args), "collected_via": "local"})

@@ -7,7 +7,7 @@ import fnmatch
 from dataclasses import replace
 
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
-from unhang.commands.row_showing import FORMATS, show_rows
+from unhang.commands.row_output import FORMATS, show_rows
 from unhang.compare.comparing import Comparison, compare
 from unhang.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of
 from unhang.compare.sides import read_side
@@ -23,7 +23,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What stands on either side, and how to show it."""
+    """The two sides, and how to show them."""
     for name in ("a", "b"):
         parser.add_argument(
             name, metavar=name.upper(), help="a group or nodes of --run, a run, RUN:GROUP, a file of unhang collect, or a file of what env printed"
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _narrowed(found: Comparison, asked: list[str]) -> Comparison:
-    """Only facts that are asked for; `driver` is all of that section."""
+    """Only the requested facts; `driver` means the whole section."""
     patterns = [one.strip() for given in asked for one in given.split(",") if one.strip()]
     kept = tuple(
         row for row in found.differences if not patterns or any(fnmatch.fnmatchcase(row.fact, one) or row.fact.startswith(f"{one}.") for one in patterns)

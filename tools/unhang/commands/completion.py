@@ -1,4 +1,4 @@
-"""`unhang completion SHELL`: what completes commands, options and their values in bash or zsh, from the commands' own parsers."""
+"""`unhang completion SHELL`: prints a script that completes commands, options and values in bash or zsh, made from the commands' own parsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which shell."""
+    """Adds the argument for the shell."""
     add_examples(parser, EXAMPLES)
     parser.add_argument("shell", choices=("bash", "zsh"))
 

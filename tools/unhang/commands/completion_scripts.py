@@ -1,4 +1,4 @@
-"""The completion scripts of bash and zsh as text, out of what parsers say. Values in, values out."""
+"""Writes the completion scripts of bash and zsh from the commands' parsers. Values in, text out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PATHS = re.compile(r"PATH|FILE|DIR|FOLDER|LOG|RUN|PLAN|INVENTORY|RECORD|IMAGE")  # values that may be a file; "" is one too
+PATHS = re.compile(r"PATH|FILE|DIR|FOLDER|LOG|RUN|PLAN|INVENTORY|RECORD|IMAGE")  # kinds of values that may be a file, including ""
 
 
 @dataclass(frozen=True)
 class Option:
-    """names: () for a positional argument; choices: its allowed values; takes: what its value is called, "" for a flag."""
+    """names: () for a positional argument; choices: its allowed values; takes: the name of its value, "" for a flag."""
 
     names: tuple[str, ...]
     choices: tuple[str, ...]
@@ -31,7 +31,7 @@ class Command:
 
 
 def command_of(name: str, purpose: str, parser: argparse.ArgumentParser) -> Command:
-    """What a parser takes."""
+    """The command of a parser, with its options."""
     return Command(name, purpose, tuple(_option(action) for action in parser._actions if action.help != argparse.SUPPRESS))
 
 
@@ -43,7 +43,7 @@ def _option(action: argparse.Action) -> Option:
 
 
 def bash_script(commands: Sequence[Command]) -> str:
-    """For bash 4 and newer; where nothing is known bash completes files."""
+    """For bash 4 and newer; for unknown values bash completes files."""
     values, names, places = [], [], []
     for command in commands:
         for option in command.options:
@@ -106,7 +106,7 @@ def _zsh_spec(option: Option) -> str:
 
 
 def _plain(help_text: str) -> str:
-    """Without what ends a part of a specification."""
+    """The help text without characters that end a part of a zsh specification."""
     return " ".join(re.sub(r"[\[\]:\\\\]", " ", help_text).split())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.diagnose.conclusion import EXIT_CODES
 from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
-from unhang.diagnose.facts import gather_facts
 from unhang.diagnose.flight import compare_flights
+from unhang.diagnose.log_facts import gather_facts
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
 from unhang.diagnose.scoring import render_score, score_folder, summary
@@ -24,14 +25,19 @@ from unhang.errors import UserError
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
+  unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
   unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
   kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, with which run to join it, and how to show it."""
+    """Adds the options: what to read, the run to combine it with, and how to show the result."""
     parser.add_argument(
-        "files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input"
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, beside a log the job's scripts and configuration; "
+        "- for standard input, also the default behind a pipe",
     )
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
     add_format_option(parser, ("table", "json", "markdown"))
@@ -53,11 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 3 a failure without a known cause, 4 no end; nothing to read raises UserError, which gives 2."""
     if arguments.score:
         return _score(Path(arguments.score), arguments.format, arguments.leave_one_out)
-    if not arguments.files:
+    if not arguments.files and not _is_piped():
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
+    arguments.files = arguments.files or ["-"]
     found = _diagnosis(arguments)
-    if all(one["kind"] in ("unread", "binary") for one in found["inputs"]):
-        raise UserError(_unread(found))
+    if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
+        raise UserError(_unread(found, arguments.files))
     if found["outcome"]["word"] == "nothing":
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
     shown = redacted(found) if arguments.redact else found
@@ -67,6 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_CODES[found["outcome"]["word"]]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(cause["severity"] in severe for cause in found["causes"]))
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe or a file, as in `kubectl logs job/train | unhang diagnose`."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def _diagnosis(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -80,10 +96,10 @@ def _diagnosis(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _unread(found: dict[str, Any]) -> str:
+def _unread(found: dict[str, Any], named: list[str]) -> str:
     if not found["inputs"]:
-        return "expected logs, found no file in what was named"
-    first = found["inputs"][0]
+        return f"expected logs, found no file in {', '.join(named)}"
+    first = next((one for one in found["inputs"] if one["kind"] != "job"), found["inputs"][0])
     return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
 
 

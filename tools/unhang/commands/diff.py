@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from unhang import project
 from unhang.commands.fail_on import add_fail_on
-from unhang.commands.history_showing import add_history_options, history_file
+from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.hooks import add_hooks, check_hooks, tell
-from unhang.commands.row_showing import Row, show_rows
+from unhang.commands.row_output import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.history.database import reading
@@ -33,7 +33,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, what of them, and how to show it."""
+    """Adds the options: the runs, filters, and how to show the result."""
     parser.add_argument(
         "runs",
         metavar="RUN",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when no finding from --fail-on on is new, else 1. Raises UserError."""
+    """0 if no finding at or above --fail-on is new, else 1. Raises UserError."""
     check_hooks(arguments)
     with reading(history_file(arguments)) as connection:
         before, now = _runs(connection, arguments)
@@ -75,11 +75,13 @@ def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tupl
         if len(rows) < 2:
             raise UserError("expected two runs in the history, found one: there is nothing yet to compare it with")
         before = rows[0]
-    return (before, now) if before.seq <= now.seq else (now, before)
+    if before.seq == now.seq:
+        raise UserError(f"expected two runs of the history, found {before.id} alone: there is nothing yet to compare it with")
+    return (before, now) if before.seq < now.seq else (now, before)
 
 
 def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
-    """What --host, --rule and --severity ask for. Facts have no rule and no severity: those two leave them out."""
+    """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so the last two exclude them."""
     hosts = [one for given in arguments.host for one in expand_limit(given)]
     rules = [part.strip() for given in arguments.rule for part in given.split(",")]
     severities = [part.strip() for given in arguments.severity for part in given.split(",")]
@@ -99,7 +101,7 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
 
 
 def rows_of(changes: Changes) -> list[Row]:
-    """One row a change."""
+    """One row for each change."""
     empty = dict.fromkeys(COLUMNS)
     rows: list[Row] = [
         {**empty, "change": one.change, "severity": one.severity, "rule": one.rule, "title": one.title, "place": dict(one.place), "now": one.found,

@@ -1,4 +1,4 @@
-"""`unhang explain ID`: what is known of a rule, an Xid or SXid, a variable, a version, a GPU model or an incident, with sources."""
+"""`unhang explain ID`: what is known about a rule, an Xid or SXid, a variable, a version, a GPU model or an incident, with sources."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,25 @@ from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.values import printable
-from unhang.reference.explain import Topic, explain, suggestions
+from unhang.reference.explain import Topic, explain, names_among, suggestions
+from unhang.text import wrapped
 
-NARROW, WIDE = 60, 160
+HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
+LEAST_WORDS = 2  # words that an error text has at least
+NARROW, WIDE = 40, 160
 EXAMPLES = """\
   unhang explain xid 79                     what an Xid means and what to do about it
   unhang explain nccl-p2p-disabled          why a rule found something, with its sources
   unhang explain nccl-p2p-disabled -v       its expressions too, for who writes a rule
-  unhang explain NCCL_P2P_LEVEL             what a variable does
+  unhang explain NCCL_P2P_LEVEL xid 94      what a variable does, and another name
+  unhang explain "GPU has fallen off the bus"   the causes that an error's text alone points to
   unhang explain driver 535.154.05 -o json  what is known of a version"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to explain."""
     examples = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
-    parser.add_argument("id", nargs="+", metavar="ID", help=examples)
+    parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; several names, or an error's text")
     add_format_option(parser, ("table", "json"))
     parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule too")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
@@ -38,33 +43,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0. Raises UserError when nothing of that name is known."""
+    """0. Raises UserError if nothing with that name is known."""
     asked = " ".join(arguments.id)
     folders = [Path(one) for one in arguments.rules]
-    found = run_limited(lambda mark: _explained(asked, folders), Limits())
+    found = run_limited(lambda mark: _explained(list(arguments.id), folders), Limits())
     if isinstance(found, Stopped):
         raise UserError(f"explaining was stopped: it used up its {found.by}")
-    topics, hint, faults = found
+    topics, unknown, faults = found
     for fault in faults:
         print(printable(fault), file=sys.stderr)
-    if not topics:
-        raise UserError(f"nothing is known of {printable(asked)!r}{hint}; `unhang catalogue` lists what there is, `unhang explain --help` says how to ask")
+    if topics:
+        _print(asked, topics, arguments)
+    if unknown:
+        named = ", ".join(f"{printable(word)!r}{hint}" for word, hint in unknown)
+        raise UserError(f"nothing is known of {named}; {HOW_TO_ASK}")
+    return 0
+
+
+def _print(asked: str, topics: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         print(json.dumps({"asked": asked, "topics": topics}, ensure_ascii=False, indent=1))
     else:
         width = min(max(shutil.get_terminal_size((100, 24)).columns, NARROW), WIDE)
         print("\n\n".join(_text(topic, width, arguments.verbose) for topic in topics))
-    return 0
 
 
-def _explained(asked: str, folders: list[Path]) -> tuple[list[dict[str, Any]], str, list[str]]:
+def _explained(words: list[str], folders: list[Path]) -> tuple[list[dict[str, Any]], list[tuple[str, str]], list[str]]:
+    """(topics, unknown names with a hint, faults of the rules): for the words as one name, else for each word as a name, else for the words as an error's
+    text."""
     catalogue = load_catalogue(folders)
-    topics: list[Topic] = explain(catalogue, asked)
-    return [asdict(topic) for topic in topics], "" if topics else suggestions(catalogue, asked), list(catalogue.faults)
+    faults = list(catalogue.faults)
+    asked = " ".join(words)
+    if topics := explain(catalogue, asked):
+        return [asdict(topic) for topic in topics], [], faults
+    names = names_among(words)
+    found = {name: explain(catalogue, name) for name in names}
+    unknown = [name for name in names if not found[name]]
+    if len(names) > 1 and 2 * len(unknown) <= len(names):
+        return [asdict(topic) for name in names for topic in found[name]], [(name, suggestions(catalogue, name)) for name in unknown], faults
+    if topics := list(_causes(asked)):
+        return [asdict(topic) for topic in topics], [], faults
+    return [], [(asked, suggestions(catalogue, asked))], faults
+
+
+def _causes(text: str) -> Iterator[Topic]:
+    """The causes that `unhang diagnose` finds in an error's text, without remarks."""
+    if len(text.split()) < LEAST_WORDS:
+        return
+    from unhang.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
+    from unhang.diagnose.rendering import remedy_in_words
+
+    found = diagnose_text(text)
+    more = ("next", "unhang diagnose LOG reads the whole log, which may say more")
+    named = [cause for cause in found["causes"] if cause["severity"] != "info" and cause["evidence"]]
+    for cause in named:
+        sure = f"{cause['certainty']}, by this text alone"
+        lines = (("read as", cause["means"]), ("how sure", sure), ("do", remedy_in_words(cause["remedy"])), more)
+        yield Topic("cause", cause["cause"], cause["title"], lines, cause["confidence"], tuple(cause["sources"][:3]))
+    if (error := found["facts"].get("first_error")) and not named:
+        usual = "; ".join(cause["title"] for cause in found["causes"])
+        said = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), more)
+        yield Topic("message", "error message", error["says"], said, "inferred", ())
 
 
 def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
-    lines = [printable(f"{topic['id']}: {topic['title']}")]
+    lines = wrapped(printable(f"{topic['id']}: {topic['title']}"), width, 2)
     for name, text in [*topic["lines"], *(topic["expressions"] if verbose else ())]:
         lines += _wrapped(f"{name}:", text, width)
     lines += _wrapped("confidence:", topic["confidence"], width)

@@ -1,4 +1,4 @@
-"""The option --fail-on: from which severity on findings end a command with 1."""
+"""The option --fail-on: the lowest severity of findings that makes a command exit with 1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.judge.rules import SEVERITIES
 
-DEFAULT = "warning"  # what is merely worth knowing is shown, and fails no script
+DEFAULT = "warning"  # a finding of info is shown, but does not make a script fail
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
 
 
 def exit_code(findings: Mapping[str, Any], fail_on: str) -> int:
-    """2 when no node was read, 1 when a finding is at or above the severity or a node was not read (which counts as an error), else 0.
+    """2 if no node was read; 1 if a finding is at or above the severity or a node was not read (which counts as an error); else 0.
 
     findings: the object of findings.json, or its head.
     """

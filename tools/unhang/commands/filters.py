@@ -1,10 +1,11 @@
-"""The options that narrow what is shown: --host, --group, --rule, --severity, alike in every command that shows a judged run."""
+"""The options that narrow the output: --host, --group, --rule, --severity, the same in every command that shows a judged run."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import fnmatch
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,23 +13,25 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
-from unhang.given_files import irregular
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import MAX_NODE_BYTES
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import node_paths
-from unhang.nodeset import expand_limit
+from unhang.nodeset import expand_limit, fold_hosts
+from unhang.path_arguments import irregular
 from unhang.report.filtering import Filter, narrowed
 from unhang.report.run import read_run
 from unhang.strict_json import read_bounded
+from unhang.text import visible
 from unhang.triage.actions import Setting, command
 
 OPTIONS = ("host", "group", "rule", "severity")
+MOST_LISTED = 12  # number of names in a message that lists the known ones
 MAX_LIST_BYTES = 32 << 20
 
 
 def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code", rule: Sequence[str] = ("--rule",)) -> None:
-    """Adds the options. Each may be given again, and takes several with commas. title: of their part of the help; rule: names of --rule."""
+    """Adds the options. Each may be repeated, and accepts several values with commas. title: of their part of the help; rule: names of --rule."""
     group = parser.add_argument_group(title)
     group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
     group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
@@ -37,9 +40,8 @@ def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the o
 
 
 def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
-    """What can be known of the filters before a node is asked. rules: folders of further rules. Raises UserError.
-
-    Which hosts and groups there are is the inventory's to say, and is known with the run.
+    """Checks of the filters that need no run. rules: folders of further rules. Raises UserError. Hosts and groups are checked later, because they are known
+    only with the run.
     """
     for one in arguments.host:
         named_hosts(one)
@@ -49,7 +51,7 @@ def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> 
 
 
 def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """The findings that the options ask for. Raises UserError for a host, group, rule or severity that there is none of."""
+    """The findings that the options select. Raises UserError for an unknown host, group, rule or severity."""
     asked = asked_filter(folder, findings, arguments)
     if asked is None:
         return findings
@@ -59,13 +61,13 @@ def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Name
 
 
 def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:
-    """What the commands of a run's causes name, as findings.json has them."""
+    """The surroundings for the commands of a run's causes, as in findings.json."""
     planned = "" if (findings.get("judged_by") or {}).get("policy") else str(findings["run"]["id"])
     return Setting(run=planned, reachable=read_run(folder).get("inventory") is not None)
 
 
 def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Filter | None:
-    """What the options ask for, None where they ask for nothing. Raises UserError as filtered does."""
+    """The filter of the options, None without any. Raises UserError as filtered does."""
     given = {name: [part for one in getattr(arguments, name) for part in _split(name, one)] for name in OPTIONS}
     if not any(given.values()):
         return None
@@ -76,7 +78,7 @@ def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         hosts = of_groups if hosts is None else hosts & of_groups
     _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
     _check("--severity", given["severity"], SEVERITIES, "a severity")
-    typed = " ".join(f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name))
+    typed = " ".join(f"--{name} {shlex.quote(value)}" for name in OPTIONS for value in getattr(arguments, name))
     return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), typed)
 
 
@@ -106,7 +108,7 @@ def _hosts(given: Sequence[str], known: Sequence[str]) -> frozenset[str]:
 
 
 def _of_groups(folder: Path, known: Sequence[str], wanted: Sequence[str]) -> frozenset[str]:
-    """Nodes of the inventory groups, as the heads of the node files name them."""
+    """Nodes of the inventory groups, from the heads of the node files."""
     groups = {host: _groups_of(path) for host, path in node_paths(folder, known).items()}
     _check("--group", wanted, {group for those in groups.values() for group in those}, "an inventory group of this run")
     return frozenset(host for host, those in groups.items() if any(fnmatch.fnmatchcase(group, one) for group in those for one in wanted))
@@ -120,7 +122,7 @@ def _groups_of(path: Path) -> list[str]:
     try:
         return msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_Head).groups
     except (OSError, ValueError):
-        return []  # the judge has reported a file that cannot be read
+        return []  # the judge has already reported this file
 
 
 def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -> None:
@@ -129,4 +131,14 @@ def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -
     for one in given:
         if one not in there and not any(fnmatch.fnmatchcase(name, one) for name in names):
             near = difflib.get_close_matches(one, names, 3)
-            raise UserError(f"{option}: expected {what}, found {one!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
+            hint = f"did you mean {' or '.join(near)}?" if near else _there_are(option, names)
+            raise UserError(f"{option}: expected {what}, found {one!r}; {hint}")
+
+
+def _there_are(option: str, names: Sequence[str]) -> str:
+    """A text that lists the known values: nodes folded, at most MOST_LISTED other values, and for many rules the command that lists them."""
+    if option == "--host":
+        return f"there are {visible(fold_hosts(names), 300)}" if names else "there is none"
+    if len(names) > MOST_LISTED:
+        return "`unhang catalogue` lists the rules" if option == "--rule" else f"there are {', '.join(names[:MOST_LISTED])} and {len(names) - MOST_LISTED} more"
+    return f"there are {', '.join(names)}" if names else "there is none"

@@ -1,4 +1,4 @@
-"""`unhang gate-step`: what playbooks/preprovision.yml asks the controller. No help lists it."""
+"""`unhang gate-step`: called by playbooks/preprovision.yml on the controller. No help lists it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unhang.gate.records import write_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which step of which run."""
+    """Adds the arguments: the step and the run."""
     parser.add_argument("step", choices=("records",), help="records: write the admission records of the nodes that passed")
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("--key", metavar="FILE", type=Path, help="the gate's private key")

@@ -1,4 +1,4 @@
-"""`unhang history HOST|RULE`: when something began, and what else changed then; without a name: what to keep an eye on."""
+"""`unhang history HOST|RULE`: when a finding or a fact began, and what else changed then; without a name: findings that come and go."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unhang.commands.history_showing import add_history_options, history_file
-from unhang.commands.row_showing import Row, show_rows
+from unhang.commands.history_options import add_history_options, history_file
+from unhang.commands.row_output import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
 from unhang.history.database import reading
 from unhang.history.machines import names_alike
+from unhang.history.recurring import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
 from unhang.history.rendering import render_beginnings, render_host, render_watched
-from unhang.history.watched import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
 from unhang.text import visible
 
 EXAMPLES = """\
@@ -30,8 +30,8 @@ EXAMPLES = """\
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """lines: width -> the table; rows, columns and the column of names for the other formats."""
+class _HistoryView:
+    """lines: width -> the table; rows, columns and name (the column of names) for the other formats."""
 
     lines: Callable[[int], Sequence[str]]
     rows: list[Row]
@@ -40,7 +40,7 @@ class _Answer:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of what."""
+    """Adds the argument: a host or a rule."""
     parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: an overview of findings to watch")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)")
     parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)")
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0. Raises UserError for a name that the history does not know."""
+    """0. Raises UserError for a name that is not in the history."""
     with reading(history_file(arguments)) as connection:
         answer = _of(connection, arguments)
     show_rows(arguments, answer.lines, answer.rows, answer.columns, answer.name)
     return 0
 
 
-def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answer:
+def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
     name = arguments.name
     if name is None:
         return _watched(connection, arguments)
@@ -74,25 +74,25 @@ def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answe
     raise UserError(f"expected a node or rule of the history, found none named {name!r}; {advice}")
 
 
-def _of_rule(connection: sqlite3.Connection, name: str) -> _Answer:
+def _of_rule(connection: sqlite3.Connection, name: str) -> _HistoryView:
     found = beginnings(connection, name)
     (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
-    return _Answer(lambda width: render_beginnings(name, title, found, width), [asdict(one) for one in found], _columns(Beginning), "hosts")
+    return _HistoryView(lambda width: render_beginnings(name, title, found, width), [asdict(one) for one in found], _columns(Beginning), "hosts")
 
 
-def _of_host(connection: sqlite3.Connection, name: str) -> _Answer:
+def _of_host(connection: sqlite3.Connection, name: str) -> _HistoryView:
     held, happened, pasts = holding(connection, name), events(connection, name), own_pasts(connection, name)
     rows = _rows(event=happened, holds=held, busbw=pasts)
-    return _Answer(lambda width: render_host(name, held, happened, pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run")
+    return _HistoryView(lambda width: render_host(name, held, happened, pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run")
 
 
-def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answer:
+def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
     today = datetime.datetime.now(datetime.UTC).date()
     coming, waivers, pasts = flapping(connection, arguments.runs), ending_waivers(connection, today, arguments.days), own_pasts(connection)
     rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
     named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
     columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
-    return _Answer(lambda width: render_watched(coming, waivers, pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
+    return _HistoryView(lambda width: render_watched(coming, waivers, pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
 
 
 def _rows(**kinds: Sequence[Any]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The options --webhook and --hook, which get findings that are new or resolved. Each has a deadline; a failure prints one line and changes nothing else."""
+"""The options --webhook and --hook, which receive new and resolved findings. Each has a deadline; a failure prints one line and changes nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,18 +25,18 @@ from unhang.diagnose.redact import without_secrets
 from unhang.errors import UserError
 from unhang.history.changes import FoundChange, finding_changes
 from unhang.history.database import reading
+from unhang.history.location import database_file
 from unhang.history.news import news_of
-from unhang.history.place import database_file
 from unhang.history.run_rows import RunRow, run_named, run_rows
 from unhang.text import visible
 
 WEBHOOK_S = 15.0
 HOOK_S = 60.0
-MOST_TAIL = 2000  # bytes of what a hook printed that are kept
+MOST_TAIL = 2000  # bytes of a hook's output that are kept
 
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
-    """Adds the options; each may be given again."""
+    """Adds the options; each may be repeated."""
     shown = parser.add_argument_group("notifications of new and resolved findings at or above --fail-on")
     shown.add_argument(
         "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file"
@@ -44,21 +45,22 @@ def add_hooks(parser: argparse.ArgumentParser) -> None:
 
 
 def check_hooks(arguments: argparse.Namespace) -> None:
-    """What can be known before a node is asked. Raises UserError."""
+    """Checks the hooks before a node is read. Raises UserError."""
     for one in arguments.webhook:
         _address(one)
-    for one in arguments.hook:
-        _argv(one)
+    for program in (_argv(one)[0] for one in arguments.hook):
+        if shutil.which(program) is None:
+            raise UserError(f"--hook: expected a program that can be started, found none at {visible(program, 200)}; it would be missed when there is news")
 
 
 def report_run(run: str, arguments: argparse.Namespace) -> None:
-    """Tells of what a run that was just stored changed against the one before it. Never raises: no hook may cost the run."""
+    """Sends the changes of a run that was just stored, compared with the run before it. Never raises, because a hook must not make the run fail."""
     if not (arguments.webhook or arguments.hook):
         return
     try:
         file = database_file(arguments.db)
         if file is None:
-            raise UserError("expected a history, which says what is new, found none: UNHANG_HISTORY=off switches it off")
+            raise UserError("expected a history, which shows what is new, found none: UNHANG_HISTORY=off switches it off")
         with reading(file) as connection:
             rows, now = run_rows(connection), run_named(connection, run)
             earlier = [row for row in rows if row.seq < now.seq]
@@ -68,12 +70,12 @@ def report_run(run: str, arguments: argparse.Namespace) -> None:
         tell(earlier[-1], now, changes, arguments)
     except UserError as problem:
         sys.stderr.write(f"unhang: no hook was called: {visible(str(problem), 400)}\n")
-    except Exception as problem:  # whatever it is, the run has been read and judged
+    except Exception as problem:  # in any case the run has been read and judged
         sys.stderr.write(f"unhang: no hook was called: a fault of unhang itself: {type(problem).__name__}\n")
 
 
 def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments: argparse.Namespace) -> None:
-    """Calls each hook, if anything is new or resolved; what fails is a line on standard error."""
+    """Calls each hook, if a finding is new or resolved; a failure is one line on standard error."""
     news = news_of(before, now, changes, arguments.fail_on)
     if news is None:
         return
@@ -84,11 +86,11 @@ def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments:
 
 
 def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> str | None:
-    """POSTs the message; why it failed, without the address, or None."""
+    """POSTs the message; returns why it failed, without the address, or None."""
     answers: list[str | None] = []
     sender = threading.Thread(target=lambda: answers.append(_posted(address, news, limit_s)), daemon=True)
     sender.start()
-    sender.join(limit_s)  # a server that sends a byte now and then would hold a socket's own deadline for ever
+    sender.join(limit_s)  # the socket's own deadline restarts with each byte, so that a slow server could block for ever
     return answers[0] if answers else _late(limit_s)
 
 
@@ -104,7 +106,7 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
             answer.read(1024)
     except urllib.error.HTTPError as problem:
         return f"expected status 2xx, found {problem.code}"
-    except (OSError, http.client.HTTPException) as problem:  # a reason may hold the address
+    except (OSError, http.client.HTTPException) as problem:  # the reason may contain the address
         reason = getattr(problem, "reason", problem)
         if isinstance(reason, TimeoutError):
             return _late(limit_s)
@@ -113,14 +115,15 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What is sent goes to nobody whom the operator did not name."""
+    """Refuses redirects: news are sent only to the address that the operator named."""
 
     def redirect_request(self, *_asked: Any) -> None:
         """No further request."""
 
 
 def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
-    """Runs the program with the message on its standard input; why it failed, or None. It is killed with all that it started when its time is over."""
+    """Runs the program with the message on its standard input; returns why it failed, or None. When its time is over, it is killed with all processes that it
+    started."""
     try:
         running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     except OSError as problem:
@@ -136,9 +139,9 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
         return f"expected it to end within {limit_s:.0f} s; it was killed"
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)  # also what it left behind
+            os.killpg(running.pid, signal.SIGKILL)  # also ends processes that it left
         running.wait()
-    reader.join(10)  # at its end at once, unless something that left the group holds the pipe
+    reader.join(10)  # immediate, unless a process outside the group holds the pipe
     if code == 0:
         return None
     last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]
@@ -152,12 +155,12 @@ def _keep_tail(pipe: IO[bytes], tail: bytearray) -> None:
 
 
 def _give(pipe: IO[bytes], body: bytes) -> None:
-    with contextlib.suppress(OSError), pipe:  # a program need not read it
+    with contextlib.suppress(OSError), pipe:  # the program need not read its input
         pipe.write(body)
 
 
 def _address(given: str) -> str:
-    """The URL, or the first line of @FILE. Raises UserError, in which no address stands."""
+    """The URL, or the first line of @FILE. Raises UserError, whose text never contains the address."""
     text = given
     if given.startswith("@"):
         try:

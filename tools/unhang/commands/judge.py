@@ -1,4 +1,4 @@
-"""`unhang judge RUN`: judges a run folder again, off-line, and shows what was found."""
+"""`unhang judge RUN`: judges a run folder again, off-line, and shows the findings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.commands.common_options import add_examples, given_day
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
-from unhang.commands.given_nodes import is_document, run_of_documents
-from unhang.commands.showing import add_format, check_page, commands_here, page_of, show
+from unhang.commands.node_documents import is_document, run_of_documents
+from unhang.commands.run_output import add_format, check_page, commands_here, page_of, show
 from unhang.errors import UserError
-from unhang.given_files import checked_output
 from unhang.history.node_pasts import node_pasts
 from unhang.judge.values import printable
+from unhang.path_arguments import checked_output
 from unhang.plan.plan_view import plan_view
-from unhang.plan.promise import Promise
+from unhang.plan.role_coverage import Promise
 from unhang.project import program_as_typed
 from unhang.report.run import read_findings
 from unhang.rollout.status_view import rollout_view
@@ -34,7 +34,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, by which rules and policy, and how to show it."""
+    """Adds the options: the run, rules and policy, and how to show the findings."""
     help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
@@ -48,16 +48,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 not the whole answer. Raises UserError when there is none."""
+    """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 an incomplete result. Raises UserError if there is no result."""
     arguments.run = _run(arguments.run)
     folder = run_folder.find_run(arguments.run)
     check_page(arguments)
+    _check_folders(arguments.rules)
     try:
         return _judged(folder, arguments)
     except KeyboardInterrupt:
         if getattr(arguments, "is_record", False):
-            raise  # the audit says how to go on
+            raise  # the audit prints the next step
         raise UserError(f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}") from None
+
+
+def _check_folders(rules: list[str]) -> None:
+    """Raises UserError for a folder of rules that does not exist or is empty: the run's findings would be replaced as if they had been judged by its rules."""
+    for one in rules:
+        if not Path(one).is_dir():
+            raise UserError(f"--rules: expected a folder of rules at {one}, found {'a file' if Path(one).exists() else 'none'}; nothing was judged")
+        if not any(Path(one).rglob("*.y*ml")):
+            raise UserError(f"--rules: expected .yml files of rules in {one}, found none; nothing was judged")
 
 
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
@@ -90,7 +100,7 @@ def _page_beside(findings: Path) -> Path:
 
 
 def _run(given: list[str]) -> str:
-    """The run to judge, as a person would type it; documents of nodes become one."""
+    """The run to judge, as a person types it; node documents are made into a run."""
     if not given:
         return run_folder.latest_run()
     if len(given) == 1 and not is_document(given[0]):
@@ -99,16 +109,16 @@ def _run(given: list[str]) -> str:
 
 
 def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
-    """Where the findings go when they are not the run's own: what another policy makes of a run lies beside its record, never in its place."""
+    """Path of findings that are not the run's own: findings under another policy are written beside the run's own, never over them."""
     if arguments.out:
         return checked_output(arguments.out).absolute()
     if arguments.policy and getattr(arguments, "is_record", False):
-        return None  # of an audit by this policy, these findings are the record
+        return None  # the audit itself used this policy, so these findings are the run's own
     return folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json" if arguments.policy else None
 
 
 def _problems(head: dict[str, Any]) -> Iterator[str]:
-    """Why the answer is not the whole answer: rules that could not be used, or no node that was read."""
+    """Reasons why the result is incomplete: rules that could not be used, or no node that was read."""
     refused = head["catalogue"]["refused"]
     yield from refused[:SHOWN_FAULTS]
     if refused:

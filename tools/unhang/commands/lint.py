@@ -1,38 +1,41 @@
-"""`unhang lint FILE…`: settings of NCCL and torch that do nothing, do harm or hide a fault, found in scripts before they run."""
+"""`unhang lint FILE…`: finds settings of NCCL and torch that do nothing, do harm or hide a fault, and collectives that only some ranks call."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
-from unhang.commands.row_showing import show_rows
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
+from unhang.commands.row_output import show_rows
 from unhang.errors import UserError
 from unhang.lint.checks import PLATFORMS, Context
-from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
+from unhang.lint.linting import SEVERITIES, STDIN, lint, render_json, render_table
 from unhang.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
+from unhang.lint.rule_ids import RULES
 from unhang.lint.sarif import render_sarif
 from unhang.lint.settings import KINDS
 from unhang_node.versions.compare import check_version
 
+CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}
 COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")
 FORMATS = ("table", "name", "csv", "json", "jsonl", "sarif")
 EXAMPLES = """\
-  unhang lint train.sbatch                          before sbatch
+  unhang lint train.sbatch train.py                 before sbatch
   unhang lint jobs/ -o sarif > lint.sarif           all scripts of a repository, for its code host
+  helm template chart/ | unhang lint - --kind kubernetes
   unhang lint Dockerfile --nccl 2.27.5 --fail-on error
   unhang lint jobs/ --diff                          what --fix would change; --fix writes it"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read, and what is known about where it runs."""
-    parser.add_argument(
-        "files", metavar="FILE", nargs="+", help="shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too"
-    )
+    """Adds the options: files to read, and facts about where they run."""
+    read = "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too; -: standard input"
+    parser.add_argument("files", metavar="FILE", nargs="+", help=read)
     parser.add_argument("--kind", choices=KINDS, help="read every file as this kind, without detection")
     parser.add_argument("--nccl", metavar="VERSION", help="the job's NCCL version, for example 2.21.5 (default: the version that the file installs, if any)")
     parser.add_argument("--torch", metavar="VERSION", help="the job's PyTorch version, for example 2.4.1")
-    parser.add_argument("--platform", choices=PLATFORMS, help="the cloud; settings of its own image are not reported")
+    clouds = "the cloud, or aws, gcp, azure; settings of its own image are not reported"
+    parser.add_argument("--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds)
     add_format_option(parser, FORMATS, {"name": "files with findings, one per line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
@@ -45,10 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on; what cannot be read raises UserError."""
+    """0 nothing found, 1 findings at or above --fail-on. Raises UserError for a file that cannot be read."""
     for option, version, order in (("--nccl", arguments.nccl, "nccl"), ("--torch", arguments.torch, "generic")):
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
+    check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     repairs = _repairs(arguments, context)
     document = lint(arguments.files, context, arguments.kind)
@@ -66,11 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _repairs(arguments: argparse.Namespace, context: Context) -> list[Repair]:
-    """What --fix or --diff changes; written if it is --fix."""
+    """The changes of --fix or --diff; --fix writes them."""
     if arguments.fix and arguments.diff:
         raise UserError("expected --fix or --diff, found both; --diff shows what --fix writes")
     if not (arguments.fix or arguments.diff):
         return []
+    if STDIN in arguments.files:
+        raise UserError("expected files beside --fix and --diff, found -; write standard input to a file first")
     repairs = repairs_of(arguments.files, context, arguments.kind, lambda one: takes(one.rule, one.severity, arguments, SEVERITIES))
     for one in repairs if arguments.fix else ():
         write_repair(one)

@@ -14,33 +14,38 @@ from typing import Any
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
-from unhang.commands.filters import add_filters, asked_filter
-from unhang.commands.row_showing import show_rows
-from unhang.commands.showing import deliver
+from unhang.commands.filters import OPTIONS, add_filters, asked_filter
+from unhang.commands.row_output import show_rows
+from unhang.commands.run_output import deliver
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.plan.plan_document import FILE, Plan, render_plan
 from unhang.plan.plan_table import render_plan_table
-from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run
+from unhang.plan.planned_findings import read_planned_findings
+from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
 from unhang.project import program_as_typed
-from unhang.report.run import read_findings
 from unhang.report.table import terminal_shape
 from unhang.rollout.step_durations import measured_steps
+from unhang.run_folder import read_run
 from unhang.text import ascii_only
+from unhang.triage.actions import remediate_options
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
 EXAMPLES = """\
   unhang plan                                                  of the last audit
   unhang plan --max-unavailable 5% --floor 90% --group-limit 'rack*=1'
+  unhang plan --floor 90% --out-of-service 'gpu[017-018]'      two nodes are drained already
   unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
   unhang plan -o csv > plan.csv                                a row for each node and role"""
 WIDTH, WIDEST = 80, 120
 JOURNAL = "journal.jsonl"
+DECIDING = (*OPTIONS, "only", "except_", "max_unavailable", "floor", "out_of_service", "group_limit", "max_age", "rules")
+DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR, "max_age": MAX_AGE_S / 3600}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, what to leave out, the limits of the waves, and how to show the plan."""
+    """Adds the options: the run, filters, limits of the waves, and how to show the plan."""
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     repeatable = "; repeatable"
     add_filters(parser, "findings to plan for")
@@ -49,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     most = "nodes out of service at the same time, of those that answered (default: %(default)s)"
     parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
     parser.add_argument("--floor", default=FLOOR, metavar="N|N%", help="nodes that always stay in service (default: %(default)s)")
+    drained = f"nodes that take no jobs now: 'gpu[001-004]', a group; they count against the floor and are no canaries{repeatable}"
+    parser.add_argument("--out-of-service", action="append", default=[], metavar="HOSTS", help=drained)
     of_group = f"nodes of an inventory group out of service at the same time: 'rack*=1', 'debug=50%%'{repeatable}"
     parser.add_argument("--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group)
     parser.add_argument("--max-age", type=float, default=MAX_AGE_S / 3600, metavar="HOURS", help="a plan older than this is not applied (default: %(default)g)")
@@ -62,18 +69,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when the plan was made, whatever stands in it; what cannot be planned raises UserError."""
+    """0 if a plan was made, even an empty one; raises UserError if none can be made."""
     folder = run_folder.find_run(arguments.run)
     if not 0 < arguments.max_age <= 24 * 365:
         raise UserError(f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}")
     limits = PlanOptions(
-        arguments.max_unavailable, arguments.floor, arguments.group_limit, arguments.only, arguments.except_, max(1, round(arguments.max_age * 3600))
+        arguments.max_unavailable,
+        arguments.floor,
+        arguments.group_limit,
+        arguments.only,
+        arguments.except_,
+        max(1, round(arguments.max_age * 3600)),
+        out_of_service=arguments.out_of_service,
     )
     plan = make_plan(folder, limits, arguments, arguments.rules)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format in ("table", "wide") and not arguments.quiet:
-        deliver(_table(plan, folder, wide=arguments.verbose or arguments.format == "wide"), "-")
+        deliver(_table(plan, folder, arguments), "-")
     else:
         rows = [row for row in rows_of(plan) if row["wave"] or arguments.format != "name"]
         show_rows(arguments, lambda width: (), rows, COLUMNS, "host")
@@ -81,13 +94,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
-    """Plans for the findings that the filters ask for, and writes plan.json. rules: folders of additional rules; by default those of the run."""
-    findings = read_findings(folder)
-    further = rules or (findings.get("judged_by") or {}).get("rules") or ()
-    measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
-    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
-    _keep(folder, render_plan(plan))
-    return plan
+    """Makes the plan for the findings that the filters select, and writes plan.json. rules: folders of additional rules; by default those of the run."""
+    with without_collections():
+        findings = read_planned_findings(folder)
+        further = rules or (findings.get("judged_by") or {}).get("rules") or ()
+        measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
+        plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
+        _keep(folder, render_plan(plan))
+        return plan
 
 
 def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> PlanOptions:
@@ -102,7 +116,7 @@ def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], ar
 
 
 def _keep(folder: Path, text: str) -> None:
-    """Writes plan.json. A rollout goes by the plan that it began with."""
+    """Writes plan.json. A rollout that has begun keeps its own plan."""
     path = folder / FILE
     if (folder / JOURNAL).exists() and not (path.exists() and path.read_text(encoding="utf-8") == text):
         raise UserError(f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again and plan that run")
@@ -110,7 +124,7 @@ def _keep(folder: Path, text: str) -> None:
 
 
 def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
-    """One row a node and role, in the order of the waves; then the nodes of which something is refused, or that only a person can repair."""
+    """One row for each node and role, in the order of the waves; then the nodes with refusals, or that only a person can repair."""
     in_waves = [(one.name, plan.by_host[host]) for one in plan.waves for host in one.hosts]
     for wave, entry in [*in_waves, *((None, one) for one in plan.hosts)]:
         common = {"wave": wave, "host": entry.host, "reboots": sum(one.step != "rollback" for one in entry.reboots)}
@@ -121,14 +135,28 @@ def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
             yield {**empty, "reboots": 0, "refused": [one.why for one in entry.refused], "person": [f"{one.rule}: {one.what}" for one in entry.person]}
 
 
-def _table(plan: Plan, folder: Path, *, wide: bool) -> str:
+def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
+    wide = arguments.verbose or arguments.format == "wide"
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
-    width = min(columns, WIDEST) if sys.stdout.isatty() else WIDTH
-    whole = f"{program_as_typed()} plan {shlex.quote(as_typed(folder))} -v"
+    width = min(columns, WIDEST) if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH
+    whole = f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
     table = render_plan_table(plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole)
     return ascii_only(table) if plain else table
 
 
+def _options(arguments: argparse.Namespace) -> list[str]:
+    """The options that decide what is planned, as they were typed: the command that shows more makes the same plan again."""
+    words = []
+    for name in DECIDING:
+        given = getattr(arguments, name, None)
+        values = given if isinstance(given, list) else [] if given is None or given == DEFAULTS.get(name) else [given]
+        words += [f"--{name.rstrip('_').replace('_', '-')}={value}" for value in values]
+    return words
+
+
 def _preview(folder: Path) -> str:
-    """The command that shows what the plan's roles would change; nothing is acted on without one word more."""
-    return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}"
+    """The command that previews the changes of the plan's roles, reaching the nodes as the audit did; only an additional option applies them."""
+    document = read_run(folder).document
+    inventory = " -i INVENTORY" if document.get("inventory") is None else ""  # documents of unhang collect name none
+    options = remediate_options(list(map(str, document.get("options") or ())))
+    return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}{inventory}{options}"

@@ -14,9 +14,9 @@ from unhang import run_folder
 from unhang.commands import audit
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
-from unhang.given_files import checked_output
 from unhang.judge.documents import InvalidNode, to_facts
 from unhang.nodeset import expand_limit, fold_hosts
+from unhang.path_arguments import checked_output
 from unhang.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
 from unhang.smoke.baselines import read_baselines
 from unhang.text import visible
@@ -30,7 +30,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which nodes, and what about them is accepted."""
+    """Adds the options: the nodes, and findings to accept."""
     parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which the command audits first")
     parser.add_argument("--limit", metavar="HOSTS", help="only these nodes of the run: names and node sets (gpu[001-016])")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder of HOSTS (default: this machine)")
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 with the policy; UserError where the nodes are not good or could not be read."""
+    """0 with the policy; UserError if the nodes are not good or could not be read."""
     bandwidth = bandwidth_rows(read_baselines(arguments.smoke))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def source_run(arguments: argparse.Namespace) -> Path:
-    """The run folder that is named, or a new one of the nodes that are. Raises UserError."""
+    """The named run folder, or a new run of the named nodes. Raises UserError."""
     try:
         return run_folder.find_run(arguments.source)
     except UserError:
@@ -77,7 +77,7 @@ def source_run(arguments: argparse.Namespace) -> Path:
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
-    """host -> node document, of those that were meant. Raises UserError when one of them was not read, or none is left."""
+    """host -> node document of the selected nodes. Raises UserError if one of them was not read, or none remains."""
     wanted = set(expand_limit(limit)) if limit else None
     nodes = {str(node.get("host")): node for node in map(run_folder.read_node, run_folder.node_files(folder))}
     if wanted is not None and (missing := sorted(wanted - set(nodes))):
@@ -96,7 +96,7 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
 
 
 def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]) -> None:
-    """Judges these nodes under the policy that was made of them. Raises UserError for findings that are critical or errors and not accepted."""
+    """Judges these nodes under their own policy. Raises UserError for findings of severity critical or error that are not accepted."""
     found = [row for row in judged(folder, nodes, policy) if row["verdict"] == "fail" and row["severity"] in SERIOUS and row["rule"] not in accepted]
     if not found:
         return
@@ -108,7 +108,7 @@ def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], polic
 
 
 def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[dict[str, Any]]:
-    """Findings of these nodes alone under a policy; the run itself is not touched."""
+    """Findings of only these nodes under a policy; the run itself is not changed."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
         copy = Path(place, "run")
@@ -123,7 +123,7 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
 
 
 def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]:
-    """Where the policy comes from."""
+    """Comment lines about the source of the policy."""
     lines = [f"Written by unhang policy from {fold_hosts(hosts)} (run {run}): what these nodes share. Read it before it is used; every key may be left out."]
     return lines + ([f"Accepted although found on these nodes: {', '.join(accepted)}."] if accepted else [])
 

@@ -27,8 +27,8 @@ from unhang.judge.rules import SEVERITIES
 from unhang.nodeset import expand_limit
 from unhang.report.gate import render_gate, render_gate_junit
 from unhang.report.table import terminal_shape
-from unhang.rollout.given_lists import split_list
-from unhang.smoke.burn_in_run import parse_duration
+from unhang.rollout.list_arguments import split_list
+from unhang.smoke.burn_in_local import parse_duration
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 FORMATS = ("table", "json", "junit")
@@ -47,11 +47,12 @@ STEPS = {
 SMOKE_STEPS = [name for name, meaning in STEPS.items() if "smoke" in meaning]
 VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
 BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
+STRICT = {"ANSIBLE_HOST_PATTERN_MISMATCH": "error"}  # Ansible passes over a host that the inventory lacks: the others would pass for it
 MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which nodes, beside which reference, and how to show the outcome."""
+    """Adds the options: the nodes, the reference, and how to show the outcome."""
     parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and must be idle")
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as what that program takes."""
+    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as the code for that program."""
     if arguments.host_program:
         return answer_host_program(arguments)
     document, folder = gate(arguments)
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def answer_host_program(arguments: argparse.Namespace) -> int:
-    """What the program takes. Wrong use and a gate that decided nothing are no fail: they would drain a node for nothing."""
+    """The exit code for the host program. Wrong use, or a gate without a decision, is no fail, because it would drain a node without a reason."""
     try:
         if not arguments.quick:
             raise UserError("--as: expected --quick beside it, found none; a host program has no time for smoke tests")
@@ -111,12 +112,12 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     steps = {name: meaning for name, meaning in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
-        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps))
+        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
     return outcome_of(folder, played, arguments), folder
 
 
 def limit_of(hosts: str, reference: str | None) -> str:
-    """The reference belongs to the nodes of the run, whether or not it stands among them."""
+    """The nodes of the run, always including the reference."""
     if reference is None or hosts.startswith("@") or reference in expand_limit(hosts):
         return hosts
     return f"{hosts},{reference}"
@@ -136,7 +137,7 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.quick:
         for option, given in (("--burn-in", arguments.burn_in), ("--key", arguments.key)):
             if given:
-                raise UserError(f"{option}: expected none with --quick, which tests no GPU and admits nobody")
+                raise UserError(f"{option}: expected none with --quick, which tests no GPU and admits no node")
         chosen["preprovision_quick"] = True
     if arguments.burn_in is not None:
         parse_duration(arguments.burn_in, "--burn-in")
@@ -151,14 +152,14 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_step(steps: Mapping[str, str], line: str) -> None:
-    """One line of Ansible's output: a step that begins is reported on standard error. steps: as STEPS."""
+    """Handles one line of Ansible's output: the beginning of a step is printed on standard error. steps: as STEPS."""
     banner = BANNER.match(line)
     if banner and banner[1] in steps:
         print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)
 
 
 def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> dict[str, Any]:
-    """gate.json of the run. Raises UserError with the reason when nothing was decided."""
+    """gate.json of the run. Raises UserError with the reason if nothing was decided."""
     if played.stopped or played.code < 0:
         raise UserError(ended_early(played, folder))
     try:
@@ -166,7 +167,9 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
     except (OSError, NotStrict):
         messages = MESSAGE.findall(played.output)
         reason = messages[-1].strip('"') if messages else why_no_run(played.output, arguments.inventory, arguments.hosts)
-        raise UserError(f"nothing was decided: {' '.join(reason.split())[:600]}") from None
+        if "preprovision_reference among" in reason or (arguments.reference and f"none that {arguments.reference} names" in reason):
+            reason = f"expected a host of the inventory as --reference, found {arguments.reference}"
+        raise UserError(f"nothing was decided: {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}") from None
     return found
 
 

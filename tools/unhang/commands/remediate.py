@@ -17,16 +17,18 @@ from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
-from unhang.commands.previewing import FORMATS as PREVIEW_FORMATS
-from unhang.commands.previewing import run_preview, shown_line
+from unhang.commands.preview import FORMATS as PREVIEW_FORMATS
+from unhang.commands.preview import run_preview, shown_line
 from unhang.commands.rollout_display import following
-from unhang.commands.showing import deliver
+from unhang.commands.run_output import deliver
+from unhang.commands.typed_again import typed_again
 from unhang.errors import UserError
 from unhang.plan.description import describe_totals, describe_unrepaired
 from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.plan.planning import PlanOptions
 from unhang.report.json import render_json
 from unhang.report.table import terminal_shape
+from unhang.rollout.failure_limit import allowed_failures
 from unhang.rollout.journal import read_journal
 from unhang.rollout.status import exit_code, status_of, undo_command
 from unhang.rollout.status_junit import render_status_junit
@@ -40,11 +42,11 @@ EXAMPLES = """\
   unhang remediate --apply --drain slurm --max-failed 2  acts
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
-EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads the run folder
+EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which plan, whether to act, and how to show it."""
+    """Adds the options: the plan, whether to apply it, and how to show it."""
     latest = run_folder.latest_run()
     parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or its run folder or id (default: %(default)s)")
     ways = parser.add_mutually_exclusive_group()
@@ -71,11 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all are proved (or the preview went through); 1 not all are; 2 it could not be started."""
+    """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started."""
     known = STATUS_FORMATS if arguments.status or arguments.apply else PREVIEW_FORMATS
     if arguments.format not in known:
         shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
         raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
+    _check_max_failed(arguments.max_failed)
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -98,10 +101,18 @@ def run(arguments: argparse.Namespace) -> int:
     return _outcome(played, folder, plan, arguments)
 
 
+def _check_max_failed(given: str) -> None:
+    """Raises UserError before Ansible is started."""
+    try:
+        allowed_failures(given, 1)
+    except UserError as problem:
+        raise UserError(f"--max-failed: {problem}") from None
+
+
 def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
-    """(run folder, plan): a new one of the findings that were asked for, else the one that is there."""
+    """(run folder, plan): a new plan for the selected findings, else the existing one."""
     if not any(getattr(arguments, name) for name in OPTIONS):
-        return find_plan(arguments.plan)
+        return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
         given = next(name for name in OPTIONS if getattr(arguments, name))
         beside = "--status" if arguments.status else visible(arguments.plan, 200)
@@ -112,12 +123,24 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     return folder, plan
 
 
+def _newest_planned(named: str) -> str:
+    """The run of the rollout: if none was named and the latest audit has no plan, the newest run with a plan."""
+    latest = run_folder.latest_run()
+    if named != latest or not Path(latest).is_dir() or (Path(latest) / FILE).is_file():
+        return named
+    planned = [run for run in run_folder.list_runs(run_folder.runs_folder()) if (run / FILE).is_file()]
+    if not planned:
+        return named
+    sys.stderr.write(f"unhang: {visible(named, 200)} has no plan; this is the newest run that has one\n")
+    return as_typed(planned[-1].absolute())
+
+
 def find_plan(named: str) -> tuple[Path, Plan]:
     """(run folder, plan) of a plan.json, a run folder or a run's id. Raises UserError."""
     path = Path(named)
     folder = path.parent if path.is_file() else run_folder.find_run(named)
     if path.is_file() and path.name != FILE:
-        raise UserError(f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal lies beside the plan under its own name")
+        raise UserError(f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal needs the plan under its own name beside it")
     return folder.resolve(), read_plan(folder)
 
 
@@ -131,13 +154,14 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
 
 
 def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    """Prints where each node stands."""
+    """Prints the state of each node."""
     status = _status(folder, plan, arguments)
     if arguments.quiet:
         return exit_code(status)
-    render = {"json": render_json, "junit": render_status_junit}.get(arguments.format, render_status)
-    text = render(status)
-    _, _, plain = terminal_shape(sys.stdout, os.environ)
+    columns, _, plain = terminal_shape(sys.stdout, os.environ)
+    width = columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
+    render = {"json": render_json, "junit": render_status_junit}.get(arguments.format)
+    text = render(status) if render else render_status(status, width)
     deliver(ascii_only(text) if plain and arguments.format == "table" else text, "-")
     return exit_code(status)
 
@@ -156,18 +180,18 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
 
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    retry = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    again = typed_again(folder, arguments, "--apply")
     if played.stopped and not read_journal(folder).entries:
-        raise UserError(f"stopped by hand, before a node was touched; go on with: {retry} --apply")
+        raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
     if not read_journal(folder).entries:
-        if not any(map(shown_line, played.output.splitlines())):  # else the reason was printed
+        if not any(map(shown_line, played.output.splitlines())):  # otherwise the reason was already printed
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
     run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
-        raise UserError(f"{what}; go on with: {retry} --apply; where each node stands: {retry} --status")
+        raise UserError(f"{what}; continue with: {again}; state of each node: {project.program_as_typed()} remediate {as_typed(folder)} --status")
     return code
 
 

@@ -9,9 +9,9 @@ from unhang import run_folder
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
-from unhang.commands.showing import add_format, show
+from unhang.commands.run_output import add_format, show
 from unhang.errors import UserError
-from unhang.given_files import checked_output
+from unhang.path_arguments import checked_output
 from unhang.report.phrases import left_out
 from unhang.report.run import read_findings
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings, 2 when the run is not the whole answer (as judge says it); what cannot be read raises UserError."""
+    """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises UserError if it cannot be read."""
     if arguments.out not in (None, "-"):
         checked_output(arguments.out)
     if arguments.smoke and arguments.format != "html":

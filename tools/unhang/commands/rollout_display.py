@@ -1,4 +1,4 @@
-"""Shows a rollout while it runs: follows its journal, and writes plain lines, or on a terminal one screen that is written over."""
+"""Shows a rollout while it runs, from its journal: plain lines, or on a terminal one screen that is updated in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 1.0
 
 @contextlib.contextmanager
 def following(folder: Path, plan: Plan, target: TextIO) -> Iterator[Callable[[str], None]]:
-    """Shows what the journal says from now on; gives the function that writes another line without breaking the screen."""
+    """Shows the journal's entries from now on; returns a function that writes other lines without breaking the screen."""
     display = _Display(folder, Progress(plan), target)
     over = threading.Event()
 
@@ -42,7 +42,7 @@ def following(folder: Path, plan: Plan, target: TextIO) -> Iterator[Callable[[st
 
 
 class _Display:
-    """What the journal has said, and what stands on the screen."""
+    """The journal's entries so far, and the current screen."""
 
     def __init__(self, folder: Path, progress: Progress, target: TextIO) -> None:
         self.journal, self.progress, self.target = JournalReader(folder), progress, target
@@ -55,7 +55,7 @@ class _Display:
         self.begun = False
 
     def look(self) -> None:
-        """Takes in what was written since, and shows it."""
+        """Reads the new entries, and shows them."""
         with self.lock:
             lines = list(self.progress.feed(self._new_entries()))
             self.begun = self.begun or bool(lines)
@@ -68,19 +68,19 @@ class _Display:
                 self.written = len(screen)
 
     def note(self, line: str) -> None:
-        """Another line, above the screen."""
+        """Prints another line, above the screen."""
         with self.lock:
             self._clear()
             self._write([line])
 
     def close(self) -> None:
-        """Takes the screen away: what comes next tells how all nodes ended."""
+        """Removes the screen; the outcome of all nodes is printed next."""
         with self.lock:
             self._clear()
             self._write([f"unhang: {self.fault}"] if self.fault else [])
 
     def _new_entries(self) -> list[Entry]:
-        """A journal that cannot be read is said once, at the end."""
+        """Reports an unreadable journal once, at the end."""
         try:
             return self.journal.news()
         except (OSError, UserError) as problem:

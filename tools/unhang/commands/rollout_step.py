@@ -1,4 +1,4 @@
-"""`unhang rollout-step`: what the playbooks that change nodes ask the controller. Printed as JSON; no help lists it."""
+"""`unhang rollout-step`: called by the playbooks that change nodes; prints JSON. No help lists it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from unhang.errors import UserError
 from unhang.judge.rules import SEVERITIES
 from unhang.rollout.baseline import from_document
-from unhang.rollout.given_lists import split_list
+from unhang.rollout.list_arguments import split_list
 from unhang.rollout.proof import SERIOUS, Asked
 from unhang.rollout.rollout import begin, lost_since, prove_node
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which step of which run."""
+    """Adds the arguments: the step and the run."""
     parser.add_argument("step", choices=("begin", "lost", "prove"), help="begin: judge the run and its policies; lost: compare hardware; prove: judge again")
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")

@@ -1,4 +1,4 @@
-"""`unhang runs`: the runs of the history; takes in a run that is not there yet, and removes old run folders."""
+"""`unhang runs`: lists the runs of the history, adds a run that is missing there, and removes old run folders."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from unhang import project, run_folder
-from unhang.commands.history_showing import add_history_options, history_file
-from unhang.commands.row_showing import show_rows
+from unhang.commands.history_options import add_history_options, history_file
+from unhang.commands.row_output import show_rows
 from unhang.errors import UserError
 from unhang.history.database import reading
 from unhang.history.pruning import RunOnDisk, runs_on_disk, to_prune
@@ -29,7 +29,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How many, or what to do with run folders."""
+    """Adds the options: how many runs to list, or the operation on run folders."""
     parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)")
     parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
     parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(file) as connection:
         rows = run_rows(connection, arguments.newest or None)
     columns = tuple(field.name for field in fields(RunRow))
-    show_rows(arguments, lambda width: render_runs(rows, str(file)), [asdict(row) for row in rows], columns, "id")
+    show_rows(arguments, lambda width: render_runs(rows, str(file), width), [asdict(row) for row in rows], columns, "id", lines_stay=True)
     return 0
 
 
@@ -63,7 +63,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is not None and arguments.keep < 0:
         raise UserError(f"--keep: expected how many run folders stay, found {arguments.keep}")
     now = datetime.datetime.now(datetime.UTC)
-    before = moment_of(arguments.older_than, now).strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
+    before = moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
     found = runs_on_disk(run_folder.runs_folder(project.checkout_of(project.find_project())))
     going = to_prune(found, arguments.keep, before)
     lost = [one for one in going if arguments.apply and not _removed(one.folder)]
@@ -74,7 +74,7 @@ def _prune(arguments: argparse.Namespace) -> int:
 
 
 def _summary(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:
-    """What was or would be removed, and why others stay whatever their age."""
+    """The runs that were or would be removed, and why others are kept at any age."""
     stays = len(found) - len(going)
     pinned = sorted({one.kept for one in found if one.kept})
     why = f" (of some, because {'; '.join(pinned)})" if pinned else ""

@@ -1,4 +1,4 @@
-"""`unhang smoke`: proves that a group of ranks can train together, or says who is to blame."""
+"""`unhang smoke`: proves that a group of ranks can train together, or names the suspects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from unhang import project
 from unhang.commands.burn_in import burn_in
 from unhang.commands.common_options import add_examples, add_format_option
 from unhang.commands.smoke_expectations import expectations_of
-from unhang.commands.smoke_showing import deliver, exit_code
+from unhang.commands.smoke_output import deliver, exit_code
 from unhang.errors import UserError
-from unhang.given_files import checked_output
-from unhang.smoke import plan as planning
+from unhang.path_arguments import checked_output
+from unhang.smoke import node_plans as planning
 from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
@@ -44,7 +44,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where, what, how long, and how to show it."""
+    """Adds the options: where to run, what, how long, and how to show the result."""
     _add_places(parser)
     _add_ranks(parser)
     _add_tests(parser)
@@ -106,7 +106,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
     measured = "a policy whose key bandwidth sets the expected bandwidth (unhang policy --smoke writes it)"
     parser.add_argument("--policy", metavar="FILE", help=measured)
-    parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)  # the same key as the playbook knows it
+    parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)  # the playbook has the same key
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def request_of(arguments: argparse.Namespace) -> planning.Request:
-    """Raises UserError for what cannot be meant."""
+    """The request of the options. Raises UserError for a contradiction."""
     for option in ("nproc", "port", "step_timeout", "timeout", "search_timeout"):
         name, value = f"--{option.replace('_', '-')}", getattr(arguments, option)
         if value is not None and value <= 0:
@@ -169,7 +169,7 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         command = container.argv() if container else None
         return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event, carry=container is not None))
 
-    expectations = expectations_of(arguments)  # before anything is started: a missing file is reported at once
+    expectations = expectations_of(arguments)  # read before anything is started, so that a missing file is reported at once
     result = judge(go(request, here.members, port), expectations)
     result["rendezvous"] = {"host": here.members[0].host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
     if backend == "nccl" and result["verdict"] == "pass" and len(here.members) == 1 and not arguments.container_image:
@@ -186,14 +186,14 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
 
 def _checked_by_nccl_tests(result: Mapping[str, Any], request: planning.Request, nproc: int) -> Any:
-    """The bandwidths beside those of nccl-tests with the same libnccl and settings."""
+    """The result, with the bandwidths of nccl-tests with the same libnccl and settings added."""
     library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
     settings = {name: value for name, value in request.environment.items() if value is not None}
     return cross_check(result["collectives"], nproc, settings, library)
 
 
 def hosts_here(arguments: argparse.Namespace, backend: str) -> LocalHosts:
-    """This machine, or the hosts that it is to be taken for. Raises UserError."""
+    """This machine, or the hosts that it simulates. Raises UserError."""
     host, interface = os.uname().nodename, "lo" if backend == "gloo" else None
     if arguments.as_hosts is None:
         return one_host(host, arguments.nproc or local_gpus() or 2, interface)
@@ -211,7 +211,7 @@ def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dic
 
 
 def session_options(arguments: argparse.Namespace) -> SessionOptions:
-    """How far to go after a failure. Raises UserError."""
+    """The options about experiments after a failure. Raises UserError."""
     switches = (read_switches(arguments.inventory) if arguments.inventory else {}) | switches_of(arguments.switch)
     return SessionOptions(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, switches, arguments.search_timeout)
 
@@ -223,7 +223,7 @@ def container_of(arguments: argparse.Namespace, launcher: str) -> Container | No
 
 
 def launcher_of(arguments: argparse.Namespace) -> Launcher:
-    """What reaches the nodes. Raises UserError for files or programs that are not there."""
+    """The launcher that reaches the nodes (ssh, Slurm). Raises UserError for missing files or programs."""
     payload = payload_path(project.find_project()).read_bytes()
     container = container_of(arguments, arguments.launcher)
     on_event = Progress().on_event
@@ -260,7 +260,7 @@ def local_gpus() -> int:
 
 
 class Progress:
-    """Says on standard error which phase begins, before it does."""
+    """Prints each phase on standard error before it begins."""
 
     def __init__(self) -> None:
         self.seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a smoke test is held against: the catalogue's tables, the policy, and earlier results."""
+"""The bandwidth that a smoke test should reach: from the catalogue's tables, the policy, and earlier results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bandwidth_of(path: str | None) -> list[dict[str, Any]]:
 
 
 def bandwidth_in(text: str) -> list[dict[str, Any]]:
-    """The same rows as the inventory gives them, as JSON. Raises UserError."""
+    """The same rows from JSON, which the inventory's values are passed as. Raises UserError."""
     try:
         rows = parse_strictly(text)
     except NotStrict as problem:

@@ -1,4 +1,4 @@
-"""`unhang verify RECORD`: says whether an admission record is the gate's, of this node and still true."""
+"""`unhang verify RECORD`: checks that the gate signed an admission record for this node, and that it is still valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which record, whose key, and of which node it should be."""
+    """Adds the options: the record, the key, and the expected node."""
     parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
     parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key: use the controller's copy, not the node's")
     facts = "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the record is not compared with the node"
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 good, 1 any other known state; what cannot be read raises UserError."""
+    """0 good, 1 any other known state. Raises UserError for a file that cannot be read."""
     today, key = given_day(arguments.now), public_key(arguments.key)
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_facts(path: Path) -> Mapping[str, Any]:
-    """The facts of a node, out of a run's file or as the collector prints them. Raises UserError."""
+    """The facts of a node, from a run's file or the collector's output. Raises UserError."""
     try:
         document = parse_strictly(_read(path, "a node's facts", run_folder.LONGEST_DOCUMENT))
     except NotStrict as problem:

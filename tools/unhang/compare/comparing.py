@@ -1,4 +1,4 @@
-"""Two sides in, the facts that differ out. A fact that one side could not read is no difference, and is counted."""
+"""Two sides in, the facts that differ out. A fact that one side could not read is no difference; it is only counted."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from unhang.errors import UserError
 from unhang.judge.run_input import natural
 from unhang.schemas.configuration import was_unread
 
-# What drivers, kernels and libraries do explains most of what differs between two jobs; then the rest by name.
+# Drivers, kernels and libraries explain most differences between two jobs, so they come first; other facts follow by name.
 ORDER = ("driver", "kernel", "fabric_manager", "nccl", "cuda", "torch", "gpus", "network", "limits")
 _ROW = re.compile(r".*\]")
-_CHOSEN_ENDINGS = (".version", ".value", ".state", ".srcversion", ".loaded")  # what says most of a row that only one side has
+_CHOSEN_ENDINGS = (".version", ".value", ".state", ".srcversion", ".loaded")  # the most informative field of a row that only one side has
 Values = Mapping[str, tuple[str, ...]]  # value -> nodes that have it
 
 
 @dataclass(frozen=True)
 class Difference:
-    """a, b: value -> nodes of that side; "none" where there is no such thing."""
+    """a, b: value -> nodes of that side; "none" if there is no such thing."""
 
     fact: str
     a: Values
@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """compared: facts that both sides could read, alike or not; unread: those that a side could not."""
+    """compared: facts that both sides could read, equal or not; unread: facts that a side could not read."""
 
     a: Side
     b: Side
@@ -44,7 +44,7 @@ NONE, UNREAD = "none", "not read"
 
 
 def compare(a: Side, b: Side, launch: str = "slurm") -> Comparison:
-    """launch: how the job came about (a path of nccl.effective), where one side is the environment of a job. Raises UserError."""
+    """launch: how the job was started (a path of nccl.effective), where one side is the environment of a job. Raises UserError."""
     if a.environment is not None or b.environment is not None:
         rows = _environments(a, b, launch)
     else:
@@ -101,7 +101,7 @@ def _variables(side: Side, launch: str) -> dict[str, Values]:
 
 
 def _folded(rows: Iterable[Difference]) -> list[Difference]:
-    """A row of a list that one side does not have at all is one difference, shown by its most telling field."""
+    """A row of a list that only one side has is one difference, shown by its most informative field."""
     groups: dict[str, list[Difference]] = {}
     for row in rows:
         found = _ROW.match(row.fact)

@@ -1,4 +1,4 @@
-"""A section of a node's configuration as {path: value}, so that two nodes can be laid side by side: rows of a list go by what names them on every node."""
+"""Flattens a section of a node's configuration to {path: value} for comparison. Rows of a list are matched by their names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from typing import Any
 
 from unhang.schemas.shapes import Shape, fact_shapes
 
-ROW_NAMES = ("name", "module", "release", "scope", "package", "path")  # by which a row goes; without one, all rows of a list are one: gpus.devices[*]
-# What differs between any two nodes and says nothing of how they are set up: addresses, places on a bus, where in a file something stands.
+ROW_NAMES = (
+    "name",
+    "module",
+    "release",
+    "scope",
+    "package",
+    "path",
+)  # fields that identify a row; without one, all rows of a list are compared together: gpus.devices[*]
+# Facts that differ between any two nodes and tell nothing about their configuration: addresses, places on a bus, line numbers.
 OF_ONE_NODE = frozenset(
     (
         "addresses",
@@ -29,7 +36,7 @@ OF_ONE_NODE = frozenset(
 
 
 def flattened(name: str, section: Mapping[str, Any]) -> dict[str, str]:
-    """{path: value as text} of a section (plain, as schemas.configuration.text_of_section gives it). What is null, or names this one node, is left out."""
+    """{path: value as text} of a section (plain, as schemas.configuration.text_of_section gives it). Without nulls and the node's own names."""
     found: dict[str, set[str]] = {}
     for path, value in _leaves(section, fact_shapes().get(name), name):
         found.setdefault(path, set()).add(value)

@@ -1,16 +1,15 @@
-"""A comparison for people and for other programs. What nodes say is shown as `visible` makes it."""
+"""A comparison for people and for other programs. Text from nodes passes through `visible`."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from unhang.compare.comparing import Comparison, Values
 from unhang.compare.sides import Side
 from unhang.nodeset import fold_hosts, shortened
-from unhang.text import counted, visible
+from unhang.text import counted, visible, wrapped
 
-MOST_VALUES = 6  # of one side; a list of versions that is longer says that nothing is alike
+MOST_VALUES = 6  # values of one side; a longer list would only show that everything differs
 LONGEST_VALUE = 160
 LONGEST_NODES = 60
 COLUMNS = ("fact", "a", "b")
@@ -18,14 +17,14 @@ COLUMNS = ("fact", "a", "b")
 
 def render_comparison(shown: Comparison, width: int) -> list[str]:
     """The two sides, each fact that differs with the values of both, and what could not be compared."""
-    lines = [_side("A", shown.a), _side("B", shown.b), ""]
+    lines = [*wrapped(_side("A", shown.a), width, 3), *wrapped(_side("B", shown.b), width, 3), ""]
     for one in shown.differences:
-        lines.append(visible(one.fact, 300))
+        lines += wrapped(visible(one.fact, 300), width, 2)
         lines += [line for label, values, side in (("A", one.a, shown.a), ("B", one.b, shown.b)) for line in _values(label, values, side, width)]
     lines += [""] if shown.differences else []
     lines.append(f"{counted(shown.compared, 'fact')} compared: {len(shown.differences) or 'none'} differ{'s' if len(shown.differences) == 1 else ''}")
     if shown.unread:
-        lines.append(f"{counted(shown.unread, 'fact')} not compared: a side could not read them")
+        lines += wrapped(f"{counted(shown.unread, 'fact')} not compared: a side could not read them", width)
     return lines
 
 
@@ -40,8 +39,7 @@ def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
     ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
     texts = [f"{visible(value, LONGEST_VALUE)}{_of(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
     texts += [f"and {len(ordered) - MOST_VALUES} more values"] if len(ordered) > MOST_VALUES else []
-    wrapped = textwrap.wrap("; ".join(texts), max(width - 5, 30), break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped)]
+    return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped("; ".join(texts), max(width - 5, 30)))]
 
 
 def _of(hosts: tuple[str, ...], side: Side, values: int) -> str:

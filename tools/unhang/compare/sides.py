@@ -1,4 +1,4 @@
-"""What stands on one side of a comparison: nodes of a run, one machine's facts, or the environment of a job."""
+"""Reads one side of a comparison: nodes of a run, one machine's facts, or the environment of a job."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _of_file(path: Path) -> Side:
 
 
 def _environment(path: Path, data: bytes) -> dict[str, str]:
-    """Variables that concern a job's communication, by the list by which nodes tell theirs; nothing else of an environment is kept."""
+    """Variables of a job's communication, by the collector's own list of names; nothing else of an environment is kept."""
     lines = data if b"\0" in data else data.replace(b"\n", b"\0")
     assignments = parse_environ(lines)
     if not assignments:
@@ -106,10 +106,11 @@ def _part(nodes: list[_Node], part: str) -> list[_Node]:
     names = [node.host for node in nodes]
     missing = [one for one in patterns if not fnmatch.filter(names, one)]
     if missing:
-        known = [*names, *{group for node in nodes for group in node.groups}]
-        near = difflib.get_close_matches(missing[0], known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"expected a file, a run, or a group or node of the run, found {visible(missing[0], 200)!r}{hint}")
+        groups = sorted({group for node in nodes for group in node.groups})
+        near = difflib.get_close_matches(missing[0], [*names, *groups], 1)
+        there = f"its groups are {', '.join(groups[:12]) or 'none'}, its nodes {fold_hosts(names)}; --run names another run"
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(f"expected a file, a run, or a group or node of the run, found {visible(missing[0], 200)!r}; {hint}{visible(there, 600)}")
     return [node for node in nodes if any(fnmatch.fnmatchcase(node.host, one) for one in patterns)]
 
 
@@ -134,7 +135,7 @@ def _texts(sections: Any, kept: dict[bytes, bytes]) -> tuple[tuple[str, bytes], 
 
 
 def _read(host: str, path: Path | None, kept: dict[bytes, bytes]) -> _Node:
-    """What a run has of a node; the judge tells of a file that cannot be read."""
+    """A node's document in a run; the judge reports files that cannot be read."""
     try:
         document: Any = msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_document_type()) if path else None
     except (OSError, NotStrict, ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""From logs to what happened and what most probably caused it: reading, signatures, facts, causes."""
+"""Diagnoses logs: what happened, and what most probably caused it. Reading, signatures, facts, causes."""

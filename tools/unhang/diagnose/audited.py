@@ -1,8 +1,7 @@
-"""What an audit knows about the hosts of a log: its findings become evidence, its facts stand beside what the log tells (`--run RUN`)."""
+"""Uses an audit of the log's hosts (`--run RUN`): its findings become evidence, and its facts are added to those of the log."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.line_prefixes import Prefix
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signatures import Signature
-from unhang.diagnose.stamps import Prefix
 from unhang.diagnose.weights import WEIGHTS
 from unhang.errors import UserError
 from unhang.run_folder import LONGEST_DOCUMENT, find_run
@@ -22,7 +21,7 @@ _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "in
 
 
 def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
-    """(findings.json, its content) of a run. Raises UserError when it is not there or no findings document."""
+    """(findings.json, its content) of a run. Raises UserError if it is missing or no findings document."""
     path = find_run(run) / "findings.json"
     try:
         content = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
@@ -36,7 +35,7 @@ def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
 
 
 def audit_evidence(path: Path, findings: Mapping[str, Any], hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]) -> list[Evidence]:
-    """Evidence of the findings on the log's hosts. Hosts that the log does not name are strangers: their findings say nothing here."""
+    """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     known = {_bare(host) for host in hosts}
     failed = [one for one in findings["findings"] if isinstance(one, Mapping) and one.get("verdict") == "fail" and one.get("rule") in by_rule]
@@ -55,7 +54,7 @@ def audit_evidence(path: Path, findings: Mapping[str, Any], hosts: Sequence[str]
 
 
 def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of the log's hosts that the run knows. Reads their node files."""
+    """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of those hosts of the log that the run has. Reads their node files."""
     known = {_bare(unquote(path.stem)): path for path in sorted((run / "nodes").glob("*.json"))} if (run / "nodes").is_dir() else {}
     by_host: dict[str, list[str]] = {}
     for one in findings["findings"]:
@@ -69,7 +68,7 @@ def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) 
 
 
 def _node_facts(path: Path | None) -> dict[str, Any] | None:
-    """The few facts of a node that a log is read against; None when its file cannot be read."""
+    """The few facts of a node that are compared with a log; None if its file cannot be read."""
     try:
         sections = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))["facts"]["sections"] if path else None
         if not isinstance(sections, dict):
@@ -100,9 +99,9 @@ def _hosts(finding: Mapping[str, Any]) -> list[str]:
 
 
 def _bare(host: str) -> str:
-    """gpu001 of gpu001.cluster.example: logs and inventories write it either way."""
+    """gpu001 from gpu001.cluster.example, because logs and inventories use both forms."""
     return host.split(".")[0].lower()
 
 
 def _signature(rule: str, text: str) -> Signature:
-    return Signature(rule, "fact", (b"audit",), re.compile("audit"), text, "unhang audit", "any")
+    return Signature(rule, "fact", (b"audit",), "audit", text, "unhang audit", "any")

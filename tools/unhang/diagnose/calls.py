@@ -1,4 +1,4 @@
-"""NCCL's own trace of calls (NCCL_DEBUG_SUBSYS=COLL): how far each rank got, who stopped before the others, who called something else."""
+"""NCCL's own trace of calls (NCCL_DEBUG_SUBSYS=COLL): the last call of each rank, the rank that stopped first, and ranks with a different call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.diagnose.reading import Block
+from unhang.text import counted
 
 MARK = b": opCount "
 MOST_PROCESSES = 100_000
 ROOM = 24  # of " comm 0x..."
-LEFT_OUT = b"\x01"  # stands for what a call was given; no anchor has it
+LEFT_OUT = b"\x01"  # replaces a call's arguments; no anchor contains it
 _CALL = re.compile(
     rb"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO (?P<op>\w{1,32}): opCount (?P<number>[0-9a-f]{1,16}) "
     rb"sendbuff \S{1,20} recvbuff \S{1,20} (?:acc \S{1,20} )?count (?P<count>\d{1,19}) datatype (?P<datatype>\d{1,4}) op \d{1,4} root -?\d{1,7} "
@@ -28,7 +29,7 @@ _PAIRWISE = ("Send", "Recv")
 
 @dataclass(frozen=True)
 class Call:
-    """The newest collective that one process called on one communicator. number: counts up from 0, equal on all ranks of a communicator."""
+    """The latest collective that a process called on a communicator. number: counts from 0, the same on all ranks of a communicator."""
 
     process: str
     comm: str
@@ -43,7 +44,7 @@ class Call:
 
 
 def note_calls(block: Block, file: str, calls: MutableMapping[tuple[str, str], Call]) -> None:
-    """Keeps the newest call of each process and communicator."""
+    """Records the latest call of each process and communicator."""
     newest: dict[tuple[bytes, bytes], int] = {}
     for index, line in enumerate(block.lines):
         who, mark, what = line.partition(MARK)
@@ -59,15 +60,14 @@ def note_calls(block: Block, file: str, calls: MutableMapping[tuple[str, str], C
 
 
 def without_calls(text: bytes) -> bytes:
-    """The lines with what a call was given left out: addresses make each of them new."""
+    """The lines without the arguments of calls, whose addresses make every line different."""
     return _REST.sub(LEFT_OUT, text) if MARK in text else text
 
 
 def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str, Any]]:
-    """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator of which several ranks left a trace.
-
-    set_up: lines that tell which rank has which communicator. A rank is its number, or host:pid where no line tells it. behind: {rank: what it called
-    last} of those whose newest call is older. calls: {what: [rank]} under the newest number, when it is not one and the same.
+    """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator with traces of several ranks. set_up: lines that show the
+    communicator of each rank. A rank is its number, or host:pid if no line shows it. behind: {rank: its last call} of ranks whose latest call is older.
+    calls: {call: [rank]} with the newest number, if the calls differ.
     """
     known = {(found["process"], found["comm"]): found for text in set_up if (found := _COMMUNICATOR.search(text))}
     groups: dict[tuple[str, int], list[tuple[str, Call]]] = {}
@@ -79,7 +79,7 @@ def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str
 
 
 def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:
-    """Whether these are ranks of one communicator, as far as the lines tell: no more than it has, none twice."""
+    """Whether these can be ranks of one communicator: not more than its size, and none twice."""
     names = [name for name, _ in members]
     return 1 < len(members) <= nranks and len(set(names)) == len(names)
 
@@ -90,7 +90,7 @@ def _compare(group: str, nranks: int, members: Sequence[tuple[str, Call]]) -> di
     ahead = [(name, call) for name, call in members if name not in behind]
     by_call: dict[str, list[str]] = {}
     for name, call in ahead:
-        by_call.setdefault(f"{call.op} of {call.count} elements, datatype {call.datatype}", []).append(name)
+        by_call.setdefault(f"{call.op} of {counted(call.count, 'element')}, datatype {call.datatype}", []).append(name)
     return {
         "group": group or None, "nranks": nranks, "number": newest.number, "op": newest.op, "file": newest.file, "line": newest.line, "text": newest.text,
         "ranks": sorted((name for name, _ in ahead), key=_order), "calls": by_call if len(by_call) > 1 else {},

@@ -1,7 +1,6 @@
-"""What follows from several facts together, where no single line tells: ranks that differ, work that was going on, a hang without a word.
+"""Causes that follow from several facts together: ranks that differ, work that was in progress, a hang without a message.
 
-Each rule is a function facts -> evidence, with the weight that its words would have on a signature. Order does not matter, rules know nothing
-of each other.
+Each rule is a function facts -> evidence, with the same weights as signatures. The order does not matter; rules are independent of each other.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from functools import lru_cache
 from unhang.diagnose import absence_rules as absences
 from unhang.diagnose import address_rules as addresses
 from unhang.diagnose import coordination_rules as coordination
+from unhang.diagnose import count_rules as counts
 from unhang.diagnose import failures
 from unhang.diagnose import host_rules as hosts
 from unhang.diagnose import machine_rules as machines
@@ -26,7 +26,7 @@ from unhang.diagnose import setting_rules as settings
 from unhang.diagnose import shape_rules as shapes
 from unhang.diagnose import stack_rules as stacks
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,
@@ -75,6 +75,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     peers.busy_without_end,
     ranks.decided_by_each_rank,
     stacks.stacks_stand_in_different_collectives,
+    stacks.one_stack_waits_for_its_data,
     networks.sidecar_takes_connections,
     networks.gpudirect_and_protection_error,
     placement.some_ranks_never_started,
@@ -103,12 +104,16 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.processes_hold_equal_parts,
     memory.segments_of_dead_processes,
     memory.large_shared_memory_is_full,
+    memory.full_and_no_process_listed,
     outputs.memlock_lower_in_the_job,
     outputs.chosen_interface_is_down,
     outputs.interfaces_of_unlike_mtu,
     outputs.one_process_has_two_nccl,
     outputs.adapter_without_address,
     outputs.duplicate_gpu_is_mig,
+    outputs.device_of_a_mig_job_is_missing,
+    outputs.containers_have_a_larger_mtu,
+    outputs.listens_elsewhere,
     outputs.two_nodes_one_rank_zero,
     outputs.driver_below_what_torch_needs,
     coordination.local_ranks_were_late,
@@ -121,6 +126,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     addresses.hosts_have_one_address,
     addresses.failed_outside_the_launch,
     addresses.own_name_leads_to_loopback,
+    addresses.name_unknown_and_no_answer,
     hosts.list_of_hosts_is_uneven,
     hosts.host_of_the_list_is_missing,
     hosts.ranks_share_a_core,
@@ -146,6 +152,16 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     absences.nobody_sends,
     absences.one_rank_waits_alone_in_gloo,
     absences.one_rank_waits_and_the_launcher_ends_the_others,
+    counts.few_ranks_are_behind,
+    counts.not_all_arrived,
+    counts.ranks_are_at_different_batches,
+    counts.ranks_gave_up_in_different_calls,
+    counts.adapters_of_unlike_mtu,
+    counts.parameter_servers_wait_for_nodes,
+    counts.amazon_plugin_is_not_used,
+    counts.store_counts_more_than_the_world,
+    counts.two_hosts_have_one_node_rank,
+    settings.named_interface_is_there,
 )
 
 

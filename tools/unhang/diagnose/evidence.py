@@ -1,19 +1,20 @@
-"""Evidence for and against causes: one piece per signature that matched, and what follows from several facts together."""
+"""Evidence for and against causes: one piece for each signature that matched, and more from several facts together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 
-QUOTED_COUNTS = 0.25  # a line in a quotation or in source code says little about this run
+MOST_LINES = 4
+QUOTED_COUNTS = 0.25  # a line in a quotation or in source code is weak evidence about this run
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One reason to believe in a cause (or, weight below 0, not to). events: the lines that carry it. why: one line for people. id: where it comes from."""
+    """One reason for a cause (weight above 0) or against it. events: its lines. why: one line for people. id: of its signature or rule."""
 
     cause: str
     weight: float
@@ -21,11 +22,11 @@ class Evidence:
     events: tuple[Event, ...]
     id: str
     sources: tuple = ()
-    places: tuple = ()  # {file, line, text} of lines that are no events
+    places: tuple = ()  # {file, line, text} of further lines, which are no events
 
 
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:
-    """Each signature speaks once for each of its causes, by its best line, however often it matched."""
+    """Each signature counts once for each of its causes, with its best line, even if it matched several times."""
     by_id: dict[str, list[Event]] = {}
     for event in facts.events:
         if event.signature.for_ or event.signature.against:
@@ -43,12 +44,15 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
 
 
 def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:
-    """The first few lines, of different hosts and ranks where there are."""
-    seen = set()
+    """The first few lines, of different hosts and ranks where there are; of each, the first line that names most."""
+    told: dict[tuple, Event] = {}
     for event in events:
         who = (event.file, event.prefix.host, event.prefix.rank)
-        if who not in seen:
-            seen.add(who)
-            yield event
-        if len(seen) == 4:
-            return
+        if (who in told and _names(event) > _names(told[who])) or (who not in told and len(told) < MOST_LINES):
+            told[who] = event
+    yield from told.values()
+
+
+def _names(event: Event) -> int:
+    """How many fields the line has, such as the process, its memory or the device."""
+    return sum(value is not None for value in event.fields.values())

@@ -1,30 +1,32 @@
-"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the cause, and the time-outs of others follow from it."""
+"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the cause, and the timeouts of others follow from it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import NamedTuple
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
-from unhang.diagnose.scanning import Event
+from unhang.diagnose.log_facts import Facts
+from unhang.diagnose.scanning import Event, rank_of
 from unhang.diagnose.weights import WEIGHTS
 
 ENDINGS = ("crash", "host_lost", "task_lost")
-REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")  # what a launcher says of a failure, or how a failed job is swept away
-CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; by SIGABRT watchdogs end, too
+# A launcher's report of a failure, and the end of a failed job's remaining processes.
+REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
+# SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; not SIGABRT, by which watchdogs end processes too.
+CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}
 OF_THE_PROGRAM = {
     "AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "SyntaxError", "TypeError",
     "UnboundLocalError", "ZeroDivisionError",
 }  # fmt: skip
+_CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
+RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
-_RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
 
 
 def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
-    """A rank raised, crashed or lost its host, and others show what follows from that."""
+    """A rank raised, crashed or lost its host, and other ranks show the consequences."""
     first = first_failure(facts)
     if first is None:
         return
@@ -43,7 +45,7 @@ def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
 
 
 def failed_by_itself(facts: Facts) -> bool:
-    """Whether a process crashed, or raised what only its own program raises, when nobody had waited yet, and no line names a cause."""
+    """Whether a process crashed, or raised an exception of its own program, before any rank timed out, and no line names a cause."""
     if facts.timeouts or any(names_its_cause(event) for event in facts.events):
         return False
     crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
@@ -54,27 +56,27 @@ def failed_by_itself(facts: Facts) -> bool:
 
 
 def _reported_alone(facts: Facts) -> bool:
-    """Whether the launcher's report is all that is left: a process ended with an exit code of its own, and no other line is an error's."""
+    """Whether the launcher's report is the only evidence: a process ended with an exit code of its own, and no other line is an error."""
     errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
     return bool(facts.of("failed_exit")) and all(event.signature.fact in ("failed_exit", "failed_rank", "root_cause") for event in errors)
 
 
 def _was_signalled(facts: Facts) -> bool:
-    """Whether the process that failed first was ended by a signal, or the whole job by a person or a scheduler, before anybody waited."""
+    """Whether the process that failed first was ended by a signal, or the whole job by a person or a scheduler, before any rank timed out."""
     failed = failed_of_root(facts)
     code = failed.exit.fields["code"] if failed else None
     return (code is not None and code.startswith("-")) or any(not event.quoted for event in facts.of("interrupted"))
 
 
 def killed_first(facts: Facts) -> Event | None:
-    """A process that was killed before anybody ran out of time; launchers kill what is left afterwards."""
+    """A process that was killed before any rank timed out; afterwards launchers kill the remaining processes."""
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     killed = [event for event in facts.of("killed") if not event.quoted]
     return killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
 
 
 def first_failure(facts: Facts) -> Event | None:
-    """The first process or host that failed by itself; None where an error that tells its cause stands before it, or beside it."""
+    """The first process or host that failed by itself; None if an error with a known cause precedes or accompanies it."""
     with_cause = [event for event in facts.events if names_its_cause(event)]
     places = {(event.file, event.line) for event in with_cause}
     ended = [
@@ -90,17 +92,24 @@ def first_failure(facts: Facts) -> Event | None:
 
 
 def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
-    """Places where a CUDA kernel failed, in a job on whose hardware the kernel's log speaks; that log may stand anywhere."""
+    """Failures of CUDA kernels in a job whose hardware has faults in the kernel log; the order of these lines does not matter."""
     if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
         return set()
     return {(event.file, event.line) for event in facts.events if event.signature.id == "cuda-kernel-failed"}
 
 
 def _is_swept(facts: Facts, event: Event) -> bool:
-    """Whether the process ended after somebody's time had run out, and so because of it. A rank without watchdog line and stamp is none of those."""
+    """Whether the process ended after, and so because of, another one's timeout. Needs a watchdog line or a time stamp."""
+    if _tells_of_the_time_limit(facts, event):
+        return True
     if _had_failed_in_silence(facts, event):
         return False
     return any(comes_before(wait, event) for name in ("timeout", "store_timeout") for wait in facts.of(name) if not wait.quoted)
+
+
+def _tells_of_the_time_limit(facts: Facts, event: Event) -> bool:
+    """Whether the next line says what was raised, and that is the watchdog's own error: C++ and Hydra print two lines for it."""
+    return any(wait.file == event.file and wait.line == event.line + 1 and any(mark in wait.text for mark in RAISED) for wait in facts.of("timeout"))
 
 
 def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
@@ -109,14 +118,14 @@ def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
 
 
 def names_its_cause(event: Event) -> bool:
-    """Whether the line is an error that speaks for a cause by itself."""
+    """Whether the line is an error that supports a cause by itself."""
     signature = event.signature
     spoken = signature.program.startswith("people")
     return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))
 
 
 def echoes_of(facts: Facts, first: Event) -> list[Event]:
-    """Symptoms of other ranks that do not come before the failure; a rank that has no watchdog line had failed before, wherever its lines stand."""
+    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are."""
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
     return [
@@ -132,23 +141,15 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
 
 
 def comes_before(one: Event, other: Event) -> bool:
-    """Whether `one` is known to be earlier: by its stamp, or by its line in the same file. Files without stamps do not tell."""
+    """Whether `one` is known to be earlier: by its time stamp, or by its line in the same file. Files without time stamps cannot be compared."""
     left, right = one.prefix, other.prefix
     if left.time_s is not None and right.time_s is not None and left.has_year == right.has_year and left.time_s != right.time_s:
         return left.time_s < right.time_s
     return one.file == other.file and one.line < other.line
 
 
-def rank_of(event: Event) -> int | None:
-    """The rank that the line names, or the name of its file."""
-    if event.prefix.rank is not None:
-        return event.prefix.rank
-    found = _RANK_IN_FILE.search(PurePath(event.file).name)
-    return int(found["rank"]) if found else None
-
-
 def who_failed(facts: Facts, event: Event) -> str:
-    """rank 3 on gpu007, as far as the log tells."""
+    """The failed process, such as "rank 3 on gpu007", as far as the log names it."""
     rank, host = rank_of(event), event.fields.get("host") or event.prefix.host
     if rank is None and (failed := failed_of_root(facts)):
         rank = failed.rank
@@ -160,6 +161,25 @@ def who_failed(facts: Facts, event: Event) -> str:
     return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
 
 
+class Peer(NamedTuple):
+    """The other side of a connection that it closed, by name or address."""
+
+    name: str
+    event: Event
+
+
+def peer_without_log(facts: Facts) -> Peer | None:
+    """The first host that closed a connection, if no line of the log is its own; None if a rank is known to have timed out."""
+    if facts.timeouts:
+        return None
+    own = {host.split(".")[0] for host in facts.hosts} | {event.fields.get("address") for event in facts.of("bootstrap")}
+    for event in facts.events:
+        found = None if event.quoted else _CLOSED_BY.search(event.text)
+        if found and found["peer"] not in own and (found["peer"][0].isdigit() or found["peer"].split(".")[0] not in own):
+            return Peer(found["peer"], event)
+    return None
+
+
 class Failed(NamedTuple):
     """The process that a launcher names as the first one that failed. exit: the line with its exit code."""
 
@@ -168,7 +188,7 @@ class Failed(NamedTuple):
 
 
 def failed_of_root(facts: Facts) -> Failed | None:
-    """What torchrun tells below "Root Cause"; those that it lists above were ended after it."""
+    """The process that torchrun lists below "Root Cause"; the launcher ended those above after it."""
     for root in facts.of("root_cause"):
         below = [event for event in facts.of("failed_rank") if event.file == root.file and event.line > root.line]
         exits = [event for event in facts.of("failed_exit") if event.file == root.file and below and event.line > below[0].line]

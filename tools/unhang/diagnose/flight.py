@@ -1,4 +1,4 @@
-"""PyTorch's flight-recorder dumps, as pickles or JSON. A pickle is a program: this reader runs none, it admits plain data only.
+"""Reads PyTorch's flight-recorder dumps, pickles or JSON. Unpickling can run code, so only plain data is admitted.
 
 Shape (torch/csrc/distributed/c10d/FlightRecorder.hpp): {"version", "pg_config", "pg_status", "entries": [{"process_group", "collective_seq_id",
 "p2p_seq_id", "profiling_name", "input_sizes", "output_sizes", "state", "timeout_ms", ...}]}; one file per rank, the rank at the end of its name.
@@ -36,7 +36,7 @@ class Collective:
 
 @dataclass(frozen=True)
 class Flight:
-    """What one rank recorded, oldest first. rank None when neither name nor content tells it."""
+    """The collectives that one rank recorded, oldest first. rank None if neither file name nor content has it."""
 
     file: str
     rank: int | None
@@ -44,9 +44,8 @@ class Flight:
 
 
 def read_dump(data: bytes, file: str, limits: Limits = LIMITS) -> Flight:
-    """A dump's collectives. Raises ValueError with one line that says why it is none: also for a pickle that is more than data, or takes too much.
-
-    The dump is read in a child with limits: a few bytes of a pickle can ask for gigabytes, and lists can hold themselves.
+    """A dump's collectives. Raises ValueError with the reason in one line if it is not a dump, is a pickle with anything but data, or needs too much memory
+    or time. The dump is read in a child process with limits: a few bytes of a pickle can allocate gigabytes, and lists can contain themselves.
     """
     if len(data) > LARGEST_DUMP:
         raise ValueError(f"a dump of more than {LARGEST_DUMP} bytes")
@@ -92,7 +91,7 @@ def _collective(each: Any) -> Collective | None:
 
 
 def _text(value: Any) -> str:
-    """A text or a number as text. Containers are none: one that holds itself has no end."""
+    """A text or a number as text; "" for a container, because one that contains itself has no end."""
     return str(value)[:MOST_TEXT] if isinstance(value, (str, int, float)) or value is None else "?"
 
 

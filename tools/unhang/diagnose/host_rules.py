@@ -1,14 +1,15 @@
-"""Rules over hosts: lists of them that are uneven, versions and CPUs that differ, PCIe links with fewer lanes, and machines on which few GPUs work."""
+"""Rules over hosts: lists of unequal length, versions and CPUs that differ, PCIe links with fewer lanes, machines on which few GPUs work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
+from unhang.text import counted
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH_NOW, _WIDTH_MOST = "pcie.link.width.current", "pcie.link.width.max"
@@ -36,34 +37,34 @@ def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
 
 
 def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
-    """A list of hosts holds one host twice, or hosts that take unlike numbers of ranks: programs that count on one number of GPUs per node wait."""
+    """A list of hosts has a host twice, or hosts with different numbers of ranks: programs that expect one number of GPUs per node hang."""
     for listed in _lists_of_hosts(facts):
         by_host: dict[str, Event] = {}
         for host, _, event in listed:
             if host in by_host:
-                yield Evidence("launch_mismatch", STRONG, f"{host} stands twice in the list of hosts", (by_host[host], event), "host-twice")
+                yield Evidence("launch_mismatch", STRONG, f"{host} is twice in the list of hosts", (by_host[host], event), "host-twice")
                 return
             by_host[host] = event
         if len({slots for _, slots, _ in listed}) > 1:
             first, other = listed[0], next(row for row in listed if row[1] != listed[0][1])
             wrong = [event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted]
-            why = f"{first[0]} takes {first[1]} ranks and {other[0]} takes {other[1]}"
+            why = f"{first[0]} takes {counted(first[1], 'rank')} and {other[0]} takes {other[1]}"
             yield Evidence("launch_mismatch", STRONG - 0.4 if wrong else HINTING, why, (first[2], other[2]), "uneven-hosts")
             return
 
 
 def host_of_the_list_is_missing(facts: Facts) -> Iterator[Evidence]:
-    """Ranks hang or are missed, and a host of the list prints nothing although others do."""
+    """Ranks hang or are missing, and a host of the list prints nothing although others do."""
     listed = {host: event for rows in _lists_of_hosts(facts) for host, _, event in rows}
     heard = {event.prefix.host.split(".")[0] for event in facts.events if event.prefix.host}
     silent = [host for host in listed if host.split(".")[0] not in heard]
     if heard & {host.split(".")[0] for host in listed} and len(silent) == 1 and len(listed) > 2 and hang_signs(facts):
-        why = f"{silent[0]} stands in the list of hosts and prints nothing, and the others wait"
+        why = f"{silent[0]} is in the list of hosts and prints nothing, and the others wait"
         yield Evidence("launch_mismatch", SUPPORTING + 0.5, why, (listed[silent[0]], hang_signs(facts)[0]), "listed-and-silent")
 
 
 def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
-    """Several processes may run on one and the same CPU alone, or all of a job on one CPU each while it is slow."""
+    """Several processes are bound to the same single CPU, or a slow job's processes are bound to one CPU each."""
     bound = [(_core(event), event) for event in facts.of("cpu_binding") if not event.quoted]
     by_core: dict[str, list[Event]] = {}
     for core, event in bound:
@@ -71,14 +72,14 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
             by_core.setdefault(core, []).append(event)
     shared = next((events for events in by_core.values() if len(events) > 1), None)
     if shared and len({event.text for event in shared}) > 1:
-        yield Evidence("cpu_affinity", STRONG, "several processes are bound to the same CPU alone", tuple(shared[:2]), "same-core")
+        yield Evidence("cpu_affinity", STRONG, "several processes are bound to one and the same CPU", tuple(shared[:2]), "same-core")
     elif by_core and (facts.of("slow_told") or hang_signs(facts)):
         first = next(iter(by_core.values()))[0]
-        yield Evidence("cpu_affinity", SUPPORTING, "a process with all its threads is bound to one CPU, and the job is slow or hangs", (first,), "one-core")
+        yield Evidence("cpu_affinity", SUPPORTING, "all threads of a process are bound to one CPU, and the job is slow or hangs", (first,), "one-core")
 
 
 def _core(event: Event) -> str:
-    """The CPU as a word that is equal for equal CPUs; "" for a mask of several."""
+    """A key for the CPU; "" for a mask of several CPUs."""
     for name in ("mpi", "list", "allowed", "phys"):
         if value := event.fields[name]:
             return value
@@ -88,7 +89,7 @@ def _core(event: Event) -> str:
 
 
 def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
-    """A GPU uses fewer lanes than it and its slot have. A lower speed alone is an idle GPU that saves power."""
+    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that saves power."""
     rows = [(int(event.fields["now"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_width")]
     rows += [(int(event.fields["width"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_limited")]
     rows += [row for event in facts.of("link_query") for row in _queried(event)]
@@ -99,7 +100,7 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
 
 
 def _queried(event: Event) -> Iterator[tuple[int, int, Event]]:
-    """(lanes now, most lanes, line) of each row; where the most is not asked for, it is that of the widest GPU."""
+    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that of the widest GPU."""
     names = [name.strip() for name in (event.fields["names"] or "").split(",")]
     if _WIDTH_NOW not in names:
         return
@@ -112,7 +113,7 @@ def _queried(event: Event) -> Iterator[tuple[int, int, Event]]:
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
-    """Hosts that print one version each, not all the same."""
+    """Hosts print one version each, and the versions differ."""
     by_name: dict[str, dict[str, Event]] = {}
     hosts: dict[str, set[str]] = {}
     for event in facts.of("version_of_host"):
@@ -128,7 +129,7 @@ def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def few_gpus_work_and_more_do_not(facts: Facts) -> Iterator[Evidence]:
-    """Few GPUs work together, more hang, and the matrix shows that some are near each other and others beyond a switch or a processor."""
+    """A job works with few GPUs and hangs with more, and the matrix shows that some GPUs are close and others are beyond a switch or a processor."""
     reported, signs = facts.of("fewer_gpus_work"), hang_signs(facts)
     ways = {word for event in facts.of("topology") for word in (event.fields["value"] or "").split()}
     if reported and signs and ways & set(_FAR) and (ways & set(_NEAR) or any(way[:2] == "NV" and way[2:].isdigit() for way in ways)):
@@ -145,9 +146,8 @@ def module_missing_and_no_cuda(facts: Facts) -> Iterator[Evidence]:
 
 
 def shares_of_data_differ(facts: Facts) -> Iterator[Evidence]:
-    """Ranks have unlike amounts of data, or are said to, and the job hangs, or one end of a connection is gone, after it had made steps.
-
-    One rank has no more when the others go on: they wait for it, or find that it has ended.
+    """Ranks have different amounts of data, or somebody reports that, and the job hangs, or a peer is gone, after it had made steps. One rank has no more
+    data when the others continue: they wait for it, or find that it has ended.
     """
     signs = hang_signs(facts) or [event for event in facts.of("peer_gone") if not event.quoted]
     if not signs:

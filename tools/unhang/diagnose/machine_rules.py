@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
@@ -28,7 +28,7 @@ def multicast_went_silent(facts: Facts) -> Iterator[Evidence]:
 
 
 def iommu_refused_and_hang(facts: Facts) -> Iterator[Evidence]:
-    """The kernel tells of accesses that the IOMMU refused, and the job hung."""
+    """The kernel log has accesses that the IOMMU refused, and the job hung."""
     refused, signs = facts.of("iommu_fault"), hang_signs(facts)
     if refused and signs:
         yield Evidence("acs_iommu", STRONG, "the IOMMU refused accesses of a device, and the job hung", (refused[0], signs[0]), "iommu-refused")
@@ -48,7 +48,7 @@ def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
-    loaded = {event.fields["value"]: event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
+    loaded = {_nccl_release(event.fields["value"] or ""): event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
         same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
@@ -64,8 +64,17 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
 
 
+def _nccl_release(value: str) -> str:
+    """2.10.3 for the 21.0.3 that PyTorch 1.10 to 1.12 print, because they decode NCCL's number 21003 as one of releases before 2.9."""
+    parts = value.split(".")
+    if len(parts) != 3 or int(parts[0]) < 20:
+        return value
+    code = int(parts[0]) * 1000 + int(parts[1]) * 100 + int(parts[2])
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
 def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
-    """Whether the job was started again between one version and the next, as when somebody tries several."""
+    """Whether the job was started again between one version and the next: then somebody tried several versions."""
     starts = [event for event in facts.of("launch_shape") if event.file == versions[0].file]
     return all(any(one.line < start.line < other.line for start in starts) for one, other in itertools.pairwise(versions))
 
@@ -95,7 +104,7 @@ def links_flap(facts: Facts) -> Iterator[Evidence]:
 
 
 def port_down_and_fault(facts: Facts) -> Iterator[Evidence]:
-    """A port that is not up matters once the network fails, or the job hangs."""
+    """A port that is not up matters only if the network fails or the job hangs."""
     down = [event for event in facts.of("ib_port") if not event.quoted]
     errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted and event.signature.fact != "ib_port"]
     signs = [event for event in errors if "ib_misconfig" in event.signature.for_] + hang_signs(facts)
@@ -118,7 +127,11 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
         if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):
             yield Evidence(
-                "wrong_interface", SUPPORTING + 1, f"NCCL meets over {name} {address}, which other machines cannot reach", (event,), "bootstrap-unreachable"
+                "wrong_interface",
+                SUPPORTING + 1,
+                f"NCCL's bootstrap uses {name} {address}, which other machines cannot reach",
+                (event,),
+                "bootstrap-unreachable",
             )
             return
 
@@ -128,15 +141,15 @@ def gpudirect_wanted_and_off(facts: Facts) -> Iterator[Evidence]:
     wanted = [event for event in facts.of("setting") if (event.fields["name"] or "").startswith("NCCL_NET_GDR")]
     wanted += list(facts.of("peermem_loaded"))
     if off and wanted:
-        yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA was asked for and NCCL finds it disabled", (wanted[0], off[0]), "gdr-wanted")
+        yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA was requested, and NCCL reports it as disabled", (wanted[0], off[0]), "gdr-wanted")
     elif off and facts.of("slow_told"):
         yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA is off and the job is slow", (off[0], facts.of("slow_told")[0]), "gdr-slow")
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
-    """Some hosts reach the adapter directly and others, over the same kind of adapter, do not."""
+    """Some hosts use GPUDirect and others, with the same kind of adapter, do not."""
     direct = {event.prefix.host for event in facts.of("gdr_enabled") if "GDRDMA" in event.text}
-    # Receives alone: where reading GPU memory is slow, NCCL sends without it on purpose.
+    # Only receives count: if reading GPU memory is slow, NCCL sends without GPUDirect on purpose.
     detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
     alone = [event for event in detour if event.prefix.host not in direct]
     if direct and alone:
@@ -165,7 +178,7 @@ def one_gpu_has_fewer_links(facts: Facts) -> Iterator[Evidence]:
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
-    """Boards have more link positions than they use: where all GPUs reach each other alike and a bandwidth test runs to its end, none is missing."""
+    """Boards have more link positions than they use: if all GPUs have the same links and a bandwidth test completes, no link is missing."""
     rows = [tuple(sorted(word for word in (event.fields["value"] or "").split() if word[:2] == "NV")) for event in facts.of("topology")]
     measured = facts.of("average_bandwidth")
     if measured and rows and rows[0] and len(set(rows)) == 1 and not facts.of("xid"):
@@ -173,17 +186,17 @@ def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
 
 
 def torch_newer_than_driver(facts: Facts) -> Iterator[Evidence]:
-    """PyTorch is built for a newer major CUDA than the driver knows, and CUDA does not start."""
+    """PyTorch is built for a newer major release of CUDA than the driver supports, and CUDA does not start."""
     built = [(int(found[1]), event) for event in facts.of("torch_version") if (found := re.search(r"\+cu(\d\d)\d", event.fields["value"] or ""))]
     known = [(int((event.fields["value"] or "0").split(".")[0]), event) for event in facts.of("cuda_version")]
     failed = [event for event in (*facts.of("no_gpu"), *facts.of("crash")) if not event.quoted]
     if built and known and failed and max(number for number, _ in built) > min(number for number, _ in known):
-        why = f"PyTorch wants CUDA {max(number for number, _ in built)}, the driver knows {min(number for number, _ in known)}"
+        why = f"PyTorch needs CUDA {max(number for number, _ in built)}, the driver supports {min(number for number, _ in known)}"
         yield Evidence("cuda_driver_too_old", STRONG, why, (built[0][1], known[0][1], failed[0]), "torch-newer-than-driver")
 
 
 def _bytes(text: str) -> int:
-    """64M as bytes; 0 when it is no size. df without -h counts in KiB."""
+    """64M as bytes; 0 for a text that is no size. df without -h counts in KiB."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     number = text.rstrip("KMGT")
     if not number.replace(".", "", 1).isdigit():
@@ -192,7 +205,7 @@ def _bytes(text: str) -> int:
 
 
 def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
-    """No GPU is seen, and the program runs in a container."""
+    """No GPU is visible, and the program runs in a container."""
     unseen = [event for event in facts.of("no_gpu") if not event.quoted]
     if unseen and facts.of("container"):
         yield Evidence(
@@ -209,7 +222,7 @@ def compat_libraries_and_refused(facts: Facts) -> Iterator[Evidence]:
 
 
 def build_was_interrupted(facts: Facts) -> Iterator[Evidence]:
-    """The process stood in a build of an extension when somebody, or its time, ended it."""
+    """The process was building an extension when it was interrupted or its time limit expired."""
     frames = [event for event in facts.of("build_frame") if not event.quoted]
     ended = [*facts.of("interrupted"), *hang_signs(facts)]
     if frames and ended:
@@ -219,7 +232,7 @@ def build_was_interrupted(facts: Facts) -> Iterator[Evidence]:
 
 
 def some_gpus_idle(facts: Facts) -> Iterator[Evidence]:
-    """Some GPUs of a job are at full load and one does nothing: its rank has left, or waits elsewhere."""
+    """Some GPUs of a job are at full load and one does nothing: its rank has ended, or waits elsewhere."""
     loads = [(int(event.fields["load"] or 0), event) for event in facts.of("utilisation")]
     idle = [event for load, event in loads if load == 0]
     busy = [event for load, event in loads if load >= 95]
@@ -242,7 +255,7 @@ def compiler_was_killed(facts: Facts) -> Iterator[Evidence]:
 
 
 def waits_inside_nccl(facts: Facts) -> Iterator[Evidence]:
-    """Work went on for a while, then a thread waits inside NCCL's own launch: other releases do not."""
+    """The job had worked for a while, then a thread waits inside NCCL's own launch, which other releases do not do."""
     frames = [event for event in facts.of("nccl_frame") if not event.quoted]
     signs = hang_signs(facts)
     if frames and signs:

@@ -1,29 +1,33 @@
-"""Rules over several facts about memory: of a GPU, of which other processes hold a part, and of /dev/shm, which dead processes fill."""
+"""Rules over memory: GPU memory that other processes hold, and /dev/shm filled by processes that have ended."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.weights import WEIGHTS
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
+_WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
 GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
-SMALL_PART_GIB = 3.0  # any two small models are as alike as that, and do not fill a GPU
+SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
 MOST_OF_A_GPU = 0.8
-UNKNOWN_PART = 0.1  # of a GPU, which may be held by nobody that the error names
+MOST_BY_OTHERS = 0.6  # of a GPU
+SMALL_SHARE = 0.2  # of a GPU
+UNKNOWN_PART = 0.1  # share of a GPU that may be unaccounted for in the error
 MANY_SEGMENTS = 4
 LARGE_SHM_GIB = 8.0
 FULL = 95  # per cent
-ALIKE = 0.1  # processes whose shares of a GPU differ by less hold the same thing
+ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
 
 
 def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
-    """PyTorch says what a GPU has, what is free and what this process holds; the rest is held by others."""
+    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold the rest."""
     held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
     if not held:
         return
@@ -35,13 +39,16 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
         reason = f"{why}, and the job has several ranks on this host" + (", which load a checkpoint" if loaded else "")
         yield Evidence("rank_device_mapping", weight, reason, (event, *loaded[:1], *facts.of("several_local_ranks")[:1]), "memory-held-by-others")
         yield Evidence("oom", -(STRONG + 1 if loaded else SUPPORTING), reason, (event,), "memory-held-by-others")
+    elif others > MOST_BY_OTHERS * _gib(event, "total") and _gib(event, "own") < SMALL_SHARE * _gib(event, "total") and _wanted_gib(event) < others:
+        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, f"{why}, and little by the one that failed", (event,), "memory-held-by-others")
+        yield Evidence("oom", -STRONG, why, (event,), "memory-held-by-others")
     else:
         yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
         yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
 
 
 def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
-    """What ran out is told by the error, who took it only by its numbers: here the process that failed holds nearly all of the GPU itself."""
+    """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory."""
     own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
     if own:
         why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
@@ -49,16 +56,22 @@ def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
 
 
 def _is_accounted_for(event: Event) -> bool:
-    """Whether what is neither free nor this process's is little more than its own context: contexts of other processes show by their sum."""
+    """Whether the memory that is neither free nor this process's is little more than its own context; contexts of other processes would add up to more."""
     total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
     return total - free - own - OWN_CONTEXT_GIB <= UNKNOWN_PART * total
 
 
 def _held_by_others_gib(event: Event) -> float | None:
-    """What is neither free nor this process's; None where it is no large part."""
+    """The memory that is neither free nor this process's; None if it is not a large part."""
     total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
     others = total - free - own - OWN_CONTEXT_GIB
     return others if others > LARGE_PART * total else None
+
+
+def _wanted_gib(event: Event) -> float:
+    """What the failed allocation had asked for; 0 if the line does not say so."""
+    asked = _WANTED.search(event.text)
+    return float(asked["size"]) * GIB[asked["unit"]] if asked else 0.0
 
 
 def _gib(event: Event, name: str) -> float:
@@ -66,7 +79,7 @@ def _gib(event: Event, name: str) -> float:
 
 
 def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
-    """Another process holds as much of the full GPU as this one: ranks of one job that all took it."""
+    """Another process holds as much of the full GPU as this one: ranks of one job that all use it."""
     for event in facts.of("oom_other_process"):
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
@@ -79,7 +92,7 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
 
 
 def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is full of segments of several starts: its size is not what is wrong."""
+    """Shared memory is full of segments of several starts, so its size is not the fault."""
     full = [event for event in facts.of("shm") if int(event.fields["percent"] or 0) >= 95]
     listed = facts.of("shm_file")
     starts = {event.fields["when"] for event in listed}
@@ -90,7 +103,7 @@ def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
 
 
 def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is full although it is large: one job does not fill it, segments of earlier ones do, and its size is not sure to be the fault."""
+    """Shared memory is full although it is large: one job does not fill it, but segments of earlier jobs may, so its size may not be the fault."""
     for event in facts.of("shm"):
         size = (event.fields["size"] or "").strip()
         number = size[:-1]
@@ -100,3 +113,14 @@ def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("shm_leftovers", STRONG, why, (event,), "large-shm-full")
             yield Evidence("shm_too_small", -STRONG, why, (event,), "large-shm-full")
             return
+
+
+def full_and_no_process_listed(facts: Facts) -> Iterator[Evidence]:
+    """After an allocation failed nvidia-smi shows a full GPU and no process on it: one in another container, or without a name, holds the memory."""
+    full = [event for event in facts.of("gpu_load") if int(event.fields["used"] or 0) > MOST_OF_A_GPU * int(event.fields["total"] or 1)]
+    failed = [event for event in facts.events if event.signature.id == "cuda-out-of-memory" and not event.quoted]
+    empty = [event for event in facts.of("no_gpu_process") if failed and event.file == failed[0].file and event.line > failed[0].line]
+    if full and empty:
+        why = f"{full[0].fields['used']} of {full[0].fields['total']} MiB are in use after the job had failed, and no process is listed"
+        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (full[0], empty[0]), "full-and-no-process")
+        yield Evidence("oom", -STRONG, why, (empty[0],), "full-and-no-process")

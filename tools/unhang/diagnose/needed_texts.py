@@ -1,6 +1,6 @@
 """Texts without which a pattern cannot match: a line that lacks them needs no search.
 
-Read from the pattern's syntax tree. Digits are left out on both sides, so that one look decides for all lines that differ in their digits alone.
+Read from the pattern's syntax tree. Digits are ignored on both sides, so that one comparison decides for all lines that differ only in their digits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-SHORTEST = 2  # bytes; a single character excludes next to nothing
+SHORTEST = 2  # bytes; a single character excludes almost no line
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 _WITHOUT_WIDTH = (constants.AT, constants.ASSERT, constants.ASSERT_NOT)
 _NOT_TO_BE_TOLD = "\ufffd"  # also stands for bytes that are no UTF-8
@@ -19,13 +19,13 @@ Needed = tuple[Any, ...]  # of texts (bytes), and of alternatives: a tuple of Ne
 
 
 def needed_texts(pattern: str) -> Needed:
-    """What every text that the pattern matches holds, once digits are taken out; () where nothing is certain."""
+    """The parts that every matching text contains, without digits; () if there are none for certain."""
     parsed = parser.parse(pattern)
     return () if parsed.state.flags & IGNORECASE else tuple(dict.fromkeys(_needed(parsed)))
 
 
 def holds(needed: Needed, text: bytes) -> bool:
-    """Whether a text without digits holds all that is needed."""
+    """Whether a text without digits contains all needed parts."""
     for one in needed:
         if isinstance(one, bytes):
             if one not in text:

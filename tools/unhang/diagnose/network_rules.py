@@ -1,4 +1,4 @@
-"""Rules over several facts about networks: adapters that are there and not used, routes, interfaces, limits, and firewalls behind a working ping."""
+"""Rules over networks: adapters that exist but are not used, routes, interfaces, limits, and firewalls that pass ping."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from unhang.diagnose.address_rules import private_network
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
+from unhang.text import counted
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
@@ -24,7 +25,7 @@ _NO_WAY = (
 
 
 def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
-    """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, where an adapter is wanted, seen, or missed by its speed."""
+    """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, and an adapter is requested, visible, or the job is slow."""
     none, channels = facts.of("net_ib_none") or facts.of("network_socket"), facts.of("socket_channel")
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
@@ -32,13 +33,13 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]
     slow = [*facts.of("slow_told")]
     if wanted and (channels or slow or facts.of("several_nodes")):
-        yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is wanted or there, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
+        yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is requested or present, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
     elif channels and slow:
         yield Evidence("ib_misconfig", STRONG - 0.4, "the nodes talk over TCP, and the job is slow", (none[0], channels[0], slow[0]), "tcp-and-slow")
 
 
 def two_interfaces_lead_to_one_network(facts: Facts) -> Iterator[Evidence]:
-    """The kernel's routing table has one network behind two interfaces of a host: answers may leave through the other one."""
+    """The kernel's routing table has one network on two interfaces of a host: answers may leave through the other one."""
     by_network: dict[tuple[str, str | None], dict[str, Event]] = {}
     for event in facts.of("route"):
         by_network.setdefault((event.file, event.fields["network"]), {}).setdefault(event.fields["interface"] or "", event)
@@ -74,7 +75,7 @@ def hosts_use_different_plugins(facts: Facts) -> Iterator[Evidence]:
 
 
 def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
-    """NCCL had several interfaces to choose from, and connections to the other node fail: the first one is often not the one that the nodes share."""
+    """NCCL had several interfaces to choose from, and connections to the other node fail: the first one is often not on the nodes' common network."""
     several, tried = facts.of("socket_interfaces"), facts.of("connect_retried")
     if several and tried:
         names = f"{several[0].fields['interface']} was taken, {several[0].fields['second']} was there too"
@@ -84,7 +85,7 @@ def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
 
 
 def ports_behind_a_working_ping(facts: Facts) -> Iterator[Evidence]:
-    """The nodes answer a ping, and the job does not start: what lets ICMP through need not let TCP ports through."""
+    """The nodes answer a ping, and the job does not start: a firewall that passes ICMP may block TCP ports."""
     pings = facts.of("ping_works")
     failed = [event for event in facts.events if event.signature.kind == "symptom" and event.signature.fact in (None, "store_timeout", "connect_retried")]
     failed = [event for event in failed if not (event.quoted or event.source or event.signature.program.startswith("people"))]
@@ -104,13 +105,13 @@ def locked_memory_low_and_refused(facts: Facts) -> Iterator[Evidence]:
     low = facts.of("memlock_low")
     refused = [event for event in facts.events if event.signature.kind == "error" and event.signature.fact != "memlock_low" and _registers(event)]
     if low and refused:
-        limit = f"{low[0].fields['kbytes']} KiB" if "kbytes" in low[0].fields else f"{low[0].fields['bytes']} bytes"
+        limit = f"{low[0].fields['kbytes']} KiB" if "kbytes" in low[0].fields else counted(int(low[0].fields["bytes"] or 0), "byte")
         why = f"locked memory is limited to {limit}, and memory could not be registered"
         yield Evidence("memlock_ulimit", STRONG, why, (low[0], refused[0]), "memlock-low-and-refused")
 
 
 def no_gpudirect_between_nodes(facts: Facts) -> Iterator[Evidence]:
-    """Channels over RDMA, none of them GPUDirect, and somebody finds the job slow."""
+    """Channels use RDMA but none uses GPUDirect, and the job is reported as slow."""
     channels = [event for event in facts.of("transport") if "via NET/IB" in event.text]
     slow = facts.of("slow_told")
     if channels and slow and not facts.of("gdr_enabled"):
@@ -125,12 +126,16 @@ def sidecar_takes_connections(facts: Facts) -> Iterator[Evidence]:
     reset = [event for event in facts.events if event.signature.kind in ("error", "symptom") and event.signature.fact != "sidecar" and not event.quoted]
     if sidecars and (reset or hang_signs(facts)):
         yield Evidence(
-            "service_mesh_sidecar", STRONG, "a mesh's proxy stands in the pod, and the job's connections fail", (sidecars[0], *reset[:1]), "sidecar-and-fault"
+            "service_mesh_sidecar",
+            STRONG,
+            "a service mesh's proxy is in the pod, and the job's connections fail",
+            (sidecars[0], *reset[:1]),
+            "sidecar-and-fault",
         )
 
 
 def gpudirect_and_protection_error(facts: Facts) -> Iterator[Evidence]:
-    """GPUDirect RDMA is in use, and the adapter is refused its access: redirected on its way by ACS or the IOMMU."""
+    """GPUDirect RDMA is in use, and an access of the adapter is refused: ACS or the IOMMU redirect it."""
     refused = [event for event in facts.events if event.signature.id == "ib-completion-protection" and not event.quoted]
     if refused and facts.of("gdr_enabled"):
         why = "GPUDirect RDMA is in use, and the adapter was refused an access"

@@ -1,11 +1,11 @@
-"""Rules over several facts about peer-to-peer between GPUs: in use and silent, not offered, switched off and then it runs."""
+"""Rules over peer-to-peer between GPUs: in use when output stopped, not supported, or disabled in a run that then succeeds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
 
@@ -53,7 +53,7 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
 
 
 def peer_to_peer_off_and_it_runs(facts: Facts) -> Iterator[Evidence]:
-    """Who switched peer-to-peer off and could work tells where the fault is; which of three causes it is depends on cards, driver and machine."""
+    """A job that works with peer-to-peer disabled shows where the fault is; cards, driver and machine decide which of three causes it is."""
     helped = facts.of("p2p_disable_helps")
     if not helped or facts.of("p2p_disable_no_help"):
         return
@@ -70,19 +70,19 @@ def peer_to_peer_off_and_it_runs(facts: Facts) -> Iterator[Evidence]:
 
 
 def several_gpus_hang_and_one_works(facts: Facts) -> Iterator[Evidence]:
-    """One GPU works and several of one machine hang: what differs is peer-to-peer, unless a network or another cause shows."""
+    """One GPU works and several GPUs of one machine hang: the difference is peer-to-peer, unless there is evidence of a network or another cause."""
     works, signs = facts.of("one_gpu_works"), hang_signs(facts)
     nodes = [event for event in facts.of("transport") if "NET/" in event.text]
     if works and signs and not nodes and not facts.of("p2p_disable_no_help"):
-        why = "one GPU works, several of one machine hang"
+        why = "one GPU works, several GPUs of one machine hang"
         yield Evidence("unsupported_p2p_geforce" if facts.of("geforce") else "acs_iommu", SUPPORTING, why, (works[0], signs[0]), "several-gpus-hang")
 
 
 def busy_without_end(facts: Facts) -> Iterator[Evidence]:
-    """Every GPU is at full load and the log says nothing more: kernels of a collective wait for each other."""
+    """Every GPU is at full load and the log has no further output: kernels of a collective wait for each other."""
     loads = facts.of("utilisation")
     if len(loads) > 1 and all(int(event.fields["load"] or 0) >= 95 for event in loads) and not facts.of("training_step") and facts.of("init_complete"):
-        why = "all GPUs are at full load in the first collectives, and nothing more is said"
+        why = "all GPUs are at full load in the first collectives, and the log has no further output"
         yield Evidence("acs_iommu", SUPPORTING, why, (loads[0],), "busy-without-end")
         yield Evidence("driver_p2p_bug", SUPPORTING / 2, why, (loads[0],), "busy-without-end")
 
@@ -102,7 +102,7 @@ def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 
 def driver_package_upgraded_and_hang(facts: Facts) -> Iterator[Evidence]:
-    """The package manager put another driver in place, and the job hangs since; where it refuses instead, module and libraries differ."""
+    """The package manager installed another driver, and the job hangs since then; if the job is refused instead, module and libraries differ."""
     upgraded, signs = facts.of("driver_package_upgraded"), hang_signs(facts)
     if upgraded and signs:
         why = f"the driver's packages went from {upgraded[-1].fields['old']} to {upgraded[-1].fields['value']}, and the job hangs"
@@ -110,7 +110,7 @@ def driver_package_upgraded_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 
 def steps_worked_and_another_library_does(facts: Facts) -> Iterator[Evidence]:
-    """The job made steps, then hung, and does not over another library: what NCCL does in such a step fails, not what the ranks call."""
+    """The job made steps, then hung, and does not hang with another library: NCCL fails in such a step, and the ranks' calls are right."""
     signs, works = hang_signs(facts), [event for event in facts.events if event.signature.id == "other-backend-works-told"]
     if works and signs and facts.of("training_step"):
         yield Evidence(

@@ -1,11 +1,11 @@
-"""Rules over several facts about how a job was placed: ranks that never started, tasks that see one GPU only, builds that one rank still waits for."""
+"""Rules over the placement of a job: ranks that never started, tasks that see only one GPU, builds for which a rank still waits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
@@ -14,19 +14,19 @@ DECISIVE, STRONG = WEIGHTS["decisive"], WEIGHTS["strong"]
 
 
 def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
-    """Lightning says which rank of how many starts; where some never do and nothing follows, they were not launched."""
+    """Lightning prints each starting rank and the world size; if some never start and nothing follows, they were not launched."""
     members = facts.of("member")
     if not members or facts.of("training_step") or facts.timeouts:
         return
     started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
-        why = f"{len(started)} of {wanted} ranks start, the others are not heard of"
+        why = f"{len(started)} of {wanted} ranks start, the others print nothing"
         weight = WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
 
 
 def _log_ends_with(facts: Facts, event: Event) -> bool:
-    """Whether nothing stands below the line and nothing tells of a hang: then the job may have just begun, or each rank has a log of its own."""
+    """Whether no line follows and there is no sign of a hang: then the job may have just begun, or each rank has its own log."""
     last = facts.last.get(event.file, ())
     return bool(last) and last[-1][0] == event.line and not hang_signs(facts)
 
@@ -43,7 +43,7 @@ def one_gpu_per_task_and_no_ipc(facts: Facts) -> Iterator[Evidence]:
 
 
 def one_gpu_per_task_and_shared_memory(facts: Facts) -> Iterator[Evidence]:
-    """Each task sees its own GPU only, so NCCL takes host memory between GPUs of a node that have NVLink or peer access."""
+    """Each task sees its own GPU only, so NCCL uses host memory between GPUs of a node that have NVLink or peer access."""
     single, detour = facts.of("one_gpu_per_task"), [event for event in facts.of("transport") if " via SHM" in event.text]
     if single and detour and not any(" via P2P" in event.text for event in facts.of("transport")):
         why = "each task sees one GPU only, so ranks of a node go through host memory"
@@ -51,15 +51,15 @@ def one_gpu_per_task_and_shared_memory(facts: Facts) -> Iterator[Evidence]:
 
 
 def geforce_and_gpudirect(facts: Facts) -> Iterator[Evidence]:
-    """GeForce cards have no GPUDirect RDMA: their memory cannot be registered with an adapter, whatever module is loaded."""
+    """GeForce cards have no GPUDirect RDMA: their memory cannot be registered with an adapter, with any module."""
     refused = [event for event in facts.events if event.signature.id == "nccl-ib-registration-bad-address" and not event.quoted]
     if refused and facts.of("geforce"):
-        why = "a GeForce card has no GPUDirect RDMA, and its memory was to be registered"
+        why = "a GeForce card does not support GPUDirect RDMA, and the job tries to register its memory"
         yield Evidence("unsupported_p2p_geforce", DECISIVE, why, (refused[0], facts.of("geforce")[0]), "geforce-gpudirect")
 
 
 def guessed_gpu_and_another_communicator(facts: Facts) -> Iterator[Evidence]:
-    """PyTorch guessed which GPU belongs to a rank, and then one rank sets up a communicator while another waits in one that it has: different GPUs."""
+    """PyTorch guessed the GPU of a rank, and then one rank sets up a communicator while another waits in an existing one: they use different GPUs."""
     guesses = [event for event in facts.events if event.signature.id == "torch-barrier-device-unknown"]
     waits = [event for event in facts.of("store_timeout") if not event.quoted and "setting up NCCL communicator" in event.text]
     elsewhere = [one for one in facts.timeouts if waits and one.rank is not None and one.rank != waits[0].prefix.rank]
@@ -70,7 +70,7 @@ def guessed_gpu_and_another_communicator(facts: Facts) -> Iterator[Evidence]:
 
 
 def one_rank_waits_for_a_build(facts: Facts) -> Iterator[Evidence]:
-    """More ranks looked for their extensions than loaded them: the others wait for a lock."""
+    """More ranks looked for an extension than loaded it: the others wait for a lock."""
     asked = [event for event in facts.of("build_start") if "extensions root" in event.text]
     loaded = [event for event in facts.of("build_done") if event.text.startswith("Loading extension module")]
     modules = {event.fields.get("module") for event in loaded}

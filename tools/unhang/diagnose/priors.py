@@ -1,6 +1,6 @@
-"""What is left to think of where nothing speaks for a cause: the usual ones of the phase in which a job hangs, fails or is slow.
+"""The usual causes of the phase in which a job hangs, fails or is slow, for logs without evidence for a cause.
 
-Such evidence is a remark and never a finding. It says what to run next, for the causes that are left.
+Such evidence is a remark and never a finding. It selects the commands to run next.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.failures import peer_without_log
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO
 
 STRONGEST = 0.6
-LESS = 0.05  # each further cause of a phase
+LESS = 0.05  # by how much the weight falls from one usual cause of a phase to the next
 USUAL = {
     "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "dns_hostname"),
     "a job of several nodes hangs once its ranks have met": ("ib_misconfig", "rank_desync_app", "nccl_bug"),
@@ -29,7 +30,7 @@ USUAL_OF_ANY = ("slow_rank_or_io", "rank_desync_app", "ib_misconfig", "nccl_vers
 
 
 def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Remarks on the usual causes of the phase; none where anything speaks for a cause already."""
+    """Remarks on the usual causes of the phase; none if there is evidence for a cause already."""
     if any(one.weight >= ABOVE_INFO for one in evidence):
         return []
     found = _phase(facts)
@@ -40,17 +41,19 @@ def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
 
 
 def usual_of(facts: Facts) -> tuple[str, ...]:
-    """The usual causes of the phase in which the job hangs, fails or is slow; those of any job where the phase does not show."""
+    """The usual causes of the phase in which the job hangs, fails or is slow; if the phase is unknown, those of any job."""
     found = _phase(facts)
     return USUAL[found[0]] if found else USUAL_OF_ANY
 
 
 def _phase(facts: Facts) -> tuple[str, Event] | None:
+    if peer_without_log(facts) is not None:
+        return None  # the other side ended the connection: what happened there is in its own log
     return _phase_of_a_fault(facts) or _phase_of_silence(facts)
 
 
 def _phase_of_silence(facts: Facts) -> tuple[str, Event] | None:
-    """A job of several GPUs whose log ends before its first step, or fails without a cause before its nodes have met."""
+    """The phase of a job of several GPUs whose log ends before its first step, or that fails without a cause before its nodes have met."""
     if any(facts.of(name) for name in ("training_step", "healthy_end", "average_bandwidth", "bar")):
         return None
     started = [event for name in ("bootstrap", "init_start", "member", "network_used") for event in facts.of(name)]
@@ -65,7 +68,7 @@ def _phase_of_silence(facts: Facts) -> tuple[str, Event] | None:
 
 def _phase_of_a_fault(facts: Facts) -> tuple[str, Event] | None:
     several = _has_several_nodes(facts)
-    if failed := [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and not event.quoted]:
+    if failed := [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and not event.quoted and not _blames_another(event)]:
         if several and not facts.of("init_complete"):
             return "a job of several nodes hangs or fails before its ranks have met", failed[0]
         word = "CUDA" if "cuda" in failed[0].text.lower().partition("unhandled")[2][:12] else "system"
@@ -84,6 +87,11 @@ def _phase_of_a_fault(facts: Facts) -> tuple[str, Event] | None:
     if slow := facts.of("slow_told"):
         return ("a job of several nodes is slow" if several else "a job of one node is slow"), slow[0]
     return None
+
+
+def _blames_another(event: Event) -> bool:
+    """Whether the error is NCCL's for a connection that ended: no call of this process failed."""
+    return "remote process exited" in event.text
 
 
 def _has_several_nodes(facts: Facts) -> bool:

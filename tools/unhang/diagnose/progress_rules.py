@@ -1,28 +1,29 @@
-"""Rules over several facts about how far ranks got: outside of any collective, in the data loader, connected but never accepted, wrong numbers."""
+"""Rules over the progress of ranks: outside of any collective, in the data loader, connected but never accepted, wrong numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
 from unhang.diagnose.failures import first_failure
+from unhang.diagnose.log_facts import Facts
+from unhang.diagnose.scanning import rank_of
 from unhang.diagnose.weights import WEIGHTS
 
-LATE = 16  # a sequence number by which set-up and first barriers are over
+LATE = 16  # a sequence number after set-up and the first barriers
 FEWEST_WAITING = 3
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 
 
 def rank_outside_collectives(facts: Facts) -> Iterator[Evidence]:
-    """A rank that has finished all that it queued, while another one waits in a later collective, is busy or stuck elsewhere."""
+    """A rank has finished all queued collectives while another one waits in a later collective: the first is busy or stuck elsewhere."""
     waits = {one.rank: one for one in facts.timeouts if one.seq is not None}
     for event in facts.of("pg_idle"):
         rank, done = int(event.fields["rank"] or 0), int(event.fields["completed"] or 0)
         ahead = [one for one in waits.values() if (one.seq or 0) > done]
         if event.fields["enqueued"] == event.fields["completed"] and rank not in waits and ahead:
             why = f"rank {rank} had finished all that it had queued ({done}) while rank {ahead[0].rank} waited in {ahead[0].seq}"
-            yield Evidence("slow_rank_or_io", STRONG - 0.5, why, (event, ahead[0].event), "rank-outside-collectives")
+            yield Evidence("slow_rank_or_io", STRONG, why, (event, ahead[0].event), "rank-outside-collectives")
             yield Evidence("rank_desync_app", SUPPORTING + 1, why, (event, ahead[0].event), "rank-outside-collectives")
             yield Evidence("acs_iommu", -SUPPORTING, why, (event,), "rank-outside-collectives")
             yield Evidence("driver_p2p_bug", -SUPPORTING, why, (event,), "rank-outside-collectives")
@@ -35,28 +36,34 @@ def one_rank_is_silent(facts: Facts) -> Iterator[Evidence]:
     places = {(one.group, one.op, one.seq) for one in late}
     ranks = {one.rank for one in late}
     silent = sorted({*range(facts.world_size or 0)} - ranks) if len(ranks) >= FEWEST_WAITING and (facts.world_size or 0) <= len(ranks) + 1 else []
-    if len(places) == 1 and len(silent) == 1:
+    if len(places) == 1 and len(silent) == 1 and not _failed_itself(facts, silent[0]):
         why = f"rank {silent[0]} reported nothing while all {len(ranks)} others waited for it"
         yield Evidence("rank_desync_app", SUPPORTING, why, (late[0].event,), "one-rank-silent")
         yield Evidence("slow_rank_or_io", SUPPORTING + 0.5, why, (late[0].event,), "one-rank-silent")
         yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (late[0].event,), "one-rank-silent")
 
 
+def _failed_itself(facts: Facts, rank: int) -> bool:
+    """Whether the log shows what became of the rank: it raised or crashed."""
+    first = first_failure(facts)
+    return first is not None and rank_of(first) in (None, rank)
+
+
 def one_rank_reports_alone(facts: Facts) -> Iterator[Evidence]:
-    """One rank alone waits, and lines of another one stand in the same log: that one was there and did not enter the collective."""
+    """Only one rank waits, and the same log has lines of another rank: that one ran and did not enter the collective."""
     ranks = {one.rank for one in facts.timeouts}
     others = sorted({event.prefix.rank for event in facts.events if event.prefix.rank is not None and not event.quoted} - ranks)
-    idle = facts.of("pg_idle") or facts.of("single_rank_work")  # these say what the other one did
+    idle = facts.of("pg_idle") or facts.of("single_rank_work")  # these lines show what the other rank did
     if len(ranks) == 1 and None not in ranks and others and not idle and first_failure(facts) is None:
         one = facts.timeouts[0]
-        why = f"rank {one.rank} alone reports that it waits, and rank {others[0]}, whose lines stand here too, does not"
+        why = f"only rank {one.rank} reports that it waits; rank {others[0]}, whose lines are in the same log, does not"
         yield Evidence("rank_desync_app", SUPPORTING, why, (one.event,), "one-rank-reports")
         yield Evidence("slow_rank_or_io", WEIGHTS["hinting"], why, (one.event,), "one-rank-reports")
         yield Evidence("watchdog_timeout_too_short", -WEIGHTS["hinting"], why, (one.event,), "one-rank-reports")
 
 
 def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
-    """Training had ended, and then a rank waits in a collective that the others never enter."""
+    """Training had ended, and then one rank waits in a collective that the others never enter."""
     for wait in facts.timeouts[:1]:
         ended = [event for event in facts.of("healthy_end") if event.file == wait.event.file and event.line < wait.event.line and not event.quoted]
         if ended and len(facts.timeouts) == 1:
@@ -65,7 +72,7 @@ def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
 
 
 def interrupted_in_the_data_loader(facts: Facts) -> Iterator[Evidence]:
-    """Who interrupts a job that stands finds it waiting for its data loader."""
+    """A hanging job was interrupted while it waited for its data loader."""
     frames, stopped = facts.of("loader_frame"), facts.of("interrupted")
     if frames and stopped and not facts.timeouts:
         why = "the job was interrupted while it waited for its data loader"
@@ -73,7 +80,7 @@ def interrupted_in_the_data_loader(facts: Facts) -> Iterator[Evidence]:
 
 
 def connected_but_never_accepted(facts: Facts) -> Iterator[Evidence]:
-    """The store accepted some ranks; others see themselves connected and the store never saw them: something in between answered."""
+    """The store accepted some ranks; others report a connection that the store never accepted: something in between answered."""
     accepted = {event.fields["peer"] for event in facts.of("store_accepted")}
     unseen = [event for event in facts.of("store_connected") if event.fields["own"] not in accepted]
     if accepted and unseen and facts.of("store_timeout"):
@@ -83,7 +90,7 @@ def connected_but_never_accepted(facts: Facts) -> Iterator[Evidence]:
 
 
 def wrong_numbers_over_peer_to_peer(facts: Facts) -> Iterator[Evidence]:
-    """One GPU computes well, several that talk over peer-to-peer do not: copies between GPUs arrive damaged."""
+    """One GPU computes correctly, several with peer-to-peer do not: copies between GPUs are corrupted."""
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
     wrong, works = facts.of("nan_loss"), facts.of("one_gpu_works")
     if p2p and wrong and works:

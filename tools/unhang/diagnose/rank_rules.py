@@ -1,22 +1,22 @@
-"""Rules over several facts about ranks and their work: collectives that differ, shared GPUs, builds and data work that did not end."""
+"""Rules over ranks and their work: collectives that differ, shared GPUs, builds and data work that did not end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts, Timeout
 from unhang.diagnose.failures import first_failure, killed_first
+from unhang.diagnose.log_facts import Facts, Timeout
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 BRANCH_LINES = 6
-NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
-CLOCKS_DIFFER_S = 2.0  # how far the stamps of hosts may lie apart
+NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
+CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 START_UP_SEQ = 50  # a collective so early belongs to start-up
-LATE_SEQ = 1000  # one so late does not
+LATE_SEQ = 1000  # a collective so late does not belong to start-up
 SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
 SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
 
@@ -43,18 +43,20 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
 
 
 def _sizes_differ(alike: Sequence[Timeout]) -> bool:
-    """Whether a collective that asks for one size of all ranks got several."""
-    return len({one.numel for one in alike if one.numel}) > 1 and any(one.op in SAME_SIZE for one in alike)
+    """Whether a collective that needs the same size on all ranks has several, or some ranks take part in an exchange with nothing."""
+    sizes = {one.numel for one in alike if one.numel is not None}
+    exchanges = 0 in sizes and any(one.op.startswith("ALLTOALL") for one in alike)
+    return len(sizes) > 1 and (exchanges or any(one.op in SAME_SIZE for one in alike))
 
 
 def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """Without collectives that a rank entered when others had given up already: it came late, and meets nobody."""
+    """Without collectives that a rank entered after the timeout of others: it was late."""
     ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
     return [one for one in timeouts if one.event.prefix.time_s is None or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S]
 
 
 def _oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """A rank whose watchdog reports many queued collectives waits in the oldest of them."""
+    """The oldest collective of each rank: a rank whose watchdog reports many queued collectives waits in it."""
     kept: dict[int, Timeout] = {}
     nameless = [one for one in timeouts if one.rank is None]
     for one in timeouts:
@@ -95,7 +97,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's trace of calls. Who is behind tells only where the job hung: in a job that runs, a log breaks off anywhere."""
+    """NCCL's trace of calls differs between ranks. A rank that is behind matters only if the job hung, because the log of a running job can end anywhere."""
     hangs = bool(hang_signs(facts))
     for one in facts.calls:
         places = tuple({name: place[name] for name in ("file", "line", "text")} for place in (*one["behind"][:4], one))
@@ -111,7 +113,7 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Two ranks, two processes, one bus id on one host, within one communicator where its id is told."""
+    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its id is known."""
     seen: dict[tuple, dict[str, Event]] = {}
     for name in ("init_start", "init_complete"):
         for event in facts.of(name):
@@ -147,7 +149,7 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
 
 
 def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Several ranks hang or fail, and all processes hold memory of one and the same GPU: none had chosen its own."""
+    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its own."""
     rows = facts.of("compute_app")
     pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
     gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
@@ -157,7 +159,7 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
 
 
 def processes_hold_the_first_gpu_too(facts: Facts) -> Iterator[Evidence]:
-    """Processes that work on a GPU of their own and hold a context on another one, which is the same for all: that GPU runs out of memory first."""
+    """Processes that work on GPUs of their own also hold a context on a common GPU, which runs out of memory first."""
     by_pid: dict[str, dict[str, Event]] = {}
     for event in facts.of("gpu_process"):
         by_pid.setdefault(event.fields["pid"] or "", {}).setdefault(event.fields["index"] or "", event)
@@ -172,8 +174,8 @@ def processes_hold_the_first_gpu_too(facts: Facts) -> Iterator[Evidence]:
 
 def steps_wait_for_data(facts: Facts) -> Iterator[Evidence]:
     """Steps that wait longer for their data than they compute."""
-    rows = facts.of("data_time")
-    waits = [event for event in rows if float(event.fields["data"] or 0) > 2 * float(event.fields["compute"] or 0)]
+    waits = [event for event in facts.of("data_time") if float(event.fields["data"] or 0) > 2 * float(event.fields["compute"] or 0)]
+    waits += [event for event in facts.of("data_of_step") if float(event.fields["data"] or 0) * 3 > 2 * float(event.fields["step"] or 0)]
     if len(waits) >= 3:
         yield Evidence("slow_rank_or_io", STRONG, "steps wait longer for their data than they compute", tuple(waits[:2]), "steps-wait-for-data")
 
@@ -199,13 +201,13 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
         return
     signs = hang_signs(facts)
     if signs:
-        yield Evidence("fused_kernel_build", STRONG + 1, "a build of CUDA extensions began and did not end before the time was up", (last,), "build-unfinished")
+        yield Evidence("fused_kernel_build", STRONG + 1, "a build of CUDA extensions began and did not end before the timeout", (last,), "build-unfinished")
     elif near_end(facts, last):
         yield Evidence("fused_kernel_build", STRONG, "the log ends while a CUDA extension is being built", (last,), "build-unfinished")
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
-    """A rank was busy with data, or alone with saving, when the others ran out of time."""
+    """A rank was busy with data, or with saving, when the others timed out."""
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     if not waits:
         return
@@ -217,15 +219,15 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     if data and not any(event.line > data[-1].line for event in done) and int(data[-1].fields.get("percent") or 0) < 100:
         percent = data[-1].fields.get("percent")
         what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
-        yield from _work_outlasts_limit(f"{what} when the others' time was up", data[-1], first)
+        yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
-    # Rank 0 is who saves: it does not wait for itself, and where it waits in another call than the others it is no longer at work.
+    # Rank 0 saves, so it does not wait for itself; if it waits in a different call than the others, it is no longer saving.
     if alone and {one.rank for one in facts.timeouts} != {0} and not _saver_waits_elsewhere(facts.timeouts):
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,
-            "a rank was saving, merging or evaluating when the others' time was up",
+            "a rank was saving, merging or evaluating when the others' timeout expired",
             (alone[-1], first),
             "single-rank-work",
         )
@@ -239,13 +241,13 @@ def _saver_waits_elsewhere(timeouts: Sequence[Timeout]) -> bool:
 
 
 def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
-    """Work that the others' limit did not allow for: a rank is slow, and people also call it a limit that is too short."""
+    """Work took longer than the others' limit: a slow rank, which people also call a limit that is too short."""
     yield Evidence("slow_rank_or_io", STRONG + 1, why, (work, wait), id_)
     yield Evidence("watchdog_timeout_too_short", STRONG - 0.4, why, (work, wait), id_)
 
 
 def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
-    """A progress bar that goes on after the first time-out: its rank was alive and at work while the others waited."""
+    """A progress bar continues after the first timeout: its rank was working while the others waited."""
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     for wait in waits[:1]:
         bars = [event for event in facts.of("bar") if event.file == wait.file]
@@ -261,21 +263,21 @@ def _is_further(before: Event, after: Event) -> bool:
 
 
 def _open_ended(facts: Facts, first: Event) -> list[Event]:
-    """Progress without an end, close to the time-out: a bar that ended long before says nothing."""
+    """The last progress line, if it is close to the timeout and not complete: a bar that was complete long before is not evidence."""
     return [event for event in facts.of("data_open") if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES]
 
 
 def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
-    """Loading from slow storage on some rank when the others ran out of time."""
+    """A rank was loading weights from slow storage when the others timed out."""
     waits = [event for name in ("timeout", "store_timeout", "missing_ranks") for event in facts.of(name) if not event.quoted]
     loading = [event for event in facts.of("load_progress") if waits and event.file == waits[0].file and event.line <= waits[0].line]
     if loading and int(loading[-1].fields["percent"] or 0) < 100 and waits[0].line - loading[-1].line <= NEAR_LINES:
-        why = f"weights were loaded to {loading[-1].fields['percent']} % when the others' time was up"
+        why = f"weights were loaded to {loading[-1].fields['percent']} % when the others' timeout expired"
         yield from _work_outlasts_limit(why, loading[-1], waits[0], "weights-loading")
 
 
 def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
-    """Time-outs in one and the same collective, and nothing else: where it stands in the job tells what is likely."""
+    """There are only timeouts in the same collective: its position in the job decides what is likely."""
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
     if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
@@ -289,7 +291,7 @@ def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
     yield Evidence("watchdog_timeout_too_short", SUPPORTING + 0.4, why, events, "same-collective")
     if one.seq is not None and one.seq <= START_UP_SEQ and large:
         heard = {timeout.rank for timeout in facts.timeouts}
-        weight = SUPPORTING - 0.3 if facts.world_size == len(heard) > 1 else SUPPORTING / 2  # where all wait, none is busy elsewhere
+        weight = SUPPORTING - 0.3 if facts.world_size == len(heard) > 1 else SUPPORTING / 2  # if all ranks wait, none is busy elsewhere
         why = "the hang is in start-up, in the first large transfers between GPUs"
         yield Evidence("acs_iommu", weight, why, events[:1], "start-up-transfer")
         yield Evidence("driver_p2p_bug", weight, why, events[:1], "start-up-transfer")
@@ -298,7 +300,7 @@ def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
 
 
 def _is_late(facts: Facts, seq: int) -> bool:
-    """Whether many steps had worked: they are in the log, or so many collectives cannot belong to a start-up."""
+    """Whether many steps had worked: they are in the log, or the sequence number is too high for a start-up."""
     works = facts.of("training_step") or facts.of("bar") or _serves(facts)
     return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
 
@@ -308,8 +310,8 @@ def _serves(facts: Facts) -> bool:
 
 
 def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
-    """A thousand collectives had fitted into the limit: in training a rank then called something else, or nothing; a server waits inside NCCL."""
-    why = "many collectives had worked before this large one, so it is no matter of the limit"
+    """A thousand collectives had completed within the limit: in training a rank then made another call, or none; a server waits inside NCCL."""
+    why = "many collectives had worked before this large one, so the limit is not the reason"
     first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
     yield Evidence(first, SUPPORTING + 0.4, why, events[:2], "late-hang")
     yield Evidence(second, SUPPORTING - 0.4, why, events[:1], "late-hang")
@@ -317,7 +319,7 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
 
 
 def decided_by_each_rank(facts: Facts) -> Iterator[Evidence]:
-    """Each rank decided by its own metric whether to save or stop, and then the job hung at the beginning of an epoch."""
+    """Each rank decided by its own metric whether to save or stop, and the job hung at the beginning of an epoch."""
     monitored = facts.of("monitored")
     signs = [*hang_signs(facts), *(event for event in facts.of("utilisation") if int(event.fields["load"] or 0) >= 95)]
     if monitored and signs:
@@ -326,7 +328,7 @@ def decided_by_each_rank(facts: Facts) -> Iterator[Evidence]:
 
 
 def collective_in_a_branch_of_one_rank(facts: Facts) -> Iterator[Evidence]:
-    """The code that somebody shows calls a collective where one rank goes alone, and the job hung."""
+    """Quoted code calls a collective on one rank only, and the job hung."""
     signs = hang_signs(facts)
     for branch in facts.of("rank_branch") if signs else ():
         deeper = [
@@ -337,6 +339,6 @@ def collective_in_a_branch_of_one_rank(facts: Facts) -> Iterator[Evidence]:
             and len(call.fields["indent"] or "") > len(branch.fields["indent"] or "")
         ]
         if deeper:
-            why = f"{deeper[0].fields['call']} stands in a branch that one rank takes alone, and the job hung"
+            why = f"{deeper[0].fields['call']} is in a branch that only one rank takes, and the job hung"
             yield Evidence("rank_desync_app", STRONG, why, (branch, deeper[0], signs[0]), "collective-on-one-rank")
             return

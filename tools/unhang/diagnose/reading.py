@@ -1,7 +1,7 @@
-"""Any mix of files, folders, archives and standard input as blocks of lines, in bounded memory whatever the size.
+"""Reads any mix of files, folders, archives and standard input as blocks of lines, in bounded memory.
 
-A line longer than LONGEST_LINE is cut and the rest of it is passed over; carriage returns of progress bars part one line into several
-that keep its number; colours and other terminal sequences are taken out; UTF-16 becomes UTF-8; what is binary is named and left alone.
+A line longer than LONGEST_LINE is cut and its rest is skipped; carriage returns of progress bars split a line into several with the same number; colours and
+other terminal sequences are removed; UTF-16 becomes UTF-8; a binary file is reported and not read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import IO, Any
 
 from unhang.diagnose.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 from unhang.errors import UserError
-from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
+from unhang.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.text import counted
 
 BLOCK = 1 << 20
 LONGEST_LINE = 16 * 1024
@@ -32,17 +33,18 @@ SNIFFED = 64 * 1024
 MOST_NOTES = 20
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
-LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
+LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
+# What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without width.
+_BLANKS = ((b"\xc2\xa0", b" "), (b"\xe2\x80\xaf", b" "), (b"\xe2\x80\x8b", b""))
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of one file, each without its line end. numbers is None when they count on from `first`. wrapping: what stands around each line.
-
-    text: the lines as one, where that is at hand.
+    """Some lines of one file, without line ends. numbers: None if they count up from `first`. wrapping: the wrapper of each line. text: the lines as one
+    text, if available.
     """
 
     first: int
@@ -52,7 +54,7 @@ class Block:
     text: bytes | None = None
 
     def whole(self) -> bytes:
-        """The lines with line ends between them."""
+        """The lines joined by line ends."""
         return b"\n".join(self.lines) if self.text is None else self.text
 
     def number(self, index: int) -> int:
@@ -60,7 +62,7 @@ class Block:
         return self.first + index if self.numbers is None else self.numbers[index]
 
     def readings(self, index: int) -> tuple[bytes, ...]:
-        """The line without what stands around it, with the indentation that all lines have, and as it stands: those of them that differ."""
+        """The different forms of a line: without its wrapper, with the common indentation, and unchanged."""
         line = self.lines[index]
         if self.wrapping is PLAIN:
             return (line,)
@@ -70,7 +72,7 @@ class Block:
 
 @dataclass
 class Input:
-    """One thing that was read. kind: log, dump, binary, empty. notes: what a person must know about its reading."""
+    """One input. kind: log, dump, binary, empty, unread, job. notes: for a person, about its reading."""
 
     name: str
     kind: str = "log"
@@ -83,7 +85,7 @@ class Input:
 
 
 def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
-    """(name to show, path or None for standard input) of each file, folders searched. Raises UserError for a name that is not there."""
+    """(name to show, path or None for standard input) of each file, also those in folders. Raises UserError for a missing name."""
     seen = 0
     for name in names:
         if name == "-":
@@ -91,12 +93,21 @@ def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
             continue
         path = Path(name)
         if not path.exists():
-            raise UserError(f"expected a log, a folder of logs or -, found nothing at {name}")
+            raise UserError(f"expected a log, a folder of logs or -, found nothing at {name}{_log_of_job(name)}")
+        if (path / "run.json").is_file() and (path / "nodes").is_dir():
+            raise UserError(f"expected logs, found a run folder of unhang at {name}; what it found is evidence beside a log: unhang diagnose LOG --run {name}")
         for one in _files_under(path):
             seen += 1
             if seen > MOST_FILES:
                 raise UserError(f"{name}: holds more than {MOST_FILES} files; name those that matter")
             yield str(one), one
+
+
+def _log_of_job(name: str) -> str:
+    """A hint where Slurm writes the log of a job, if the name is a job's number."""
+    if not (name.isascii() and name.isdigit()):
+        return ""
+    return f"; Slurm names the log of job {name} while it knows the job: scontrol show job {name} (StdOut); by default slurm-{name}.out where it was submitted"
 
 
 def _files_under(path: Path) -> Iterator[Path]:
@@ -112,12 +123,12 @@ def _files_under(path: Path) -> Iterator[Path]:
 
 
 def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[bytes]:
-    """A stream of what the file holds, unpacked when it is an archive of one file. Raises OSError."""
+    """A stream of the file's content, unpacked if it is an archive of one file. Raises OSError."""
     if path is None:
         return sys.stdin.buffer
     mode = path.stat().st_mode
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise OSError(f"{path} is a device, not a log")
+        raise OSError("is a device, not a log")
     if stat.S_ISFIFO(mode):
         return PatientPipe(path, patience_s)  # type: ignore[return-value]
     raw = path.open("rb")
@@ -130,13 +141,13 @@ def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[byt
 
 
 def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
-    """The blocks of one log; fills `about` as it goes. A dump or a binary yields nothing: about.kind says so and `about.notes` why."""
+    """The blocks of one log; fills `about` as it goes. A dump or a binary file yields nothing: see about.kind, and about.notes for the reason."""
     head = _read(stream, SNIFFED, about)
     about.kind = kind_of(head)
     if about.kind == "dump":
         return
     if about.kind == "binary":
-        about.notes.append("is binary and was not read")
+        about.notes.append(_why_not_read(head))
         return
     about.wrapping = _wrapping_of(head)
     rest, cut, line = b"", False, 1
@@ -167,12 +178,12 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
 def _wrapping_of(head: bytes) -> Wrapping:
     if _encoding(head):
         return PLAIN
-    lines = _TERMINAL.sub(b"", head).replace(b"\r\n", b"\n").split(b"\n")
+    lines = _with_plain_blanks(_TERMINAL.sub(b"", head)).replace(b"\r\n", b"\n").split(b"\n")
     return find_wrapping([line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])])
 
 
 def kind_of(head: bytes) -> str:
-    """log, dump, binary or empty, judged by the first bytes."""
+    """log, dump, binary or empty, by the first bytes."""
     if not head:
         return "empty"
     if head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
@@ -183,12 +194,23 @@ def kind_of(head: bytes) -> str:
         return "log"
     control = sum(head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31))
     if head.count(0) > len(head) * 0.95:
-        return "log"  # a crash may leave zeros before, between and behind the lines of a log
+        return "log"  # after a crash a log may have zeros before, between and after its lines
     return "binary" if (control + head.count(0)) * 20 > len(head) else "log"
 
 
+def _why_not_read(head: bytes) -> str:
+    """The kind of a binary file, and how to read it, if its first bytes show that. head: unpacked if the file is .gz, .bz2 or .xz."""
+    if head[257:262] == b"ustar":
+        return "is a tar archive and was not read; unpack it and name its folder: tar -xf FILE -C FOLDER"
+    if head.startswith(b"PK\x03\x04"):
+        return "is a zip archive and was not read; unpack it and name its folder: unzip FILE -d FOLDER"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return "is packed with zstd and was not read; unpack it: zstd -dc FILE | unhang diagnose -"
+    return "is binary and was not read"
+
+
 def _encoding(head: bytes) -> str | None:
-    """utf-16 with either order of bytes, told by its mark or by a zero in every other byte."""
+    """utf-16 of either byte order, recognised by its mark or by a zero in every other byte."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     sample = head[:2000]
@@ -199,8 +221,16 @@ def _encoding(head: bytes) -> str | None:
     return None
 
 
+def _single_byte(head: bytes) -> str | None:
+    """cp1252 (Windows, Western Europe) if the bytes beyond ASCII are never UTF-8: one letter that is neither must not turn a log of UTF-8 into another."""
+    if head.isascii():
+        return None
+    beyond = {letter for letter in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if not letter.isascii()}
+    return "cp1252" if beyond == {"\ufffd"} else None
+
+
 def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
-    encoding = _encoding(head)
+    encoding = _encoding(head) or _single_byte(head)
     decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
     if encoding:
         about.notes.append(f"was read as {encoding}")
@@ -216,7 +246,7 @@ def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
 
 
 def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
-    """Some bytes, b"" at the end; an archive that breaks off ends there and says so, and so does what has no end."""
+    """Some bytes, b"" at the end. A truncated archive, and a stream without an end, end with a note."""
     if about.bytes >= about.most_bytes or time.monotonic() - about.began_s > LONGEST_READ_S:
         over = f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
         _note_once(about, f"was read for {over} and no further; cut out the part that matters")
@@ -224,7 +254,7 @@ def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
     try:
         data = stream.read(size)
     except _BROKEN as problem:
-        about.notes.append(f"broke off after {about.bytes} bytes: {problem}")
+        about.notes.append(f"broke off after {counted(about.bytes, 'byte')}: {problem}")
         return b""
     about.bytes += len(data)
     return data
@@ -236,10 +266,11 @@ def _note_once(about: Input, note: str) -> None:
 
 
 def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
-    if cut:  # the end of a line that was cut before
+    if cut:  # the rest of a line that was cut in the previous block
         data = data[data.find(b"\n") :]
     if b"\x1b" in data:
         data = _TERMINAL.sub(b"", data)
+    data = _with_plain_blanks(data)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
     lines = data.split(b"\n")
@@ -255,14 +286,23 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
     return Block(first, lines, numbers, about.wrapping)
 
 
+def _with_plain_blanks(data: bytes) -> bytes:
+    if data.isascii():
+        return data
+    for code, blank in _BLANKS:
+        if code[1:2] in data and code in data:  # the search of a single byte is several times as fast
+            data = data.replace(code, blank)
+    return data
+
+
 def _may_hold_long_lines(data: bytes) -> bool:
-    """Whether some stretch has no line end: a line that is too long covers a whole one, wherever it begins."""
+    """Whether a stretch has no line end: a line that is too long covers at least one whole stretch."""
     half = LONGEST_LINE // 2
     return any(data.find(b"\n", at, at + half) < 0 for at in range(0, len(data), half))
 
 
 def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
-    """The parts of lines of which some were drawn anew, with their numbers."""
+    """The lines with their numbers; redrawn lines are split into their parts."""
     parted: list[bytes] = []
     numbers: list[int] = []
     for number, line in enumerate(lines, first):
@@ -277,7 +317,7 @@ def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
 
 
 def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:
-    """Lines of bounded length with their numbers: redrawn ones in their parts, and of JSON the message."""
+    """Lines of bounded length with their numbers: redrawn lines split, and of a JSON line the message."""
     parted: list[bytes] = []
     numbers: list[int] = []
     for number, line in enumerate(lines, first):

@@ -1,4 +1,4 @@
-"""Masks what must not leave the house: secrets, host names, addresses and users, each name always by the same mask."""
+"""Masks secrets, host names, addresses and users; the same name always gets the same mask."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def without_secrets(text: str) -> str:
-    """`text` with what looks like a password, a token or a key masked, and nothing else."""
+    """`text` with everything masked that looks like a password, a token or a key, and nothing else."""
     for pattern in _SECRETS:
         text = pattern.sub(r"\1<secret>", text)
     return text
 
 
 class Mask:
-    """Remembers which name got which mask, so that one host is one host throughout."""
+    """Remembers the mask of each name, so that a host has one mask everywhere."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._names: dict[tuple[str, str], str] = {}
@@ -57,7 +57,7 @@ class Mask:
         self._hosts.pop("localhost", None)
 
     def text(self, text: str) -> str:
-        """`text` with everything masked that must not leave."""
+        """`text` with secrets, hosts, addresses and users masked."""
         text = without_secrets(text)
         text = _MAIL.sub(lambda found: self._named("mail", found.group()), text)
         text = _HOME.sub(lambda found: found.group(1) + self._named("user", found.group(2)), text)
@@ -69,7 +69,7 @@ class Mask:
         return _WORD.sub(lambda found: self._host(found.group()), text) if self._hosts else text
 
     def value(self, value: Any) -> Any:
-        """The same for every text in a document, keys of maps excepted."""
+        """The same for every text in a document, except keys of maps."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -89,7 +89,7 @@ class Mask:
         return self._hosts.get(name.split(".")[0]) or self._named("host", name).replace("<host-", "<domain-")
 
     def _host(self, word: str) -> str:
-        """A host that stands alone, or at the beginning of a word such as host-worker's own log name."""
+        """Masks a host as a whole word, or as the beginning of a word such as the name of its log."""
         stripped = word.rstrip(".-")
         mask = self._hosts.get(stripped)
         return mask + word[len(stripped) :] if mask else word
@@ -102,7 +102,7 @@ def _is_version(found: re.Match[str]) -> bool:
 
 
 def hosts_in(value: Any) -> Iterator[str]:
-    """Names that the texts of a document use as hosts, wherever they stand."""
+    """Names that the texts of a document use as hosts."""
     if isinstance(value, str):
         for pattern in _HOSTS:
             for found in pattern.finditer(value):

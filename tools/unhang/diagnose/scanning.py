@@ -1,7 +1,6 @@
-"""One pass over each log: most lines are passed over by their likeness, the few that hold an anchor are searched by its signatures.
-
-Lines of one likeness differ in their digits alone. A block's lines are stripped of digits at once, in C; a likeness that was seen before and
-holds no anchor costs one look into a set, so that a log of a million channel lines costs about as much as to read it.
+"""One pass over each log: most lines are skipped by their shape, the few that contain an anchor are searched by its signatures. Lines with the same shape
+differ only in their digits. All lines of a block are stripped of digits at once, in C; a shape that was seen before and contains no anchor costs one set
+look-up, so that scanning a million channel lines costs about as much as reading them.
 """
 
 from __future__ import annotations
@@ -10,21 +9,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
+from pathlib import PurePath
 
 from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
-from unhang.diagnose.likenesses import LONGEST_REMEMBERED, Likenesses
+from unhang.diagnose.job_files import JobFile
+from unhang.diagnose.line_prefixes import Prefix, parse_prefix
+from unhang.diagnose.line_shapes import LONGEST_REMEMBERED, LineShapes
 from unhang.diagnose.reading import Block
 from unhang.diagnose.sieve import DIGITS, Sieve, Trial
 from unhang.diagnose.signatures import Signature
-from unhang.diagnose.stamps import Prefix, parse_prefix
-from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
+from unhang.diagnose.word_model import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
 
-MOST_EVENTS = 4096  # of one signature in one file; later ones are counted by no one and change nothing
+MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
 LONGEST_COMMAND = 4000
 LAST_LINES = 8
+LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
-# Text that shows a message without being one: source code in tracebacks, searches, and people's own words for a search.
+# Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
     r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
@@ -34,16 +36,20 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
-_OPENED = re.compile(r"""[:=] ?["'\[{]""")  # stands in each _SAMPLE
+_OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
-_SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital, when it tells what happened to somebody
+_RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
+_RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
+_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")  # torchrun --log-dir, a folder for each local rank
+_LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")  # of pdsh and clush, before each line
+_SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital letter in which somebody tells what happened
 _REPORTED = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line that a signature knows. fields: the pattern's named groups. quoted: it stands in a quotation. source: it is a traceback's line of code."""
+    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code."""
 
     signature: Signature
     file: str
@@ -57,39 +63,39 @@ class Event:
 
 @dataclass
 class Scan:
-    """What one file gave. last: (line number, text) of its last lines that are not empty. calls: the newest NCCL call of each process.
-
-    words: of its first distinct lines, and of the later ones that tell of a failure.
+    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. words: of its
+    first distinct lines, and of later ones that report a failure. job: the result of lint, if it is a file of the job and no log.
     """
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
-    full: set[str] = field(default_factory=set)  # signatures of which there were more than are kept
+    full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     words: set[str] = field(default_factory=set)
     lines_heard: int = 0
-    outside: dict[int, Prefix] = field(default_factory=dict)  # place of an event -> what stands around its line
+    outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
+    job: JobFile | None = None
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     """Every event of one file, in its order."""
     scan = Scan(file)
-    memory = Likenesses(sieve)
+    memory = LineShapes(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
         text = block.whole()
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
-        likenesses = text.translate(None, DIGITS).split(b"\n")
-        new = memory.learn(likenesses)
+        shapes = text.translate(None, DIGITS).split(b"\n")
+        new = memory.learn(shapes)
         if new and block.wrapping.layers:
-            _hear_words(*_without_layers(new, likenesses, block), scan)
+            _hear_words(*_without_layers(new, shapes, block), scan)
         else:
-            _hear_words(new, likenesses, scan)
+            _hear_words(new, shapes, scan)
         if memory.wanted:
-            _keep_events(block, likenesses, memory, scan, counts)
+            _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
     if scan.outside:
@@ -97,12 +103,12 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _keep_events(block: Block, likenesses: list[bytes], memory: Likenesses, scan: Scan, counts: dict[str, int]) -> None:
-    for index in compress(range(len(likenesses)), map(memory.wanted.__contains__, likenesses)):
-        likeness = likenesses[index]
+def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]) -> None:
+    for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
+        line_shape = shapes[index]
         readings: list[str] = []
         done = []
-        for trial in memory.wanted[likeness]:
+        for trial in memory.wanted[line_shape]:
             signature = trial.signature
             if signature.id in scan.full:
                 done.append(trial)
@@ -119,23 +125,25 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: Likenesses, scan
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)
-            if memory.tried(signature, likeness, found is not None):
+            if memory.tried(signature, line_shape, found is not None):
                 done.append(trial)
         if done:
-            memory.leave_out(likeness, done)
+            memory.leave_out(line_shape, done)
 
 
 def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
-    """The event of a match; of a command line that sets several things one for each."""
+    """The event of a match; for a command line that sets several things, one event for each."""
     line = block.number(index)
-    yield event_of(signature, found, seen, file, line, source=_is_source(block, index))
+    event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
+    raised_at = _frame_above(block, index) if signature.fact == "crash" else None
+    yield replace(event, fields={**event.fields, "raised_at": raised_at}) if raised_at else event
     if signature.fact == "setting":
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
             yield event_of(signature, more, seen, file, line)
 
 
 def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
-    """(text, match) of the first reading of a line, or of it and the lines below it, that the signature knows."""
+    """(text, match) of the first form of a line, or of it and the lines below it, that matches the signature."""
     signature = trial.signature
     if signature.program == "people" and not is_prose(readings[0]):
         return readings[0], None
@@ -147,13 +155,15 @@ def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int
 
 
 def _outside(readings: Sequence[str]) -> Prefix:
-    """What stands around a line tells of its time, host or rank."""
+    """The prefix in the wrapper of a line, with time, host or rank."""
     outside = readings[-1].removesuffix(readings[0])
-    return parse_prefix(outside, len(outside))
+    prefix = parse_prefix(outside, len(outside))
+    labelled = _LABEL.fullmatch(outside.rstrip()) if prefix.host is None else None
+    return replace(prefix, host=labelled["host"]) if labelled else prefix
 
 
 def _with_what_stands_outside(scan: Scan) -> list[Event]:
-    """The events; where no line of the file tells time or host by itself, by the clock and the host that stand around the lines."""
+    """The events; if no line of the file has a time or host of its own, with those of the wrappers."""
     timed = any(event.prefix.time_s is not None for event in scan.events)
     hosted = any(event.prefix.host for event in scan.events)
     return [
@@ -162,18 +172,18 @@ def _with_what_stands_outside(scan: Scan) -> list[Event]:
     ]
 
 
-def _without_layers(new: set[bytes], likenesses: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
-    """The likenesses of the bare lines in place of those of the wrapped ones."""
-    bare = {likeness: block.readings(index)[0].translate(None, DIGITS) for index, likeness in enumerate(likenesses) if likeness in new}
-    return set(bare.values()), [bare[one] for one in likenesses if one in bare]
+def _without_layers(new: set[bytes], shapes: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
+    """The shapes of the lines without wrappers in place of those of the wrapped ones."""
+    bare = {line_shape: block.readings(index)[0].translate(None, DIGITS) for index, line_shape in enumerate(shapes) if line_shape in new}
+    return set(bare.values()), [bare[one] for one in shapes if one in bare]
 
 
-def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
-    """The words of lines that were not seen before: of the first ones all, of the later ones where they tell of a failure."""
+def _hear_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
+    """Adds the words of new lines: of all early ones, and of later ones that report a failure."""
     if not new or len(scan.words) >= MOST_WORDS:
         return
     if scan.lines_heard < FIRST_LINES:
-        first = [line for line in dict.fromkeys(likenesses) if line in new][: FIRST_LINES - scan.lines_heard]
+        first = [line for line in dict.fromkeys(shapes) if line in new][: FIRST_LINES - scan.lines_heard]
         scan.lines_heard += len(first)
         scan.words |= words_in(b"\n".join(first))
         new = new.difference(first)
@@ -181,23 +191,46 @@ def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
 
 
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
-    """A line and those below it: a command and what it printed. place: which reading of each line, 0 for the barest."""
+    """A line and those below it: a command and its output. place: which form of each line, 0 for the one without wrappers."""
     below = range(index, min(index + 1 + lines, len(block.lines)))
     return b"\n".join((readings := block.readings(at))[min(place, len(readings) - 1)][:TEXT_LIMIT] for at in below).decode("utf-8", "replace")
 
 
+def _frame_above(block: Block, index: int) -> str | None:
+    """FILE:LINE of the innermost frame of the traceback that ends with this line; its source and marks may be between. Other ranks' frames are not it."""
+    own = _RANK_LABEL.search(block.lines[index])
+    for at in range(index - 1, max(-1, index - 1 - LINES_OF_A_FRAME), -1):
+        found, label = _FRAME.search(block.lines[at]), _RANK_LABEL.search(block.lines[at])
+        if found and (own and own.group()) == (label and label.group()):
+            _, path, place = found.group().split(b'"', 2)
+            number = place.removeprefix(b", line ").partition(b",")[0]
+            return f"{path.decode('utf-8', 'replace')}:{number.decode()}"
+    return None
+
+
 def _is_source(block: Block, index: int) -> bool:
-    """Whether the line before it is a frame of a Python traceback, which shows the code that ran and not what it said."""
-    return index > 0 and _FRAME.search(block.lines[index - 1]) is not None
+    """Whether the line is source code: the previous line is a frame of a Python traceback, and this one is indented further. Without its source, a frame is
+    followed by another one or by the exception.
+    """
+    frame = _FRAME.search(block.lines[index - 1]) if index > 0 else None
+    return frame is not None and block.lines[index][frame.start() : frame.start() + 1] in (b" ", b"\t", b"")
 
 
 def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int, *, source: bool = False) -> Event:
-    """The event of a match; source code that merely contains the words is told by its kind."""
+    """The event of a match; a match in source code is marked as such."""
     quoted = signature.kind not in ("fact", "progress", "folklore") and not signature.reads_on and is_quotation(text, found.start())
     if signature.reads_on:
         shown = " / ".join(line.strip() for line in text[: found.end()].splitlines())
         return Event(signature, file, line, shown[:TEXT_LIMIT], found.groupdict(), parse_prefix(text, found.start()))
     return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
+
+
+def rank_of(event: Event) -> int | None:
+    """The rank that the line names, or the name of its file."""
+    if event.prefix.rank is not None:
+        return event.prefix.rank
+    found = _RANK_IN_FILE.search(PurePath(event.file).name) or _RANK_IN_FOLDER.search(event.file)
+    return int(found["rank"]) if found else None
 
 
 def is_prose(text: str) -> bool:
@@ -206,7 +239,7 @@ def is_prose(text: str) -> bool:
 
 
 def is_quotation(text: str, start: int) -> bool:
-    """Whether what stands at `start` is shown and not said: a quoted ticket, source code, a search, a sample of training data."""
+    """Whether the text at `start` is only quoted: in a ticket, source code, a search command, or a sample of training data."""
     if _CODE.match(text) or _QUOTE.match(text):
         return True
     before = min(start, 4000)
@@ -214,7 +247,7 @@ def is_quotation(text: str, start: int) -> bool:
 
 
 def around(text: str, start: int, end: int) -> str:
-    """The line, or the part of a long line around what was found."""
+    """The line, or the part of a long line around the match."""
     if len(text) <= TEXT_LIMIT:
         return text.strip()
     left = max(0, min(start - 150, len(text) - TEXT_LIMIT))

@@ -1,4 +1,4 @@
-"""How good the diagnosis is on a folder of cases with known causes: top-1, top-3, per class, confusion, calibration, false alarms, wrong answers.
+"""Measures the diagnosis on cases with known causes: top-1, top-3, per class, confusion, calibration, false alarms, wrong answers.
 
 A case is a folder with log.txt (or any *.log, *.txt) and label.yaml: cause_class, negative, also_plausible, answerable_from_log, confidence, log_kind;
 proposed_class is the truth where cause_class is "other" and the catalogue has a cause of that name.
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from unhang.diagnose.diagnosing import Withheld
-from unhang.diagnose.learning import logs_of, solved_by_signatures, solved_cases
-from unhang.diagnose.signatures import load_causes, load_signatures
-from unhang.diagnose.wording import load_wording
+from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.train_word_model import all_solved, learn, logs_of, project_folders, solved_cases
+from unhang.diagnose.word_model import Wording, load_wording
 from unhang.errors import UserError
 from unhang.strict_yaml import YamlFault, load_yaml
 
-LEARNT = "learnt.txt"  # in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
+LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One case. found: (cause, score, severity), most likely first. certainty: of the first. collect: what to run next, where the log does not decide."""
+    """One case. found: (cause, score, severity), most likely first. certainty: of the first. collect: commands to run next, if the log does not decide."""
 
     name: str
     truth: str
@@ -57,10 +57,8 @@ class Scored:
 
 
 def score_folder(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool = False) -> list[Scored]:
-    """Every case of the folder, or of the batches that it holds, diagnosed. Raises UserError when there is none.
-
-    leave_one_out: as if no log of a batch had been seen: without the signatures that name one of its threads as their source, the signatures
-    and rules that its learnt.txt names, and the words of its own logs. Batches are left out one after the other.
+    """Diagnoses every case of the folder, or of its batches. Raises UserError without a case. leave_one_out: each batch as if its logs had not been seen:
+    without the signatures whose source is one of its threads, the signatures and rules in its learnt.txt, and the words of its own logs.
     """
     batches = sorted({path.parent.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/label.yaml")})
     if not batches:
@@ -76,11 +74,18 @@ def _score_batch(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, le
 
 
 def withheld(folder: Path, labels: Iterable[Mapping[str, Any]]) -> Withheld:
-    """What was learnt from a folder of cases. Reads files."""
+    """The knowledge that was learnt from a folder of cases. Reads files."""
     listed = folder / LEARNT
     ids = frozenset(line.strip() for line in listed.read_text(encoding="utf-8").splitlines() if not line.startswith("#")) if listed.is_file() else frozenset()
-    examples = solved_by_signatures(row for row in load_signatures() if row.id in ids)
-    return Withheld(frozenset(str(label.get("url")) for label in labels), ids, load_wording().without([*solved_cases(folder), *examples]))
+    return Withheld(frozenset(str(label.get("url")) for label in labels), ids, _wording_without(folder, ids))
+
+
+def _wording_without(folder: Path, ids: frozenset[str]) -> Wording:
+    """The word model of all other logs and signatures; the unchanged table if nothing of the folder was learnt."""
+    own = set(solved_cases(folder))
+    learnt = all_solved(project_folders())
+    others = [one for one in all_solved(project_folders(), ids) if one not in own]
+    return learn(others) if len(others) < len(learnt) else load_wording()
 
 
 def _label(path: Path) -> Mapping[str, Any]:
@@ -109,7 +114,7 @@ def _truth(label: Mapping[str, Any]) -> str:
 
 
 def summary(cases: Sequence[Scored]) -> dict[str, Any]:
-    """The numbers, as --format json gives them."""
+    """The numbers for --format json."""
     failures = [case for case in cases if not case.negative]
     clear = [case for case in failures if case.answerable != "weak"]
     negatives = [case for case in cases if case.negative]
@@ -139,21 +144,21 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
 
 
 def _by_certainty(failures: Sequence[Scored]) -> list[dict[str, Any]]:
-    """For each word of certainty: first answers above info, and how many were right."""
+    """For each certainty: number of first answers above info, and of right ones."""
     named = [case for case in failures if case.found and case.found[0][2] != "info"]
     rows = [(word, [case for case in named if case.certainty == word]) for word in WORDS]
     return [{"word": word, "cases": len(alike), "right": sum(case.top1 for case in alike)} for word, alike in rows]
 
 
 def _at_error_level(failures: Sequence[Scored], negatives: Sequence[Scored]) -> dict[str, Any]:
-    """First answers at error level or above: how many, and how many of them were wrong; a cause that the label calls plausible is counted apart."""
+    """Number of first answers at error level or above, and of wrong ones; a wrong cause that the label calls plausible is counted separately."""
     loud = [case for case in (*failures, *negatives) if case.found and case.found[0][2] in ("error", "critical")]
     wrong = [case for case in loud if not case.top1]
     return {"answers": len(loud), "wrong": len(wrong), "of_these_plausible": sum(case.found[0][0] in case.also for case in wrong)}
 
 
 def _undecided(failures: Sequence[Scored]) -> dict[str, int]:
-    """Cases that the log does not decide, or that were missed with something to run next: in how many do the commands belong to the true cause's own?"""
+    """Cases that the log does not decide, or that were missed with commands to run next, and in how many of them a command is one of the true cause's."""
     asked = [case for case in failures if case.collect and not (case.decided and case.top1)]
     causes = load_causes()
     return {"cases": len(asked), "would_decide": sum(bool(set(case.collect) & set(causes.get(case.truth, {}).get("collect", ()))) for case in asked)}
@@ -175,7 +180,7 @@ def _confusion(cases: Sequence[Scored]) -> list[dict[str, Any]]:
 
 
 def _calibration(cases: Sequence[Scored]) -> list[dict[str, Any]]:
-    """For each range of the first cause's score: how many were right."""
+    """For each range of the first cause's score: number of right answers."""
     rows = []
     for low, high in BINS:
         inside = [case for case in cases if case.found and low <= case.found[0][1] < high]

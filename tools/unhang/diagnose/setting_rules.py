@@ -1,11 +1,11 @@
-"""Rules over settings of the environment that switch off what the machine can do, beside a sign that it matters."""
+"""Rules over settings of the environment that disable a feature of the machine, together with evidence that this matters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
@@ -23,7 +23,7 @@ def _values(facts: Facts) -> list[tuple[str, str, Event]]:
 
 
 def peer_to_peer_switched_off(facts: Facts) -> Iterator[Evidence]:
-    """Peer-to-peer is off by a variable, GPUs of one node talk through host memory, and somebody finds it slow or NVLink lies idle."""
+    """A variable disables peer-to-peer, GPUs of one node communicate through host memory, and the job is reported as slow or NVLink is unused."""
     off = [event for name, value, event in _values(facts) if name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") and value in _OFF[name]]
     shared = [event for event in facts.of("transport") if "via SHM" in event.text]
     if not (off and shared) or facts.of("p2p_disable_helps") or hang_signs(facts):
@@ -50,9 +50,23 @@ def slow_and_held_back(facts: Facts) -> Iterator[Evidence]:
 
 
 def launches_wait_for_each_other(facts: Facts) -> Iterator[Evidence]:
-    """CUDA_LAUNCH_BLOCKING=1, and a thread waits in NCCL's own launch: the kernel waits for work that the launching thread has yet to hand on."""
+    """CUDA_LAUNCH_BLOCKING=1, and a thread waits in NCCL's own launch: the kernel waits for work that the launching thread has not launched yet."""
     blocking = [event for event in facts.of("launch_blocking") if not event.quoted]
     frames = [event for event in facts.of("nccl_frame") if not event.quoted]
     if blocking and frames:
         why = f"each launch waits for its kernel, and a thread waits in {frames[0].fields['function']}"
         yield Evidence("env_var_misconfig", STRONG + 1, why, (blocking[0], frames[0]), "launch-blocking-in-nccl")
+
+
+def named_interface_is_there(facts: Facts) -> Iterator[Evidence]:
+    """NCCL finds no interface for the setting, and the machine has one of that name that is up: the syntax of the setting is wrong, not the network."""
+    up = {(event.fields["name"] or "").split("@")[0]: event for event in facts.of("interface") if event.fields["state"] == "UP" and event.fields["address"]}
+    none = [event for event in facts.events if event.signature.id == "nccl-no-socket-interface" and not event.quoted]
+    elsewhere = {event.fields["interface"] for event in facts.of("bootstrap")}  # a host takes it: another one lacks an interface of this name
+    for name, value, event in _values(facts) if none else ():
+        found = next((one for one in value.lstrip("=^").split(",") if name == "NCCL_SOCKET_IFNAME" and one in up and one not in elsewhere), None)
+        if found:
+            why = f"{name}={value} leads to no interface, and {found} is up and has an address"
+            yield Evidence("env_var_misconfig", WEIGHTS["decisive"], why, (event, none[0], up[found]), "named-interface-is-there")
+            yield Evidence("wrong_interface", -STRONG, why, (up[found],), "named-interface-is-there")
+            return

@@ -1,4 +1,4 @@
-"""Rules over what each process of a job says of itself: its share of the job, its settings, how far it has got, and who went away."""
+"""Rules over lines in which each process of a job reports its share of the job, its settings, its progress, or an exit."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.facts import Facts
 from unhang.diagnose.failures import first_failure, names_its_cause
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-FEWEST_ALIKE = 2  # ranks that say the same where one says something else
-# What both ends of a connection have to set alike, for they choose the way between them by it.
+FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
+# Variables that must be equal at both ends of a connection, because both choose the transport by them.
 SET_ALIKE = (
     "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_IB_DISABLE", "NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE",
 )  # fmt: skip
@@ -23,7 +23,7 @@ _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
 
 def tasks_run_alone(facts: Facts) -> Iterator[Evidence]:
-    """Several tasks that were started together are each a job of one rank: the launcher did not tell the program of the others."""
+    """Several tasks that were started together are each a job of one rank: the launcher did not pass the world size to the program."""
     alone = {event.prefix.rank: event for event in facts.of("world_of_one") if event.prefix.rank is not None and not event.quoted}
     tasks = max((int(event.fields["tasks"] or 0) for event in facts.of("tasks_of_step")), default=0)
     if len(alone) > 1 and tasks >= len(alone) and (facts.world_size or 1) <= 1:
@@ -46,7 +46,7 @@ def settings_of_processes_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_of_a_host_over_the_network(facts: Facts) -> Iterator[Evidence]:
-    """Peer-to-peer and shared memory are both switched off, and ranks of one host talk through its network: slow, and nothing fails by it."""
+    """Peer-to-peer and shared memory are both switched off, and ranks of one host communicate over its network: slow, but no failure."""
     off = {event.fields["name"]: event for event in facts.of("setting") if (event.fields["value"] or "").strip("\"'. ") == "1" and not event.quoted}
     through = [event for event in facts.of("transport") if "via NET/" in event.text]
     if {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"} <= off.keys() and through and len(facts.hosts) <= 1 and not hang_signs(facts):
@@ -55,7 +55,7 @@ def ranks_of_a_host_over_the_network(facts: Facts) -> Iterator[Evidence]:
 
 
 def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
-    """All ranks print one line with one value, and one of them prints it with another; and the ranks do not meet."""
+    """All ranks print a line with the same value, except one with another value, and the ranks do not meet."""
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
         return
@@ -73,7 +73,7 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
 
 
 def late_rank_goes_on(facts: Facts) -> Iterator[Evidence]:
-    """A rank that no watchdog line names goes on with its work after the others had given up: it was late and had not left."""
+    """A rank without a watchdog line continues its work after the timeout of the others: it was late and had not exited."""
     ended = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     waiting = {one.rank for one in facts.timeouts} | {event.prefix.rank for event in ended}
     for wait in ended[:1]:
@@ -93,7 +93,7 @@ def late_rank_goes_on(facts: Facts) -> Iterator[Evidence]:
 
 
 def other_end_went_away(facts: Facts) -> Iterator[Evidence]:
-    """A job that had made steps ends because a process at the other end went away, which says nothing here: it failed first, or was ended."""
+    """A job that had made steps ends because a remote process exited without output here: that process failed first, or was ended."""
     gone = [event for event in facts.events if event.signature.id == "nccl-peer-closed" and not event.quoted]
     steps = facts.of("training_step")
     if gone and steps and steps[0].line < gone[0].line and not facts.timeouts and first_failure(facts) is None and not _named(facts):
@@ -118,7 +118,7 @@ def _speaker(event: Event) -> int:
 
 
 def _shape(event: Event) -> str:
-    """What the line says without its numbers."""
+    """The line without its numbers."""
     return _NUMBERS.sub("#", event.fields.get("said") or "")
 
 

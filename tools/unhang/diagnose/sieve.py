@@ -1,6 +1,6 @@
-"""Which lines hold an anchor of which signature, at a cost that hardly depends on how many signatures there are.
+"""Finds the lines that contain an anchor of a signature, at a cost that hardly depends on the number of signatures.
 
-A text is read as numbers, four bytes each; an anchor is looked for only in pieces of text that hold its rarest four bytes. All of that runs in C.
+A text is read as numbers of four bytes; an anchor is searched only in pieces of text that contain its rarest four bytes. All of this runs in C.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from unhang.diagnose.calls import LEFT_OUT
-from unhang.diagnose.finding import lines_holding
+from unhang.diagnose.line_search import lines_holding
 from unhang.diagnose.needed_texts import holds
 from unhang.diagnose.signatures import Signature
 
 DIGITS = b"0123456789"
 GRAM = 4
 PIECE = 4 * 1024  # bytes; in longer pieces of text most grams occur somewhere
-LITTLE = 16 * 1024  # bytes; up to here a look for each anchor takes less than the table of grams
+LITTLE = 16 * 1024  # bytes; in shorter texts searching each anchor is faster than the table of grams
 MOST_KEPT = 20_000  # sets of anchors with the signatures to try
 _ANY_BYTE = tuple(bytes([code]) for code in range(256) if code not in DIGITS)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A signature to try on lines of one likeness. anchors: those that may stand in them. numbered: the same where all have digits, which decide."""
+    """A signature to try on lines of one shape. anchors: the ones that may be in them. numbered: the same if all have digits, which decide."""
 
     signature: Signature
     anchors: tuple[str, ...]
     numbered: tuple[bytes, ...] = ()
 
     def is_in_vain(self, line: bytes) -> bool:
-        """Whether the digits of the line are other ones than those of the anchors."""
+        """Whether the line's digits differ from those of all anchors."""
         for anchor in self.numbered:
             if anchor in line:
                 return False
@@ -42,7 +42,7 @@ class Trial:
 
 
 class Sieve:
-    """The anchors of all signatures, ready to look for. What it gives never changes; it remembers what it worked out."""
+    """The anchors of all signatures, prepared for the search. Its results never change; it caches them."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = tuple(signatures)
@@ -50,20 +50,20 @@ class Sieve:
         for place, signature in enumerate(self.signatures):
             for anchor in signature.anchors:
                 by_anchor.setdefault(anchor.translate(None, DIGITS), []).append(place)
-        self.anchors: Mapping[bytes, Sequence[int]] = by_anchor  # without digits -> places of its signatures
+        self.anchors: Mapping[bytes, Sequence[int]] = by_anchor  # anchor without digits -> indices of its signatures
         self._texts = tuple(by_anchor)
         self._trials: dict[tuple[int, ...], tuple[Trial, ...]] = {}
         self._asked_bytes = 0
 
-    def likely(self, likenesses: Iterable[bytes]) -> Iterator[tuple[bytes, tuple[Trial, ...]]]:
-        """Each likeness that holds an anchor, with the signatures to try."""
-        for lines in _pieces(likenesses):
+    def likely(self, shapes: Iterable[bytes]) -> Iterator[tuple[bytes, tuple[Trial, ...]]]:
+        """Each shape that contains an anchor, with the signatures to try."""
+        for lines in _pieces(shapes):
             for line, present in zip(lines, self.anchors_in(lines), strict=True):
                 if present and (trials := self._to_try(line, tuple(present))):
                     yield line, trials
 
     def anchors_in(self, lines: Sequence[bytes]) -> list[list[int]]:
-        """For each line without digits the places in `anchors` of those that it holds."""
+        """For each line without digits the indices in `anchors` of the anchors in it."""
         text = b"\n" + b"\n".join(lines)
         self._asked_bytes += len(text)
         numbers = range(len(self._texts)) if self._is_little_asked else self._possible(text)
@@ -78,7 +78,7 @@ class Sieve:
         return self._asked_bytes <= LITTLE
 
     def _possible(self, text: bytes) -> list[int]:
-        """The numbers of the anchors whose gram the text holds, in rising order."""
+        """The indices of the anchors whose gram is in the text, in ascending order."""
         found: set[int] = set()
         for shift in range(GRAM):
             found |= self._grams.keys() & array("I", text[shift : shift + (len(text) - shift) // GRAM * GRAM])
@@ -90,7 +90,7 @@ class Sieve:
             if len(self._trials) >= MOST_KEPT:
                 self._trials.clear()
             trials = self._trials[present] = tuple(self._trials_of(present))
-        if b" NCCL INFO " in line:  # no person's words
+        if b" NCCL INFO " in line:  # not written by a person
             trials = tuple(one for one in trials if not one.signature.program.startswith("people"))
         if self._is_little_asked or line.endswith(LEFT_OUT):
             return trials
@@ -106,7 +106,7 @@ class Sieve:
 
     @cached_property
     def _grams(self) -> Mapping[int, Sequence[int]]:
-        """Four bytes as a number -> the numbers of the anchors that are looked for where they stand."""
+        """Four bytes as a number -> the indices of the anchors that are searched where these bytes occur."""
         return grams_of(self._texts)
 
 
@@ -122,9 +122,8 @@ def grams_of(anchors: Sequence[bytes]) -> dict[int, list[int]]:
 
 
 def by_family(anchors: Sequence[bytes]) -> list[bytes]:
-    """The anchors of one line in the order in which their signatures are tried, which is the order of the line's events.
-
-    Those that contain another one come behind the shortest of these.
+    """The anchors of one line in the order in which their signatures are tried, which is the order of the line's events. An anchor that contains others comes
+    after the shortest of them.
     """
     shortest = {one: min((other for other in anchors if other in one), key=lambda other: (len(other), other)) for one in anchors}
     return sorted(anchors, key=lambda one: (shortest[one], one != shortest[one], one))

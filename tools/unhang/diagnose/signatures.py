@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,13 +12,14 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang import catalogue
+from unhang.diagnose.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.diagnose.needed_texts import Needed, needed_texts
 
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
-BEFORE, AFTER = 400, 1600  # what is searched around an anchor: a pattern never sees a whole endless line
+BEFORE, AFTER = 400, 1600  # bytes that are searched around an anchor: a pattern never gets a whole endless line
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Signature:
     id: str
     kind: str
     anchors: tuple[bytes, ...]
-    pattern: re.Pattern[str]
+    expression: str
     says: str
     program: str
     versions: str
@@ -40,16 +41,22 @@ class Signature:
     sources: tuple[Mapping[str, str], ...] = ()
     confidence: str = "documented"
     examples: Mapping[str, list[str]] = field(default_factory=dict)
-    reads_on: int = 0  # how many further lines the pattern sees: what a command printed stands below it
-    reads_digits: bool = True  # whether lines that differ in their digits alone may differ in matching
+    reads_on: int = 0  # number of further lines that the pattern gets: the output of a command is below it
+    reads_digits: bool = True  # whether of lines that differ only in their digits one may match and another not
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled at its first use, because most patterns are never searched in one log."""
+        return re.compile(self.expression)
 
     @cached_property
     def needed(self) -> Needed:
-        """What a line without digits must hold for the pattern to match; () where nothing is certain, or where lines below belong to the match."""
-        return () if self.reads_on else needed_texts(self.pattern.pattern)
+        """The parts that a line without digits must contain for the pattern to match; () if there are none for certain, or if lines below belong to the
+        match."""
+        return () if self.reads_on else needed_texts(self.expression)
 
     def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
-        """The match in a line, looked for near the anchors only. anchors: those that may stand in it, all when None."""
+        """The match in a line, searched only near the anchors. anchors: those that may be in it, None for all."""
         for text in [anchor.decode() for anchor in self.anchors] if anchors is None else anchors:
             at = line.find(text)
             while at >= 0:
@@ -63,16 +70,21 @@ class Signature:
 @cache
 def load_signatures() -> tuple[Signature, ...]:
     """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship with the program and are tested."""
-    rows = [one for path, content in catalogue.checked_files("signatures", "signature-1") for one in _signatures(path, content)]
-    ids = [row.id for row in rows]
-    if twice := {one for one in ids if ids.count(one) > 1}:
-        raise ValueError(f"signature ids stand twice: {', '.join(sorted(twice))}")
+    files = catalogue.checked_files("signatures", "signature-1")
+    key = key_of(content for _, content in files)
+    checked = kept_digit_readers(key)
+    rows = [one for path, content in files for one in _signatures(path, content, checked)]
+    if checked is None:
+        ids = [row.id for row in rows]
+        if twice := {one for one in ids if ids.count(one) > 1}:
+            raise ValueError(f"signature ids stand twice: {', '.join(sorted(twice))}")
+        keep_digit_readers(key, [row.id for row in rows if row.reads_digits])
     return tuple(rows)
 
 
-def _signatures(path: Path, content: Mapping[str, Any]) -> list[Signature]:
+def _signatures(path: Path, content: Mapping[str, Any], checked: Collection[str] | None) -> list[Signature]:
     defaults = content.get("defaults", {})
-    return [_signature({**defaults, **row}, path) for row in content["signatures"]]
+    return [_signature({**defaults, **row}, path, checked) for row in content["signatures"]]
 
 
 @cache
@@ -82,19 +94,23 @@ def load_causes() -> Mapping[str, Mapping[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
-def _signature(row: Mapping[str, Any], path: Path) -> Signature:
-    if fault := "; ".join(shape_faults(row)):
+def _signature(row: Mapping[str, Any], path: Path, checked: Collection[str] | None) -> Signature:
+    """checked: the ids of those that read digits, if all rows were checked before."""
+    if checked is None and (fault := "; ".join(shape_faults(row))):
         raise ValueError(f"{path}: signature {row['id']}: {fault}")
-    return Signature(
-        row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), re.compile(row["pattern"]), row["says"],
+    made = Signature(
+        row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"], row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
         row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], row.get("reads_on", 0),
-        bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"])),
+        row["id"] in checked if checked is not None else bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"])),
     )  # fmt: skip
+    if checked is None:
+        re.compile(made.expression)  # some faults appear only when it is compiled
+    return made
 
 
 def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """Faults that the schema cannot express: missing fields after defaults, patterns that may run away, anchors of digits alone."""
+    """Faults that the schema cannot express: missing fields after defaults, patterns with runaway time, anchors that consist of digits."""
     for name in ("program", "sources", "confidence"):
         if name not in row:
             yield f"{name} is missing"
@@ -112,7 +128,7 @@ def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pattern_faults(pattern: str) -> Iterator[str]:
-    """Every repeat bounded, no repeat of variable length inside another, few long gaps: then no line can make it run away."""
+    """Faults of a pattern: unbounded repeats, a repeat of variable length inside another, too many long gaps. Without these its time is bounded on any line."""
     parsed = parser.parse(pattern)
     for _low, high, inner in _repeats(parsed):
         if high is None or high > WIDEST_REPEAT:
@@ -124,7 +140,7 @@ def pattern_faults(pattern: str) -> Iterator[str]:
 
 
 def _gaps(parsed: Any) -> int:
-    """The most long repeats that one way through the pattern meets: alternatives do not multiply."""
+    """The maximum number of long repeats on one path through the pattern; alternatives do not add up."""
     count = 0
     for operation, argument in parsed:
         if operation in _REPEATING:
@@ -138,11 +154,11 @@ def _gaps(parsed: Any) -> int:
 
 
 def _reads_digits(parsed: Any) -> bool:
-    """Whether a pattern asks for certain digits, as in an Xid's code, and not only for some number."""
+    """Whether a pattern needs certain digits, as in an Xid's code, and not just any number."""
     for operation, argument in parsed:
         if operation in (constants.LITERAL, constants.NOT_LITERAL) and chr(argument).isdigit():
             return True
-        if operation == constants.GROUPREF:  # two equal numbers
+        if operation == constants.GROUPREF:  # a back reference: two equal numbers
             return True
         if operation == constants.IN and any(_names_digits(kind, what) for kind, what in argument):
             return True
@@ -158,7 +174,7 @@ def _reads_digits(parsed: Any) -> bool:
 
 
 def _names_digits(kind: Any, what: Any) -> bool:
-    """Of a set of characters: one digit, or some of them but not all."""
+    """Whether a set of characters contains some digits but not all."""
     if kind == constants.LITERAL:
         return chr(what).isdigit()
     return bool(kind == constants.RANGE and what != (48, 57) and what[0] <= 57 and what[1] >= 48)
@@ -180,7 +196,7 @@ def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:
 
 
 def proof_faults(row: Signature) -> Iterator[str]:
-    """Examples of a row on which it does not do what it says."""
+    """Faults of a row's examples: those that its pattern does not match as declared."""
     for line in row.examples["match"]:
         if not any(anchor in line.encode() for anchor in row.anchors):
             yield f"{row.id}: no anchor stands in {line!r}"

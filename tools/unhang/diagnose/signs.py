@@ -1,24 +1,24 @@
-"""Signs that several rules use: whether a log shows a hang, and whether a line is at its end."""
+"""Signs that several rules use: whether a log shows a hang, and whether a line is near the end of its file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unhang.diagnose.facts import Facts
+from unhang.diagnose.log_facts import Facts
 from unhang.diagnose.scanning import Event
 
 
 def hang_signs(facts: Facts) -> list[Event]:
-    """The lines that report a hang or a time-out, in any wording."""
+    """The lines that report a hang or a timeout, in any wording."""
     names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync", "stack_dump"]
-    if not facts.of("training_step"):  # who stops a job that runs does not say that it hung
+    if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
     signs = [event for name in names for event in facts.of(name) if not event.quoted]
     return signs + _busy_and_cool(facts)
 
 
 def _busy_and_cool(facts: Facts) -> list[Event]:
-    """GPUs at full load that draw little power wait in a kernel for each other."""
+    """GPUs at full load with little power: they wait in a kernel for each other."""
     rows = [
         event
         for event in facts.of("gpu_load")

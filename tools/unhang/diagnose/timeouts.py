@@ -1,4 +1,4 @@
-"""How the time limit is really raised, for the frameworks that the log names."""
+"""How to raise the time limit that really applies, for the frameworks that the log names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _rows() -> dict[str, str]:
 
 
 def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:
-    """framework -> the call or option, for those that were seen and always for torch; all of them when none was."""
+    """framework -> the call or option, for the named frameworks and always for torch; for all frameworks if none is named."""
     seen = {_NAMES.get(name.lower(), name.lower()) for name in frameworks}
     rows = _rows()
     return {name: how for name, how in rows.items() if name == "torch" or not seen or name in seen}

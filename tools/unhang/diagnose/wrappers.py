@@ -1,6 +1,5 @@
-"""What launchers, container runtimes and people put around every line of a log: found in its beginning, then taken off line by line.
-
-Layers may lie in each other (a runtime's time, around a pod's name, around a rank). Lines cut at a terminal's width are put together again.
+"""Removes prefixes and quotes that launchers, container runtimes and people add to every line of a log: recognised at the beginning of the log, removed line
+by line. Layers may be nested (a runtime's time, around a pod's name, around a rank). Lines that were cut at a terminal's width are joined.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-SHARE = 0.9  # of the lines that have any text, so many bear the layer
+SHARE = 0.9  # minimum share of the lines with text that have the layer
 MOST_LAYERS = 5
 MOST_SAMPLED = 2000
 _INSTANT = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
@@ -24,12 +23,13 @@ _LAYERS = tuple(
         rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?!kernel:)[\w./@-]{1,64}(?:\[\d{1,10}\])?: ?",  # journalctl, syslog
         rb"[\w.-]{1,80} (?!kernel\[)[\w./@-]{1,64}\[\d{1,10}\]: ?",  # the rest of journalctl -o short-iso
         rb"\[(?:pod|job|deployment|statefulset|replicaset|daemonset)/[\w./-]{1,250}\] ?",  # kubectl logs --prefix
-        rb"[a-z0-9][\w.-]{0,60}[-_]\d{1,4} {1,60}\| ?",  # docker compose
+        rb"[a-z0-9][\w.-]{0,60}[-_]\d{1,4} {1,60}(?:\| ?|(?=exited with code ))",  # docker compose
         rb"\([\w.:/=, -]{1,120}\bpid=\d{1,10}(?:, ip=[\w.:]{1,60})?\) ?",  # Ray, vLLM
         rb"\[default\d{1,6}\]:",  # torchrun --tee
         rb"\[rank\d{1,6}\]: ?",  # torch
         rb"\[\d{1,3},(?:mpirank:)?\d{1,6}(?:,[\w-]{1,40})?\]<std(?:out|err|diag)>: ?",  # mpirun --tag-output, SageMaker
         rb"\d{1,5}: ",  # srun --label
+        rb"[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}: ",  # pdsh, clush: a host, whose name has a number
         rb"(?:> ?){1,3}",  # a quotation
     )
 )
@@ -40,8 +40,8 @@ _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
 _WIDTHS = range(60, 1001)
 _USUAL_WIDTHS = (80, 100, 120, 132, 160, 200)
-ALIKE = 4  # characters: lines of a table or of several ranks begin alike, the rest of a line does not
-FEWEST_CUT = 3  # lines that fill the width; one is enough where the width is a usual one
+ALIKE = 4  # characters: lines of a table or of several ranks have equal beginnings, but the rest of a cut line does not
+FEWEST_CUT = 3  # minimum number of lines of full width; one is enough for a usual width
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Wrapping:
     columns: int | None = None
 
     def bare(self, line: bytes) -> tuple[bytes, bytes]:
-        """(the line without its layers, and without the common indentation too)."""
+        """(the line without its layers, the line without the common indentation too)."""
         inner = line
         for layer in self.layers:
             if found := layer.match(inner):
@@ -66,7 +66,7 @@ PLAIN = Wrapping()
 
 
 def find_wrapping(lines: Sequence[bytes]) -> Wrapping:
-    """What the first lines of a log are wrapped in; PLAIN for most logs."""
+    """The wrapping of a log, from its first lines; PLAIN for most logs."""
     sample = [line.rstrip(b"\r") for line in lines[:MOST_SAMPLED]]
     columns = _columns_of(sample)
     if columns:
@@ -80,7 +80,7 @@ def find_wrapping(lines: Sequence[bytes]) -> Wrapping:
         layers.append(layer)
         sample = [line for one in sample if (line := layer.sub(b"", one, count=1) if layer.match(one) else one).strip()]
     found = Wrapping(is_json, tuple(layers), _common_indent(sample), columns)
-    return PLAIN if found == PLAIN else found  # readers ask for PLAIN itself, line by line
+    return PLAIN if found == PLAIN else found  # readers compare with PLAIN itself for each line
 
 
 def _outermost(sample: Sequence[bytes]) -> re.Pattern[bytes] | None:
@@ -115,7 +115,7 @@ def _common(one: bytes, other: bytes) -> bytes:
 
 
 def message_of(line: bytes) -> bytes | None:
-    """The message of a line of JSON, behind its time; None where the line is no JSON object with a message."""
+    """The message of a line of JSON, after its time; None if the line is no JSON object with a message."""
     if line[:1] != b"{" or line.rstrip()[-1:] != b"}":
         return None
     try:
@@ -132,8 +132,10 @@ def message_of(line: bytes) -> bytes | None:
 
 
 def _columns_of(lines: Sequence[bytes]) -> int | None:
-    """The width at which lines were cut: the longest have one length, and words go on in the next line."""
-    texts = [line.decode("utf-8", "replace") for line in lines]
+    """The width at which lines were cut: the longest lines have the same length, and words continue in the next line. Blanks up to the width, with which some
+    terminals fill each line, do not count.
+    """
+    texts = [line.decode("utf-8", "replace").rstrip(" ") for line in lines]
     width = max(map(len, texts), default=0)
     if width not in _WIDTHS:
         return None
@@ -149,8 +151,13 @@ def _beginning(line: str) -> str:
     return _DIGITS.sub("", line)[:ALIKE]
 
 
+def _is_full(text: str, columns: int) -> bool:
+    """Whether text fills the width; the blank between two words may be the last letter."""
+    return len(text) == columns and not text.endswith("  ")
+
+
 def joined(lines: Sequence[bytes], numbers: Sequence[int], columns: int) -> tuple[list[bytes], list[int]]:
-    """Lines that were cut at a width, whole again, each with the number of its first part."""
+    """Lines that were cut at a width, joined, each with the number of its first part."""
     whole: list[bytes] = []
     firsts: list[int] = []
     goes_on = False
@@ -160,5 +167,5 @@ def joined(lines: Sequence[bytes], numbers: Sequence[int], columns: int) -> tupl
         else:
             whole.append(line)
             firsts.append(number)
-        goes_on = len(line) >= columns and len(line.decode("utf-8", "replace")) == columns
+        goes_on = len(line) >= columns and _is_full(line.decode("utf-8", "replace"), columns)
     return whole, firsts

@@ -1,1 +1,1 @@
-"""The gate: who may join a cluster, what is kept of it, and whether a node in service is still the one that was admitted."""
+"""The gate: which nodes may join a cluster, their admission records, and whether a node in service still matches its record."""

@@ -1,4 +1,4 @@
-"""Admission records (unhang/admission/1): made of a node that passed, and compared with what the node is later. Values in, values out."""
+"""Admission records (unhang/admission/1): made for a node that passed, later compared with the node. Values in, values out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from unhang_node.parse.admission import SCHEMA
 
 GPU_FIELDS = ("index", "uuid", "serial", "pci_address", "model", "vbios", "inforom")
 FIRMWARE = ("vbios", "inforom")
-# Sections of which the comparison below names single facts; a difference elsewhere in them still shows in their hash.
+# Sections whose facts are compared one by one below; a difference in another of their facts still changes their hash.
 VERSIONS = {"driver": "driver", "kernel": "kernel", "bios": "BIOS", "nccl": "NCCL"}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something of the node that is not what was admitted. what: for people, such as "driver"; admitted and found: as they were read."""
+    """A property of the node that is not as admitted. what: for people, such as "driver"; admitted and found: as they were read."""
 
     what: str
     admitted: str
@@ -27,7 +27,7 @@ class Difference:
 
 
 def admission_record(host: str, facts: Mapping[str, Any], gate: Mapping[str, Any], admitted_at: datetime.datetime, days: int) -> dict[str, Any]:
-    """The record of one node. facts: unhang/node-facts/1; gate: unhang/gate/1; days: how long it holds."""
+    """The record of one node. facts: unhang/node-facts/1; gate: unhang/gate/1; days: how long it is valid."""
     subject = subject_of(facts)
     smoke = gate.get("smoke") or {}
     return {
@@ -50,12 +50,12 @@ def record_line(record: Mapping[str, Any]) -> str:
 
 
 def admission_file(line: str, signature: str = "", key: str = "") -> str:
-    """What lies on controller and node: the record, its signature and the public key."""
+    """The files on controller and node: the record, its signature and the public key."""
     return "\n".join(part.strip("\n") for part in (line, signature, key) if part) + "\n"
 
 
 def subject_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """{machine_id, gpus, nics, versions} of the facts; None for what was not read."""
+    """{machine_id, gpus, nics, versions} of the facts; None for values that were not read."""
     sections = facts.get("sections") or {}
     node, driver, kernel = (_mapping(sections.get(name)) for name in ("node", "driver", "kernel"))
     devices = _rows(_mapping(sections.get("gpus")).get("devices"))
@@ -75,7 +75,7 @@ def subject_of(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_another_node(record: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether the machine ids differ; without them, whether not one GPU is the same."""
+    """Whether the machine ids differ; without them, whether no GPU is the same."""
     subject = subject_of(facts)
     if record["machine_id"] and subject["machine_id"]:
         return bool(record["machine_id"] != subject["machine_id"])
@@ -84,7 +84,7 @@ def is_of_another_node(record: Mapping[str, Any], facts: Mapping[str, Any]) -> b
 
 
 def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
-    """What of the node is no longer as admitted. What was not read, then or now, is no difference."""
+    """The properties of the node that are no longer as admitted. A value that was not read, then or now, is no difference."""
     subject = subject_of(facts)
     named = [
         *_versions(record["versions"], subject["versions"]),
@@ -94,7 +94,13 @@ def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Dif
     hashes = section_hashes(facts)
     changed = [name for name, value in sorted(record["sections"].items()) if name in hashes and hashes[name] != value]
     if changed and not named:
-        return [Difference("configuration", record["config_hash"][:19], f"other facts in {', '.join(changed)}")]
+        return [
+            Difference(
+                "configuration",
+                record["config_hash"][:19],
+                f"other facts in {', '.join(changed)}, unless this unhang reads more facts there than the one that admitted the node",
+            )
+        ]
     return named
 
 

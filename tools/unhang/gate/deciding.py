@@ -1,7 +1,7 @@
-"""Whether a node may join a cluster: pass, fail, or not proved, from what the audit found and what the smoke tests said. Values in, values out.
+"""Whether a node may join a cluster: pass, fail, or not proved, from findings and smoke tests. Values in, values out.
 
-Nothing but `fail` means fail: a rule's verdict `unknown`, `skip` or `waived` keeps nobody out. But a node that could not be looked at, or with which nothing
-could be proved, does not pass either: that is an outcome of its own.
+Only the verdict `fail` makes a node fail; `unknown`, `skip` and `waived` do not. But a node that could not be examined, or for which nothing could be proved,
+does not pass either: its outcome is `not proved`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any
 from unhang.gate.peers import PeerDifference, is_drift, peer_differences
 
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
-NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules of nodes that the audit could not look at
+NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules about nodes that the audit could not read
 Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """audit: findings document, None when nothing could be judged. alone: by host its smoke test's result. together: of the group, None when there was none.
-
-    reference: a node that is known to be good, or None. severities: of findings that fail a node. burned: by host its burn-in's result (unhang/burn-in/1), None
-    when none was asked for. quick: nothing but the audit was asked for, so that there are no smoke tests.
+    """audit: findings document, None if nothing could be judged. alone: results of the hosts' own smoke tests, by host. together: of the group's, None if
+    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails. burned: results of burn-ins
+    (unhang/burn-in/1), by host, None if none was requested. quick: only the audit was requested, without smoke tests.
     """
 
     audit: Result | None
@@ -35,7 +34,8 @@ class Observation:
 
 
 def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None, burned: Mapping[str, Result] | None = None) -> list[str]:
-    """Who is tested together: the reference first, and those that passed alone, for one bad node would hide the others. [] when nothing could come of it."""
+    """The hosts to test together: the reference first, then those that passed alone, because one bad node would hide the others. [] if such a test could
+    prove nothing."""
     able = [host for host in hosts if _passed(host, alone) and (burned is None or host == reference or _passed(host, burned))]
     if reference is not None and reference not in able:
         return []
@@ -50,14 +50,14 @@ def decide(hosts: Sequence[str], observed: Observation) -> dict[str, dict[str, A
 
 
 def differences_of(host: str, observed: Observation) -> list[PeerDifference]:
-    """In what a node differs from the reference, or from most of its group."""
+    """The differences of a node from the reference, or from most of its group."""
     drift = [finding for finding in (observed.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
     found = [peer_differences(finding, observed.reference).get(host) for finding in drift]
     return [one for one in found if one is not None]
 
 
 def _ill_reference(observed: Observation) -> str | None:
-    """Why the reference proves nothing for the others."""
+    """The reason why the reference proves nothing for the others."""
     if observed.reference is None:
         return None
     reasons = [*_failures(observed.reference, observed), *_gaps(observed.reference, observed)]
@@ -75,7 +75,7 @@ def _decide(host: str, observed: Observation, ill: str | None, count: int) -> di
 
 
 def _failures(host: str, observed: Observation) -> list[str]:
-    """What said no, about this node."""
+    """The reasons why this node fails."""
     return _once([
         *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, observed)
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
@@ -87,7 +87,7 @@ def _failures(host: str, observed: Observation) -> list[str]:
 
 
 def _gaps(host: str, observed: Observation) -> list[str]:
-    """What could not be looked at, or proved nothing."""
+    """The parts that could not be examined, or that proved nothing."""
     gaps = [] if observed.audit is not None else ["audit: nothing could be judged"]
     gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, observed) if finding["rule"] in NOT_READ]
     if observed.quick:
@@ -107,13 +107,13 @@ def _gaps(host: str, observed: Observation) -> list[str]:
 
 
 def _unknown(host: str, observed: Observation) -> list[str]:
-    """Rules that could not be judged of this node, where no smoke test looks closer."""
+    """Rules that could not be judged for this node and that no smoke test covers."""
     rows = [row for row in (observed.audit or {}).get("findings") or [] if row.get("verdict") == "unknown" and row.get("host") == host]
     return [f"audit: {row['rule']}: not judged: {row.get('found') or ''}".rstrip(": ") for row in rows if row.get("severity") in observed.severities]
 
 
 def _unburned(host: str, observed: Observation) -> list[str]:
-    """Why a burn-in proved nothing. None is made of the reference, nor of a node that its smoke test alone did not pass."""
+    """The reason why a burn-in proved nothing. There is none for the reference, nor for a node that did not pass its own smoke test."""
     if observed.burned is None or host == observed.reference or not _passed(host, observed.alone):
         return []
     result = _burn_in(host, observed)
@@ -144,7 +144,7 @@ def _suspects(result: Result | None) -> list[Result]:
 
 
 def _meant(host: str, suspect: Result, observed: Observation) -> bool:
-    """Whether a suspect of the group is this host, or lies between nodes of which it is one. The reference is known to be good with the others."""
+    """Whether a suspect of the group is this host, or one of its links. The reference is never one, because it is known to be good."""
     if suspect["host"] is not None:
         return bool(suspect["host"] == host)
     links = ((observed.together or {}).get("isolation") or {}).get("bad_links") or []

@@ -1,6 +1,5 @@
-"""What each host program is answered: a verdict in, exit code and output out. Only a fail drains; unknown and "not checked" never do.
-
-The quick check on the node (unhang-quick.pyz) has this module too, so it is written for Python 3.8 and the standard library.
+"""The answers to host programs (prolog, health check): a verdict in, exit code and output out. Only a fail drains a node; unknown and "not checked" never do.
+The quick check on the node (unhang-quick.pyz) contains this module, so it is written for Python 3.8 and the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ COMMAND_DEADLINE_S = 20
 
 
 class HostAnswer(NamedTuple):
-    """code: the exit code; line: for standard output, "" for none; command: a program that has to be run, None for none."""
+    """code: the exit code; line: for standard output, "" for none; command: a program to run, None for none."""
 
     code: int
     line: str
@@ -40,7 +39,7 @@ def answer_for(program: str, verdict: str, reason: str, node: str) -> HostAnswer
 
 
 def give(answer: HostAnswer) -> int:
-    """Prints, runs what has to be run, and gives the exit code. A slurmctld that is away costs nobody the node."""
+    """Prints the answer, runs its commands, and returns the exit code. An unreachable slurmctld takes no node out of service."""
     if answer.line:
         sys.stdout.write(answer.line + "\n")
         sys.stdout.flush()

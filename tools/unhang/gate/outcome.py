@@ -1,4 +1,4 @@
-"""gate.json (unhang/gate/1): what was decided of each node. Values in, values out."""
+"""gate.json (unhang/gate/1): the decision for each node. Values in, values out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""In what a new node differs from its peers, out of the audit's own drift rules. Values in, values out.
-
-With a reference its value is the measure; without one that of the majority. Where there is neither, the values are named and nobody's is called right.
+"""Differences of a new node from its peers, by the audit's own drift rules. Values in, values out. A node is compared with the reference, or without one with
+the majority. If there is neither, all values are listed and none is called right.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ LONGEST = 200  # characters of a value in a line for people
 
 @dataclass(frozen=True)
 class PeerDifference:
-    """rule, title, severity: of the drift rule. found, expected: values of this node and of its peers, as the judge cut them. by: whose the second is."""
+    """rule, title, severity: of the drift rule. found, expected: values of this node and of its peers, as shortened by the judge. by: the owner of the
+    expected value."""
 
     rule: str
     title: str
@@ -29,7 +29,7 @@ class PeerDifference:
         return f"{self.rule}: {self.title}: found {shown(self.found)}, {self.by} {shown(self.expected)}"
 
     def row(self) -> dict[str, Any]:
-        """As gate.json has it."""
+        """The difference in the form of gate.json."""
         return {"rule": self.rule, "severity": self.severity, "found": self.found, "expected": self.expected, "by": self.by}
 
 

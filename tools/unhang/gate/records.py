@@ -51,7 +51,7 @@ def _facts(folder: Path, hosts: set[str]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _end_of(folder: Path) -> datetime.datetime:
-    """When the gate's audit was made, by the controller's clock: a record may be written again later, and holds no longer for that."""
+    """The time of the gate's audit, by the controller's clock: a record that is written again later is not valid for longer."""
     document = run_folder.read_run(folder).document
     text = str(document.get("finished") or document.get("started"))
     try:

@@ -1,4 +1,4 @@
-"""Signs admission records with ssh-keygen and says of a signature whose it is. The private key never leaves the controller, and ssh-keygen alone reads it."""
+"""Signs admission records with ssh-keygen, and checks signatures. The private key stays on the controller; only ssh-keygen reads it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unhang.errors import UserError
 
-NAMESPACE = "unhang-admission"  # a signature made for anything else does not count: ssh-keygen's -n
+NAMESPACE = "unhang-admission"  # namespace of the signature (ssh-keygen -n): a signature for another purpose is not accepted
 SIGNER = "gate"
 DEADLINE_S = 60
 GOOD, ANOTHER_KEY, TAMPERED = "good", "another key", "tampered"
@@ -30,7 +30,9 @@ def public_key(key: Path) -> str:
     try:
         text = beside.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"expected the gate's public key at {beside}, found none that can be read: {problem}") from None
+        raise UserError(
+            f"expected the gate's public key at {beside}, found none that can be read: {getattr(problem, 'strerror', None) or 'it is no text'}"
+        ) from None
     line = next((one.strip() for one in text.splitlines() if one.strip() and not one.startswith("#")), "")
     if "PRIVATE KEY" in line or len(line.split()) < 2:
         raise UserError(f"{beside}: expected a public key as ssh-keygen writes it (TYPE KEY COMMENT), found something else")
@@ -46,13 +48,13 @@ def check(line: str, signature: str, key: str) -> str:
         common = ["-n", NAMESPACE, "-s", str(armoured)]
         if _ssh_keygen(["-Y", "verify", "-f", str(signers), "-I", SIGNER, *common], line).returncode == 0:
             return GOOD
-        # Valid by itself, so some key has signed this very line.
+        # The signature is valid, so another key has signed this line.
         return ANOTHER_KEY if _ssh_keygen(["-Y", "check-novalidate", *common], line).returncode == 0 else TAMPERED
 
 
 def _ssh_keygen(arguments: list[str], text: str) -> subprocess.CompletedProcess[str]:
     try:
-        # In a session without a terminal, so that a key with a passphrase ends with an error and not with a question that nobody sees.
+        # In a session without a terminal, so that a key with a passphrase leads to an error and not to a question that nobody sees.
         return subprocess.run(["ssh-keygen", *arguments], input=text, capture_output=True, text=True, timeout=DEADLINE_S, check=False, start_new_session=True)
     except FileNotFoundError:
         raise UserError("expected ssh-keygen on this machine, found none; install OpenSSH's client (8.1 or newer)") from None

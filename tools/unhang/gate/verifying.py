@@ -25,9 +25,8 @@ class Verified:
 
 
 def verify(text: str, today: str, check: Callable[[str, str], str], facts: Mapping[str, Any] | None = None) -> Verified:
-    """The first of these that holds. check: (line, signature) -> good, another key or tampered. facts: of the node that it should be of, None not to compare.
-
-    Whose the record is comes before what it says: nothing in an unsigned or tampered one is believed. Raises ValueError for text that holds no record.
+    """The first of these states that applies. check: (line, signature) -> good, another key or tampered. facts: of the expected node, None to skip the
+    comparison. The signature is checked before the content: an unsigned or tampered record is not trusted. Raises ValueError for a text without a record.
     """
     found = parse_admission(text)
     record = found["record"]

@@ -1,4 +1,4 @@
-"""Since when a finding is there and what else changed then; what happened to one node. Queries in, rows out."""
+"""When a finding began and what changed in the same run; the events of one node. Queries in, rows out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Nodes on which a finding began in the same run. ended: null while it holds; since_first_look: no earlier run had met any of them."""
+    """Nodes on which a finding began in the same run. ended: null while it exists; since_first_look: no earlier run had read any of these nodes."""
 
     run: str
     started: str
@@ -58,7 +58,7 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a node, seen in a run. what: new, changed, waived, resolved, not judged, fact, or its status."""
+    """An event of a node, found by a run. what: new, changed, waived, resolved, not judged, fact, or its status."""
 
     run: str
     started: str
@@ -68,7 +68,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Holding:
-    """A finding that a node has, and since when."""
+    """A present finding of a node, and when it began."""
 
     rule: str
     title: str

@@ -17,7 +17,7 @@ from unhang.judge.run_input import natural
 
 NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED = "new", "changed", "waived", "resolved", "not judged"
 WORDS = (NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED)
-# What drivers and kernels do explains most of what begins; then libraries; then the rest.
+# Order of sections: a change of the driver or the kernel explains most new findings; then libraries; then the rest.
 SECTIONS = ("driver", "kernel", "fabric_manager", "cuda", "nccl", "torch", "packages")
 _COLUMNS = "hosts.name, rules.name, title, severity, verdict, place, waiver, found, f.from_run, f.ended"
 _JOINED = "FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts ON hosts.id = f.host"
@@ -31,7 +31,7 @@ _CONTENT_AT = "(SELECT content FROM facts g WHERE g.host = c.host AND g.section 
 _FACTS = f"""
 SELECT c.section, hosts.name, {_CONTENT_AT.format("a")}, {_CONTENT_AT.format("b")}
 FROM (SELECT DISTINCT host, section FROM facts f WHERE from_run > :a AND from_run <= :b AND {_OF_HOST}) c JOIN hosts ON hosts.id = c.host
-"""  # noqa: S608 -- our own words
+"""  # noqa: S608 -- constants of this module
 _FIRST_SEEN = """
 SELECT DISTINCT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
 WHERE v.run > :a AND v.run <= :b AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run <= :a)
@@ -46,7 +46,7 @@ WHERE v.run = :a
 
 @dataclass(frozen=True)
 class FoundChange:
-    """change: one of WORDS. place: of the device, {} for the node itself; found: as the first of the hosts had it, verbatim."""
+    """change: one of WORDS. place: of the device, {} for the node itself; found: the text of the first of the hosts, verbatim."""
 
     change: str
     severity: str
@@ -59,7 +59,7 @@ class FoundChange:
 
 @dataclass(frozen=True)
 class FactChange:
-    """before, now: None for none."""
+    """before, now: None where there is no value."""
 
     fact: str
     before: Any
@@ -69,7 +69,7 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no run met before; not_asked: nodes of the earlier run that none met since, where both runs are of one inventory."""
+    """first_seen: nodes that no earlier run read; not_asked: nodes of the earlier run that no run read since, where both runs use the same inventory."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]
@@ -78,7 +78,7 @@ class Changes:
 
 
 def changes_between(connection: sqlite3.Connection, before: int, now: int) -> Changes:
-    """Differences between run `before` and run `now`, by their numbers. A node that was not read since is unchanged."""
+    """Differences between run `before` and run `now`, both given by number. A node that was not read since is unchanged."""
     span = {"a": before, "b": now}
     first_seen = _names(connection.execute(_FIRST_SEEN, span))
     return Changes(finding_changes(connection, before, now), fact_changes(connection, before, now), first_seen, _names(connection.execute(_NOT_ASKED, span)))
@@ -89,12 +89,12 @@ def _names(rows: Iterable[tuple[str]]) -> tuple[str, ...]:
 
 
 def finding_changes(connection: sqlite3.Connection, before: int, now: int, host: str | None = None) -> tuple[FoundChange, ...]:
-    """Findings that began or ended in between and are not as they were, of all hosts or of one; most severe first."""
+    """Findings that began, ended or changed between the two runs, of all hosts or of one; most severe first."""
     span = {"a": before, "b": now, "host": host}
     begun, ended = connection.execute(_BEGUN, span).fetchall(), connection.execute(_ENDED, span).fetchall()
     places = {_place(row) for row in begun}
     otherwise = places & {_place(row) for row in ended}
-    same = {_alike(row) for row in ended}  # a file of before has the place in another form
+    same = {_alike(row) for row in ended}  # a file of the earlier run has the place in another form
     groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in (row for row in begun if _alike(row) not in same):
         word = WAIVED if row[4] == "waived" else CHANGED if _place(row) in otherwise else NEW
@@ -124,7 +124,7 @@ def _severity(name: str) -> int:
 
 
 def parsed(text: str) -> Any:
-    """JSON of the history's own; text that was cut stays text."""
+    """Decodes JSON that the history wrote; text that was cut stays text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -132,7 +132,7 @@ def parsed(text: str) -> Any:
 
 
 def fact_changes(connection: sqlite3.Connection, before: int, now: int, host: str | None = None) -> tuple[FactChange, ...]:
-    """Facts of the configuration that differ; drivers and kernels first, then what is on most nodes. What was read for the first time is no change."""
+    """Configuration facts that differ; drivers and kernels first, then by number of nodes. A fact that was read for the first time is no change."""
     pairs: dict[tuple[str, int, int], list[str]] = {}
     for section, name, old, new in connection.execute(_FACTS, {"a": before, "b": now, "host": host}):
         if old is not None and old != new:
@@ -155,7 +155,7 @@ def _section(fact: str) -> int:
 
 
 def _body(connection: sqlite3.Connection, bodies: dict[int, Any], content: int) -> Any:
-    """A content as plain values. One that is not what this program writes is empty, and every fact of it a change."""
+    """The content as plain values. A content that this program did not write is read as empty, so every fact of it is a change."""
     if content not in bodies:
         (packed,) = connection.execute("SELECT body FROM contents WHERE id = ?", (content,)).fetchone()
         found = json.loads(zlib.decompress(packed))

@@ -1,4 +1,4 @@
-"""Opens the history: the present schema, a journal that the file system can bear, and one clear line for whatever is wrong with the file."""
+"""Opens the history: migrates its schema, chooses a journal mode that the file system supports, and reports any fault of the file in one line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unhang.errors import UserError
-from unhang.given_files import irregular
+from unhang.history.location import ROLLBACK, SETTING, WRITE_AHEAD, journal_mode
 from unhang.history.migrations import STEPS
-from unhang.history.place import ROLLBACK, SETTING, WRITE_AHEAD, journal_mode
+from unhang.path_arguments import irregular
 
 APPLICATION = 0x756E6867  # "unhg", so that another program's file is never written to
 WAIT_S = 30.0  # for another program that writes
@@ -20,7 +20,8 @@ _MODE_BYTE = 18  # of the file's head: 2 when its journal is the write-ahead log
 
 @contextlib.contextmanager
 def writing(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
-    """One transaction, with this program as the only writer; made, or brought to the present schema, where it has to be. All of it is kept or nothing.
+    """One transaction, with this program as the only writer; the file is created, or migrated to the present schema, if necessary. All changes are stored or
+    none.
 
     Raises UserError: no folder, no room, another program's file, locked for longer than wait_s, damaged.
     """
@@ -34,7 +35,7 @@ def writing(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
                 _migrate(connection, file)
                 yield connection
             except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # of a full disk SQLite has rolled back by itself
+                with contextlib.suppress(sqlite3.Error):  # on a full disk SQLite itself has rolled back
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
@@ -42,7 +43,7 @@ def writing(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def reading(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
-    """The history as it is at one moment, never written to; one of an older schema is brought to the present one first. Raises UserError."""
+    """A read-only snapshot of the history; a file with an older schema is migrated first. Raises UserError."""
     if not file.exists():
         raise UserError(f"expected the history at {file}, found nothing; the next unhang audit makes it, or name another file: --db FILE")
     _check_kind(file)
@@ -62,7 +63,7 @@ def _connected(file: Path, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(file, timeout=wait_s, isolation_level=None)
     if (
         _has_write_ahead(file) and journal_mode(file.parent) == ROLLBACK
-    ):  # a file that came from elsewhere: without this SQLite would need shared memory to open it
+    ):  # for a file from another machine: otherwise SQLite would need shared memory to open it
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -91,7 +92,7 @@ def _set_journal(connection: sqlite3.Connection, wanted: str, wait_s: float) -> 
 
 
 def _version(connection: sqlite3.Connection, file: Path) -> int:
-    """The schema that the file has. Raises UserError for a file that is not ours, or of a newer unhang."""
+    """The schema of the file. Raises UserError for another program's file, or one of a newer unhang."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -125,7 +126,7 @@ def _check_kind(file: Path) -> None:
 
 @contextlib.contextmanager
 def _faults_reported(file: Path, wait_s: float) -> Iterator[None]:
-    """What SQLite and the system say, as one line that says what to do."""
+    """An error of SQLite or the system as one line, with what to do."""
     try:
         yield
     except sqlite3.Error as problem:

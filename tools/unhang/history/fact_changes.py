@@ -1,4 +1,4 @@
-"""Which facts differ between two contents of a section. Rows of a list are matched by what names them, so that one row more is one change."""
+"""Which facts differ between two versions of a section. Rows of a list are matched by their names, so that one more row is one change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from unhang.schemas.configuration import was_unread
 from unhang.schemas.shapes import Shape, fact_shapes
 
-NAMES = ("name", "uuid", "pci_address", "guid", "path", "module", "index", "id")  # by which a row goes, where the schema marks no identity
+NAMES = ("name", "uuid", "pci_address", "guid", "path", "module", "index", "id")  # fields that identify a row, if the schema marks no identity
 _PLAIN_KEY = re.compile(r"[\w.:/@+-]{1,80}")
-Change = tuple[str, Any, Any]  # path, before, now; None: there was, or is, none
+Change = tuple[str, Any, Any]  # path, before, now; None means no value
 
 
 def changes_of_section(section: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """Each fact that differs. What one of the two looks could not read is no change of the node. before, now: as text_of_section gives them."""
+    """Each fact that differs. A fact that one of the two runs could not read is no change. before, now: results of text_of_section."""
     shape = fact_shapes().get(section)
     old, new = ({key: value for key, value in one.items() if key != "probe"} for one in (before, now))
     found = _differences(old, new, shape, section)

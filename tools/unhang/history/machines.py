@@ -1,4 +1,4 @@
-"""Under which name the history keeps a node. `localhost` is another machine wherever it is typed: homes are shared, and every container has one."""
+"""The name under which the history stores a node. `localhost` may be any machine: homes are shared, and every container has one."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def lasting_name(host: str, hostname: str | None, machine_id: str | None) -> str
 
 
 def asked_name(name: str) -> str:
-    """The name by which the inventory knows a host of the history."""
+    """The name of a host of the history in the inventory."""
     host, _, own = name.partition("@")
     return host if own and host in OF_ANY_MACHINE else name
 
 
 def names_alike(connection: sqlite3.Connection, asked: str) -> list[str]:
-    """The hosts of the history that an inventory calls `asked`, the one that was met last first; a name with its machine names that one."""
+    """The hosts of the history that an inventory calls `asked`, the last one read first; a name with its machine means only that one."""
     rows = connection.execute("SELECT name, (SELECT max(run) FROM visits WHERE host = hosts.id) FROM hosts WHERE name = ?1 OR name LIKE ?1 || '@%'", (asked,))
     found = sorted(rows, key=lambda row: -(row[1] or 0))
     return [name for name, _ in found if name == asked or asked_name(name) == asked]
 
 
 def adopt(connection: sqlite3.Connection, renamed: Mapping[str, str]) -> None:
-    """What an older unhang kept under the bare name is this machine's, where the facts it has of it are of this machine. renamed: bare name -> lasting name."""
+    """Renames what an older unhang stored under the bare name, if those facts are of this machine. renamed: bare name -> lasting name."""
     for host, lasting in renamed.items():
         kept = connection.execute(_LAST_NODE_SECTION, (host,)).fetchone()
         if kept is None or connection.execute("SELECT 1 FROM hosts WHERE name = ?", (lasting,)).fetchone():

@@ -1,4 +1,4 @@
-"""What is sent when findings are new or resolved: changes of the history in, one message out (`unhang/news/1`). What is known already is not in it."""
+"""The message about new and resolved findings (`unhang/news/1`), made from changes in the history. Known findings are not in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to each node of a run within the last runs, in lines for its page. Bounded, whatever the history holds."""
+"""The events of each node of a run in the last runs, as lines for the run's page. Limited, for a history of any size."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from unhang.errors import UserError
 from unhang.history.changes import changes_between
 from unhang.history.database import reading
+from unhang.history.location import database_file
 from unhang.history.machines import asked_name
-from unhang.history.place import database_file
 from unhang.report.folding import item_label
 from unhang.run_folder import read_run
 from unhang.text import brief, visible
@@ -19,7 +19,7 @@ from unhang.text import brief, visible
 MOST_RUNS = 20  # the run itself and those before it
 MOST_LINES, MOST_IN_ALL = 8, 40_000  # of a node; of the page
 _MET = "SELECT hosts.name FROM visits JOIN hosts ON hosts.id = host JOIN runs ON runs.seq = run WHERE runs.id = ?"
-WAIT_S = 1.0  # for another program that writes: a page can do without
+WAIT_S = 1.0  # wait for another writer; a page can do without the history
 
 
 def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, ...]]:
@@ -31,7 +31,7 @@ def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, .
         with reading(file, WAIT_S) as connection:
             return {asked_name(host): lines for host, lines in _pasts(connection, str(read_run(folder).document.get("id"))).items()}
     except UserError:
-        return {}  # commands that read the history report what is wrong with it
+        return {}  # commands that read the history report its faults
 
 
 def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Which run folders may go. Values in, values out; what was found in them stays in the history."""
+"""Which run folders may be removed. Values in, values out; their findings stay in the history."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from unhang.errors import UserError
 from unhang.run_folder import list_runs, read_run
 
-JOURNAL = "journal.jsonl"  # of a rollout, which is evidence of what was changed and may be gone on with
+JOURNAL = "journal.jsonl"  # files of a rollout: the record of its changes, from which it can be continued
 
 
 @dataclass(frozen=True)
 class RunOnDisk:
-    """started: as run.json has it. kept: why the folder stays whatever its age; None when it may go."""
+    """started: from run.json. kept: why the folder is kept at any age; None if it may be removed."""
 
     folder: Path
     started: str

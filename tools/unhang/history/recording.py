@@ -1,4 +1,4 @@
-"""Stores a run: everything is read first, then one transaction writes what differs from what the history holds."""
+"""Stores a run: reads everything first, then writes in one transaction what differs from the history."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 
 from unhang.errors import UserError
 from unhang.history.database import WAIT_S, reading, writing
+from unhang.history.location import OFF, SETTING, database_file
 from unhang.history.machines import adopt
-from unhang.history.place import OFF, SETTING, database_file
 from unhang.history.spans import store_facts, store_findings
 from unhang.history.stored import StoredNode, Verdicts, read_bandwidth, read_nodes, read_verdicts
 from unhang.judge.run_input import RunInput, read_run_input
@@ -24,7 +24,7 @@ COUNTED = ("critical", "error", "warning", "unread", "healthy")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as it is to be stored. bodies: packed text of contents that the history did not hold when it was read; renamed: host -> its name in the history."""
+    """A run in the form to store. bodies: packed text of contents that the history did not have when it was read; renamed: host -> its name in the history."""
 
     run: RunInput
     nodes: Mapping[str, StoredNode]
@@ -35,7 +35,8 @@ class StoredRun:
 
 
 def keep_run(folder: Path, given: str | None = None) -> str | None:
-    """Stores a run that has just ended; a line for the operator when it is not stored, else None. Never raises: no fault of the history may cost the run."""
+    """Stores a run that has just ended; a line for the operator if it is not stored, else None. Never raises, because a fault of the history must not make
+    the run fail."""
     try:
         file = database_file(given)
         if file is None:
@@ -43,13 +44,13 @@ def keep_run(folder: Path, given: str | None = None) -> str | None:
         record(folder, file)
     except UserError as problem:
         return f"this run is not kept in the history: {visible(str(problem), 600)}"
-    except Exception as problem:  # whatever it is, the run has been read and judged
+    except Exception as problem:  # in any case the run has been read and judged
         return f"this run is not kept in the history: a fault of unhang itself: {visible(f'{type(problem).__name__}: {problem}', 300)}"
     return None
 
 
 def record(folder: Path, file: Path, wait_s: float = WAIT_S) -> bool:
-    """Stores the run; False when the history has it already. Raises UserError."""
+    """Stores the run; False if the history already has it. Raises UserError."""
     seen = _see(folder, _known_digests(file, wait_s))
     with writing(file, wait_s) as connection:
         return _store(connection, seen)
@@ -81,7 +82,7 @@ def _renamed(seen: StoredRun) -> StoredRun:
 
 
 def _known_digests(file: Path, wait_s: float) -> set[bytes]:
-    """Of contents that hold somewhere: what they are needs not be packed again. Contents are never removed."""
+    """Digests of contents in the history, which need not be packed again. Contents are never removed."""
     if not file.exists():
         return set()
     with reading(file, wait_s) as connection:

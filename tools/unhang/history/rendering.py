@@ -1,34 +1,43 @@
-"""The history for people: text out, a line for each thing that happened. What nodes said is shown as `visible` makes it."""
+"""The history as text for people, one line for each event. Text from nodes passes through `visible`."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unhang.history.beginnings import Beginning, Event, Holding
 from unhang.history.changes import Changes, FactChange, FoundChange, parsed
+from unhang.history.recurring import EndingWaiver, Flapping, OwnPast
 from unhang.history.run_rows import RunRow
-from unhang.history.watched import EndingWaiver, Flapping, OwnPast
 from unhang.nodeset import fold_hosts, shortened
 from unhang.report.folding import SEVERITIES, fold_items, item_label
-from unhang.text import brief, counted, visible
+from unhang.text import brief, counted, visible, wrapped
 
 LABEL = 10
 LONGEST_NODES = 44
 LONGEST_VALUE = 80
 MOST_TOGETHER = 4
-_ITEMS = "\0"  # where the things stand in a line; no text of a node has it, for visible() escapes it
+_ITEMS = "\0"  # placeholder for the things in a line; no text of a node contains it, because visible() escapes it
 _HEAD = ("RUN", "STARTED (UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "INVENTORY", "LIMIT")
 
 
-def render_runs(rows: Sequence[RunRow], file: str) -> list[str]:
-    """A table of runs, oldest first."""
+def render_runs(rows: Sequence[RunRow], file: str, width: int) -> list[str]:
+    """Runs, oldest first: a table, or a few lines for each where the table is wider than `width` columns."""
     if not rows:
-        return [f"no run in the history at {visible(file, 400)}"]
+        return wrapped(f"no run in the history at {visible(file, 400)}", width)
     cells = [_HEAD, *(_run_cells(row) for row in rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(_HEAD))]
-    return ["  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells]
+    table = ["  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells]
+    return table if max(map(len, table)) <= width else [line for row in rows for line in _run_lines(row, width)]
+
+
+def _run_lines(row: RunRow, width: int) -> list[str]:
+    """A run in a narrow terminal."""
+    limit = f", limit {visible(row.limit, 40)}" if row.limit else ""
+    counts = {name: getattr(row, name) for name in ("critical", "error", "warning", "unread", "healthy")}
+    found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) if row.judged else "not judged"
+    about = [f"  {_when(row.started)}, {visible(_inventory(row.inventory), 40)}{limit}", f"  {counted(row.nodes, 'node')}{': ' if found else ''}{found}"]
+    return [visible(row.id, 80), *(line for text in about for line in wrapped(text, width, 2))]
 
 
 def _run_cells(row: RunRow) -> tuple[str, ...]:
@@ -38,7 +47,7 @@ def _run_cells(row: RunRow) -> tuple[str, ...]:
 
 
 def _inventory(kept: str | None) -> str:
-    """`inventory/mycluster`: the end of each path, which tells inventories apart."""
+    """`inventory/mycluster`: the end of each path, which distinguishes inventories."""
     given = parsed(kept or "null")
     paths = given if isinstance(given, list) else [given] if isinstance(given, str) else []
     return ", ".join("/".join(str(path).rstrip("/").split("/")[-2:]) for path in paths)
@@ -50,20 +59,21 @@ def _aligned(cell: str, width: int, place: int) -> str:
 
 def render_changes(before: RunRow, now: RunRow, changes: Changes, program: str, width: int) -> list[str]:
     """What changed between two runs."""
-    lines = [f"from run {visible(before.id, 80)} of {_when(before.started)} to {visible(now.id, 80)} of {_when(now.started)} UTC"]
+    runs = f"from run {visible(before.id, 80)} of {_when(before.started)} to {visible(now.id, 80)} of {_when(now.started)} UTC"
     unjudged = [row.id for row in (before, now) if row.judged is None]
-    lines += [f"run {visible(one, 80)} was not judged when it was stored: its findings are those of the run before it" for one in unjudged]
-    lines.append("")
+    texts = [runs, *(f"run {visible(one, 80)} was not judged when it was stored: its findings are those of the run before it" for one in unjudged)]
+    head = [*(line for text in texts for line in wrapped(text, width)), ""]
+    lines: list[str] = []
     lines += [line for one in changes.findings for line in _found(one, width)]
-    lines += [line for one in changes.facts for line in _fact(one, width)]
+    lines += [line for facts in _first_values(changes.facts) for line in _fact(facts, width)]
     if changes.first_seen:
         lines += _labelled("FIRST SEEN", _nodes(changes.first_seen), width)
     if changes.not_asked and not now.limit:
         lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked)}, since the earlier run", width)
-    if len(lines) == 2 + len(unjudged):
-        return [*lines, "nothing changed"]
+    if not lines:
+        return [*head, "nothing changed"]
     named = changes.findings[0].rule if changes.findings else ""
-    return [*lines, *([f"next: {program} history {visible(named, 120)}"] if named else [])]
+    return [*head, *lines, *([f"next: {program} history {visible(named, 120)}"] if named else [])]
 
 
 def _found(one: FoundChange, width: int) -> list[str]:
@@ -72,17 +82,34 @@ def _found(one: FoundChange, width: int) -> list[str]:
     return _labelled(one.change.upper(), text, width)
 
 
-def _fact(one: FactChange, width: int) -> list[str]:
-    return _labelled("FACT", f"{_nodes(one.hosts)}: {_changed(one.fact, one.before, one.now)}", width)
+def _first_values(facts: Sequence[FactChange]) -> list[list[FactChange]]:
+    """Facts by line: those that the same nodes have for the first time share one, for an upgraded unhang reads more facts than the runs before it had."""
+    lines: dict[object, list[FactChange]] = {}
+    for one in facts:
+        is_first = one.before is None and "[" not in one.fact
+        lines.setdefault(one.hosts if is_first else id(one), []).append(one)
+    return list(lines.values())
+
+
+def _fact(facts: Sequence[FactChange], width: int) -> list[str]:
+    one = facts[0]
+    if len(facts) == 1:
+        return _labelled("FACT", f"{_nodes(one.hosts)}: {_changed(one.fact, one.before, one.now)}", width)
+    return _labelled("FACT", f"{_nodes(one.hosts)}: first values of {', '.join(visible(each.fact, 160) for each in facts)}; -o json has them", width)
 
 
 def _changed(fact: str, before: Any, now: Any) -> str:
-    return f"{visible(fact, 160)}: {visible(brief(before), LONGEST_VALUE)} -> {visible(brief(now), LONGEST_VALUE)}"
+    return f"{visible(fact, 160)}: {_value(before)} -> {_value(now)}"
+
+
+def _value(value: Any) -> str:
+    """A value as text; no value is (none), because a fact may have the text `none`."""
+    return "(none)" if value is None else visible(brief(value), LONGEST_VALUE) or "(empty)"
 
 
 def render_beginnings(rule: str, title: str, found: Sequence[Beginning], width: int) -> list[str]:
     """When the findings of a rule began, newest last."""
-    lines = [f"{visible(rule, 120)}: {visible(title, 200)}", ""]
+    lines = [*wrapped(f"{visible(rule, 120)}: {visible(title, 200)}", width), ""]
     for one in found:
         place = f": {visible(item_label(one.place), 80)}" if one.place else ""
         waived = ", waived" if one.verdict == "waived" else ""
@@ -138,8 +165,8 @@ def _alike(held: Sequence[Holding]) -> dict[tuple[str, str], list[str]]:
 
 
 def render_watched(flapping: Sequence[Flapping], waivers: Sequence[EndingWaiver], pasts: Sequence[OwnPast], runs: int, days: int, width: int) -> list[str]:
-    """The three lists, each with a heading; empty ones say so."""
-    lines = [f"findings that came back at least twice within {runs} runs" + ("" if flapping else ": none")]
+    """The three lists, each with a heading, also if empty."""
+    lines = wrapped(f"findings that came back at least twice within {runs} runs" + ("" if flapping else ": none"), width)
     for one in flapping:
         place = f": {visible(item_label(one.place), 80)}" if one.place else ""
         now = "there now" if one.holds else "not there now"
@@ -177,5 +204,4 @@ def _when(text: str) -> str:
 
 
 def _labelled(label: str, text: str, width: int, column: int = LABEL + 2) -> list[str]:
-    wrapped = textwrap.wrap(text, max(width - column, 30), break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{label if not place else '':<{column}}{line}" for place, line in enumerate(wrapped)]
+    return [f"{label if not place else '':<{column}}{line}" for place, line in enumerate(wrapped(text, max(width - column, 20)))]

@@ -1,4 +1,4 @@
-"""The runs that the history holds, and the one that a person names."""
+"""The runs in the history, and the one that a person names."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run_before(connection: sqlite3.Connection, since: str, now: datetime.datetim
     return earlier[-1] if earlier else rows[0]
 
 
-def moment_of(since: str, now: datetime.datetime) -> datetime.datetime:
+def moment_of(since: str, now: datetime.datetime, option: str = "--since") -> datetime.datetime:
     """yesterday (the state that yesterday's last run left), 12h, 3d, 2w, 2026-11-20, 2026-11-20T14:00. All UTC. Raises UserError."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if since in ("yesterday", "today"):
@@ -80,5 +80,5 @@ def moment_of(since: str, now: datetime.datetime) -> datetime.datetime:
     try:
         found = datetime.datetime.fromisoformat(since)
     except ValueError:
-        raise UserError(f"--since: expected yesterday, 12h, 3d, 2w, or a day such as 2026-11-20, found {since!r}") from None
+        raise UserError(f"{option}: expected yesterday, 12h, 3d, 2w, or a day such as 2026-11-20, found {since!r}") from None
     return found.astimezone(datetime.UTC) if found.tzinfo else found.replace(tzinfo=datetime.UTC)

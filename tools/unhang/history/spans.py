@@ -1,4 +1,4 @@
-"""Ends the spans that a run found to hold no longer, and begins new ones. What a run could not read it says nothing of, and its spans stay."""
+"""Ends the spans that a run shows to have ended, and begins new ones. Spans of facts that a run could not read stay open."""
 
 from __future__ import annotations
 
@@ -9,26 +9,32 @@ from dataclasses import dataclass
 
 from unhang.history.stored import NOTHING, Problem, StoredNode, Verdicts
 
-GONE, NOT_JUDGED = "gone", "rule gone"  # why a finding ended: it is there no longer; its rule is judged no longer
+GONE, NOT_JUDGED = "gone", "rule gone"  # why a finding ended: it was resolved; its rule is no longer judged
 NODE_SCOPE = "node"
-_NO_DIGEST = b""  # of a section that a node has no longer
+_NO_DIGEST = b""  # marks a section that a node no longer has
 _FACTS_THAT_HOLD = "SELECT facts.id, host, section, digest FROM facts JOIN contents ON contents.id = content WHERE to_run IS NULL"
 _FINDINGS_THAT_HOLD = """
-SELECT findings.id, findings.host, problem, hosts.name, rules.name, scope, runs.host_limit, visits.status
-FROM findings JOIN problems ON problems.id = problem JOIN rules ON rules.id = rule JOIN hosts ON hosts.id = findings.host JOIN runs ON runs.seq = from_run
+SELECT findings.id, findings.host, problem, hosts.name, rules.name, scope, visits.status, from_run
+FROM findings JOIN problems ON problems.id = problem JOIN rules ON rules.id = rule JOIN hosts ON hosts.id = findings.host
 LEFT JOIN visits ON visits.run = from_run AND visits.host = findings.host WHERE to_run IS NULL
+"""
+_ASKED_AGAIN = """
+SELECT past.seq FROM runs AS past JOIN runs AS now ON now.seq = :run
+WHERE past.seq IN (SELECT from_run FROM findings WHERE to_run IS NULL)
+  AND (past.inventory IS now.inventory AND (now.host_limit IS NULL OR now.host_limit = past.host_limit)
+       OR NOT EXISTS (SELECT 1 FROM visits WHERE run = past.seq AND host NOT IN (SELECT host FROM visits WHERE run = :run)))
 """
 
 
 @dataclass(frozen=True)
 class Held:
-    """A finding that held until now. limit: of the run that found it first; status: how that run had met the node, None when it had not."""
+    """A finding that existed until now. status: of the node in the run that found it first, None if it was not read; asked_again: see asked_again()."""
 
     host: str
     rule: str
     scope: str
-    limit: str | None
     status: str | None
+    asked_again: bool
 
 
 def store_facts(connection: sqlite3.Connection, run: int, hosts: Mapping[str, int], nodes: Mapping[str, StoredNode], bodies: Mapping[bytes, bytes]) -> None:
@@ -50,7 +56,7 @@ def store_facts(connection: sqlite3.Connection, run: int, hosts: Mapping[str, in
 
 
 def _content_ids(connection: sqlite3.Connection, digests: set[bytes], bodies: Mapping[bytes, bytes]) -> dict[bytes, int]:
-    """What the history held before needs no body: contents are never removed."""
+    """Ids of contents; one that the history already has needs no body, because contents are never removed."""
     packed = {_NO_DIGEST: zlib.compress(NOTHING, 1), **bodies}
     connection.executemany("INSERT OR IGNORE INTO contents (digest, body) VALUES (?, ?)", ((one, packed[one]) for one in digests if one in packed))
     return {one: connection.execute("SELECT id FROM contents WHERE digest = ?", (one,)).fetchone()[0] for one in digests}
@@ -60,25 +66,32 @@ def store_findings(connection: sqlite3.Connection, run: int, hosts: Mapping[str,
     """What the judge found. hosts: name -> number, with "" for findings that name no node."""
     problems = _problem_ids(connection, verdicts)
     now = {(hosts[host], problems[problem]): found for (host, problem), found in verdicts.found.items()}
-    (limit,) = connection.execute("SELECT host_limit FROM runs WHERE seq = ?", (run,)).fetchone()
+    again = asked_again(connection, run)
     ended: list[tuple[int, str, int]] = []
-    for number, host, problem, *held in connection.execute(_FINDINGS_THAT_HOLD):
-        if now.pop((host, problem), None) is None and (why := why_ended(Held(*held), limit, nodes, verdicts)):
+    for number, host, problem, name, rule, scope, status, found_in in connection.execute(_FINDINGS_THAT_HOLD):
+        held = Held(name, rule, scope, status, found_in in again)
+        if now.pop((host, problem), None) is None and (why := why_ended(held, nodes, verdicts)):
             ended.append((run, why, number))
     connection.executemany("UPDATE findings SET to_run = ?, ended = ? WHERE id = ?", ended)
     rows = ((host, problem, found, run) for (host, problem), found in now.items())
     connection.executemany("INSERT INTO findings (host, problem, found, from_run) VALUES (?, ?, ?, ?)", rows)
 
 
-def why_ended(held: Held, limit: str | None, nodes: Mapping[str, StoredNode], verdicts: Verdicts) -> str | None:
-    """Why a finding that this run did not make is over; None while nothing was said of it. limit: that of this run.
+def asked_again(connection: sqlite3.Connection, run: int) -> frozenset[int]:
+    """The runs with present findings whose nodes this run read again: all of these nodes, or the same inventory without a limit or with the same one. A run
+    of another inventory, such as this machine or a second cluster, proves nothing about their groups.
+    """
+    return frozenset(number for (number,) in connection.execute(_ASKED_AGAIN, {"run": run}))
 
-    What a rule finds between nodes is over only when as many were asked as then: a run without a limit, or with the same one.
+
+def why_ended(held: Held, nodes: Mapping[str, StoredNode], verdicts: Verdicts) -> str | None:
+    """The reason why a finding that this run did not make has ended; None if the run did not check it. A comparison of nodes was checked if its nodes were
+    read again.
     """
     if held.rule in verdicts.stopped or (held.host, held.rule) in verdicts.unknown:
         return None
     if held.scope != NODE_SCOPE:
-        return _why(held, verdicts) if limit is None or limit == held.limit else None
+        return _why(held, verdicts) if held.asked_again else None
     node = nodes.get(held.host)
     if node is None:
         return None

@@ -1,4 +1,4 @@
-"""What a run folder says about its nodes, ready to be stored: values in the history's own shape. Nothing here writes, and no database is read."""
+"""Values of a run folder in the form in which the history stores them. Nothing here writes or reads a database."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MOST_FINDINGS_BYTES = 1 << 30
 LONGEST_FOUND = 300
 LONGEST_PLACE = 1000
 MOST_BANDWIDTH_ROWS = 200
-NOTHING = b"{}"  # a section that is there no longer
+NOTHING = b"{}"  # marks a section that no longer exists
 INVALID, MISSING = "invalid", "missing"
 _IN_A_LIST = re.compile(r"[a-z_][a-z0-9_.]*\[[0-9]{1,9}\].*", re.DOTALL)  # faults.events[3], a fact and not a file
-Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and there is none. A section that could not be read is not in it
+Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and there is none. A section that could not be read has no key
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class StoredNode:
 
     @property
     def read(self) -> bool:
-        """Whether anything can be said of it."""
+        """Whether it was read."""
         return self.status in READ
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule found, as far as it stays the same from run to run. place, waiver: JSON."""
+    """A finding without the parts that change from run to run. place, waiver: JSON."""
 
     rule: str
     severity: str
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the judge made of a run. found: (host, problem) -> what was found there; unknown: (host, rule) that nothing could be said of."""
+    """The judge's result for a run. found: (host, problem) -> what was found there; unknown: (host, rule) without a verdict."""
 
     day: str
     policy: str
@@ -160,7 +160,7 @@ def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes])
             continue
         digest = digest_of_section(section)
         if digest is None and section.probe.unread:
-            continue  # nothing of it could be read, which is not the same as nothing being there
+            continue  # the section could not be read, which does not mean that it is empty
         digests[name] = digest
         if digest is not None and digest not in known and digest not in bodies:
             bodies[digest] = zlib.compress(text_of_section(section), 1)
@@ -168,7 +168,7 @@ def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes])
 
 
 def read_verdicts(run: RunInput) -> Verdicts | None:
-    """What findings.json of the run says; None when it was not judged. Raises UserError for a file that is not that."""
+    """The verdicts of the run's findings.json; None if it was not judged. Raises UserError for an invalid file."""
     path = run.folder / "findings.json"
     if not path.is_file():
         return None
@@ -199,7 +199,7 @@ def _verdicts(given: _Findings) -> Verdicts:
 
 
 def lasting_place(where: Any) -> Any:
-    """What names a thing from run to run: not where it stands in a list or in a file or log, which moves when another comes or goes."""
+    """The lasting name of a thing over all runs, without its index in a list or its line in a file or log, which change with its neighbours."""
     if not isinstance(where, dict):
         return where or {}
     named = {name: value for name, value in where.items() if name != "line" and not (name == "path" and _IN_A_LIST.fullmatch(str(value)))}

@@ -1,1 +1,1 @@
-"""The judge: node facts, policy and rules in, verdicts and findings out. Reads run folders only; never acts."""
+"""The judge: node facts, policy and rules in, verdicts and findings out. Reads only run folders; changes nothing on a node."""

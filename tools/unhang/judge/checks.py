@@ -1,4 +1,4 @@
-"""The whole allow-list of expressions: syntax, comparisons, tests and filters."""
+"""The complete allow-list of expressions: syntax, comparisons, tests and filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang.judge.syntax import Kind, Run, SyntaxCompiler
 
 
 class Compiler(SyntaxCompiler):
-    """The whole allow-list."""
+    """SyntaxCompiler with comparisons, tests and filters."""
 
     def visit_Compare(self, node: nodes.Compare) -> tuple[Kind, Run]:
         """a < b."""

@@ -1,4 +1,4 @@
-"""selectattr and rejectattr: the items of a list that a test chooses, with what was read of them."""
+"""selectattr and rejectattr: the items of a list that a test chooses, with the facts that were read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ SHORT: dict[str, Callable[[Sequence[Any], Any, bool], list[bool]]] = {
     "in": lambda values, other, wanted: [(value in other) is wanted for value in values],
     "startswith": _starting,
 }
-"""Test -> whether it says `wanted` of each value."""
+"""Test -> whether it returns `wanted` for each value."""
 
 
 @dataclass(frozen=True)
 class Plain:
-    """selectattr('field', TEST, other) of a field with one value, where the test is one of SHORT: most of what rules choose by.
-
-    What it compares with is worked out once for all items of the list. Steps and evidence are those of working it out for each.
+    """selectattr('field', TEST, other) of a field with one value, where the test is one of SHORT: the most common choice in rules. The value to compare with
+    is computed once for all items of the list. Steps and evidence are the same as if it were computed for each.
     """
 
     field: str
@@ -36,7 +35,7 @@ class Plain:
     test: str
 
     def choose(self, world: World, items: Sequence[Any], wanted: bool) -> list[Any] | None:
-        """The items of which the test says `wanted`; None where the test has to be asked of each item: a value is null, or the world refuses some facts."""
+        """The items for which the test returns `wanted`; None if each item must be tested alone, because a value is null or some facts are refused."""
         values = self._values(items) if world.gives_every_fact else None
         if values is None:
             return None
@@ -45,7 +44,7 @@ class Plain:
         try:
             world.step()
             given = self.other(world)
-            if self.test == "in" and isinstance(given, Fact):  # a list of the facts is evidence as a whole
+            if self.test == "in" and isinstance(given, Fact):  # a list in the facts is one piece of evidence
                 world.budget[0] = begun
                 return None
             other = plain(given)
@@ -72,13 +71,13 @@ class Plain:
         return found or None
 
     def _note(self, reads: list[tuple[str, Any]], items: Sequence[Any], values: list[Any], noted: list[bool], beside: list[tuple[str, Any]]) -> None:
-        """Evidence of the items that count; what the values were compared with stands behind the first of them, as it would again behind each."""
+        """Evidence of the items that count; the value that they were compared with is noted once, after the first item."""
         rows = [(f"{one.path}.{self.field}", value) for one, value, counts in zip(items, values, noted, strict=True) if counts]
         reads += [*rows[:1], *beside, *rows[1:]]
 
 
 def plain_choice(names: Sequence[str], inside: Kind, item: Kind, test: str, arguments: Sequence[tuple[Kind, Run]]) -> Plain | None:
-    """The short form of a choice, None where it has none. names: the field's path in an item; inside: the field's kind."""
+    """The short form of a choice, None if it has none. names: the field's path in an item; inside: the field's kind."""
     test = TEST_NAMES.get(test, test)
     if len(names) != 1 or len(arguments) != 1 or item.shape.kind != "object" or not inside.shape.is_scalar:
         return None
@@ -89,7 +88,7 @@ def plain_choice(names: Sequence[str], inside: Kind, item: Kind, test: str, argu
 
 
 def choose(world: World, items: Sequence[Any], is_wanted: Callable[[Any], bool]) -> list[Any]:
-    """The wanted items. When some are, only what was read of them is evidence."""
+    """The wanted items. If there are any, only the facts that were read of them are evidence."""
     before = world.reads
     chosen, seen, of_chosen = [], [], []
     for one in items:

@@ -1,4 +1,4 @@
-"""What compiled expressions do when they run: items, keys, logic with the unknown, numbers."""
+"""The closures that compiled expressions are made of: items, keys, three-valued logic, numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Run = Callable[[World], Any]
 
 
 def as_text(run: Run) -> Run:
-    """What a template prints for a value; the unknown is said to be so."""
+    """A value as a template prints it; an unknown value is printed as such."""
 
     def text(world: World) -> str:
         try:
@@ -41,7 +41,7 @@ def entry_at(run: Run, key: Run) -> Run:
 
 
 def _outcome(run: Run, world: World) -> bool | tuple[Unknown, ...]:
-    """The answer, or what is lacking for it. Never the exception: its traceback leads to the frame that would hold it, and from there to the node's facts."""
+    """The value, or the facts that it lacks. Never the exception itself: its traceback refers to the frame that would store it, and so to the node's facts."""
     try:
         return truth(run(world))
     except Undecided as problem:
@@ -59,7 +59,7 @@ def either(left: Run, right: Run) -> Run:
 
 
 def _joined(world: World, left: Run, right: Run, deciding: bool) -> bool:
-    """and (deciding False) and or (deciding True). What is unknown on the left does not matter when the right side decides alone."""
+    """and (deciding False) and or (deciding True). An unknown left side does not matter if the right side decides alone."""
     world.step()
     first = _outcome(left, world)
     if first is deciding:
@@ -74,7 +74,7 @@ def _joined(world: World, left: Run, right: Run, deciding: bool) -> bool:
 
 
 def calculated(operator: str, left: Run, right: Run) -> Run:
-    """left + right, of numbers alone."""
+    """left + right, for numbers only."""
 
     def number(world: World) -> Any:
         world.step()

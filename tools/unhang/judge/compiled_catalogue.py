@@ -22,9 +22,8 @@ MAX_RULES = 5000
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Compiled rules and tables. faults: one line each, with file and place; rows that are at fault are left out.
-
-    entries: what no rule can decide, as rows of the schema's `entry`.
+    """Compiled rules and tables. faults: one line each, with file and place; rows with a fault are omitted. entries: known problems that no rule can decide,
+    as rows of the schema's `entry`.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -35,9 +34,8 @@ class Catalogue:
 
 
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
-    """Reads every *.yml and *.yaml of the folders, the project's own first; the project's own alone once in a process, for as long as no file changes.
-
-    Reads files, raises nothing: faults are in the answer.
+    """Reads every *.yml and *.yaml of the folders, the project's own first. The project's own are cached in the process as long as no file changes. Reads
+    files, raises nothing: faults are in the result.
     """
     own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
     if not own:
@@ -49,7 +47,7 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
 
 @lru_cache(maxsize=1)
 def _read_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
-    """(files, faults). stamps: part of the key."""
+    """(files, faults). stamps: part of the cache's key."""
     faults: list[str] = []
     return tuple(read_folders(folders, faults)), tuple(faults)
 
@@ -69,7 +67,7 @@ def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
 
 
 def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]) -> Catalogue:
-    """A user's folders after the project's own, whose rules are compiled again only when a user's table may change what they mean."""
+    """The project's own rules and a user's folders; the own rules are compiled again only if a user's table may change their meaning."""
     files, own_faults = _read_own(own, stamps)
     faults = list(own_faults)
     more = list(read_folders(folders, faults))
@@ -78,20 +76,20 @@ def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tupl
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What changes when a file of the folder does."""
+    """A value that changes when a file of the folder changes."""
     return tuple((str(path), _state(path)) for path in sorted(folder.rglob("*.y*ml")))
 
 
 def _state(path: Path) -> tuple[int, ...]:
     try:
         status = path.stat()
-    except OSError:  # read_folders says what is wrong with it
+    except OSError:  # read_folders reports the fault
         return ()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _compile(files: list[CatalogueFile], faults: list[str], compiled: Mapping[str, Rule] | None = None) -> Catalogue:
-    """compiled: rules of the first files that are ready, by id: an id is the first row's that has it."""
+    """Compiles the rows of files. compiled: compiled rules of the first files, by id; an id belongs to the first row that has it."""
     tables, table_rows = collect_tables(files, faults)
     rules: list[Rule] = []
     entries = []
@@ -126,7 +124,7 @@ def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[
 
 
 def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
-    """Each fault of an example, once where several have the same."""
+    """The faults of a rule's examples, each once."""
     shown: set[str] = set()
     for key in ("match", "near_miss"):
         for number, example in enumerate(rule.row["examples"][key]):

@@ -1,4 +1,4 @@
-"""The texts of findings and where they are: most are the same on each node that has them, and are remembered."""
+"""The texts of findings and the places that they are about. Most are equal on all nodes with the finding, so they are cached."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Describer:
         self.rules = rules
         self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in rules]
         self._texts: dict[Any, dict[str, str]] = {}
-        self._wheres: dict[Any, dict[str, Any]] = {}  # of rows of tables
+        self._wheres: dict[Any, dict[str, Any]] = {}  # places of findings over rows of tables
 
     def describe(
         self, number: int, judged: Judged, node: NodeView, world: Callable[[], World], known: dict[int, dict[str, Any]],
     ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
-        """The texts of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
+        """The texts of a finding (cached), and its place (on this node). known: rule -> its items on this node."""
         rule = self.rules[number]
         takers, is_spelt = self._text_takers[number]
         values = tuple([_taken(node, path, take) for path, take in takers])
@@ -49,7 +49,7 @@ class Describer:
         return found, where
 
     def _where(self, rule: Rule, number: int, judged: Judged, sections: Any) -> dict[str, Any] | None:
-        """Where a finding is, without evaluating its list: remembered for a row of a table, else from the facts. None if unknown."""
+        """The place of a finding, without evaluating its list: cached for a row of a table, else from the facts. None if unknown."""
         if judged.item is None:
             return where_of(rule, judged, None)
         if rule.for_each is None or rule.for_each.kind.items().path is None:
@@ -74,7 +74,7 @@ class Describer:
 
 
 def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
-    """Which item: its path and the fields that name it, or the text that it is. value: the item's."""
+    """The item of a finding: its path and the fields that name it, or the text itself. value: of the item."""
     if judged.items > 1:
         return {"items": judged.items}
     if judged.item is None:
@@ -90,7 +90,7 @@ def context_of(node: NodeView, name: str) -> Any:
 
 
 def _takers(paths: frozenset[Path]) -> tuple[list[tuple[Path, Any]], bool]:
-    """(what reads each path, whether what is read may hold numbers that are equal and written in two ways)."""
+    """(the reader of each path, whether its values may contain equal numbers that are written in two ways)."""
     shapes = {**fact_shapes(), "policy": policy_shape()}
     takers = [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
     return takers, any(path[0] == "policy" or has_fractions(shapes.get(path[0]), path[1:]) for path in paths)

@@ -1,7 +1,7 @@
 """Reads node files strictly and fast: typed structures made from the schema, so that a wrong type names its path.
 
-Strict means: no NaN, no key twice in the envelope, no unknown key, no wrong type, at most MAX_NODE_BYTES. A node file that breaks one of
-these is `invalid` as a whole: half of a document that lies about its shape proves nothing.
+Strict means: no NaN, no key twice in the envelope, no unknown key, no wrong type, at most MAX_NODE_BYTES. A node file that violates one of these is `invalid`
+as a whole: the rest of a document with a wrong structure proves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
 MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
-READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: what it is gets judged all the same
+READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: its facts are judged all the same
 MOST_HEADS = 4096
 _HOST = re.compile(rb'\s*\{\s*"schema":\s*"unhang/node/1",\s*"host":\s*"([A-Za-z0-9._-]{1,255})"')
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
@@ -34,9 +34,8 @@ class InvalidNode(ValueError):
 
 @dataclass(frozen=True)
 class NodeDocument:
-    """One node of a run. sections is the typed structure, None when the node was not read.
-
-    seen: the bytes of its parts, in the order of part_names(), None for one that was not remembered; () where none was.
+    """One node of a run. sections: the typed structure, None if the node was not read. seen: the bytes of its parts, in the order of part_names(), None for a
+    part that is not cached; () if none is.
     """
 
     host: str
@@ -60,7 +59,7 @@ class _Types:
         self.sections = self.structure(schema["properties"]["sections"], "Facts_sections")
 
     def of(self, place: dict[str, Any], name: str) -> Any:
-        """The type of one schema node."""
+        """The type of one node of the schema."""
         place = resolved(place, self.definitions)
         if "const" in place:
             return Literal[place["const"]]
@@ -72,7 +71,7 @@ class _Types:
         return made | None if "null" in kinds else made
 
     def of_kind(self, place: dict[str, Any], name: str, kinds: set[str]) -> Any:
-        """The type of a schema node that is not null."""
+        """The type of a node of the schema that is not null."""
         if "object" in kinds:
             return self.structure(place, name)
         if "array" in kinds:
@@ -92,7 +91,7 @@ class _Types:
             needed = set(place.get("required", ())) if self.strict else set()
             types = {field: self.of(below, f"{name}_{field}") for field, below in place["properties"].items()}
             fields: list[tuple] = [(field, kind) for field, kind in types.items() if field in needed]
-            # A key that is missing reads as None either way; a null that stands there must be allowed by the schema, but for fragments.
+            # A missing key is read as None in either case; an explicit null must be allowed by the schema, except in fragments.
             fields += [(field, kind if self.strict else kind | None, None) for field, kind in types.items() if field not in needed]
             self.made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
         return self.made[key]
@@ -109,7 +108,7 @@ def _facts_decoder() -> msgspec.json.Decoder:
 
 
 class Remembered:
-    """What is remembered from one node file to the next: envelopes that differ in the host alone share groups and policy; parts of facts."""
+    """The cache between node files: envelopes that differ only in the host share groups and policy; parts of facts."""
 
     def __init__(self, *, with_parts: bool = True) -> None:
         self.heads: dict[bytes, dict] = {}
@@ -118,7 +117,7 @@ class Remembered:
 
 @cache
 def part_names() -> list[Part]:
-    """The parts that facts are remembered by."""
+    """The parts in which facts are cached."""
     return Parts(_types(True).document).names
 
 
@@ -142,7 +141,7 @@ def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocume
 
 
 def decode_plain(data: bytes) -> dict[str, Any]:
-    """One node file as plain values, read as strictly as the judge reads it; the types of facts are not looked at. Raises InvalidNode."""
+    """One node file as plain values, read as strictly as by the judge, but without checking the types of facts. Raises InvalidNode."""
     cut = data.find(b'"facts":')
     try:
         head = _decode_head(data[:cut] + b'"facts":null}') if cut >= 0 else {}
@@ -153,7 +152,7 @@ def decode_plain(data: bytes) -> dict[str, Any]:
 
 
 def _facts_in(data: bytes, start: int) -> bytes:
-    """What stands from `start` to the brace that closes the document."""
+    """The text from `start` to the brace that closes the document."""
     data = data.rstrip()
     if not data.endswith(b"}"):
         raise InvalidNode("the document does not end in }")
@@ -176,7 +175,7 @@ def strict_json(data: bytes) -> Any:
 
 
 def _remembered_head(data: bytes, heads: dict[bytes, dict]) -> dict[str, Any]:
-    """An envelope read strictly, once for all nodes that differ in the name of the host alone."""
+    """An envelope, read strictly, once for all nodes that differ only in the name of the host."""
     found = _HOST.match(data)
     if found is None:
         return _decode_head(data)
@@ -226,7 +225,7 @@ def to_facts(facts: Any) -> Any:
 
 
 def to_fragment(sections: Any) -> Any:
-    """Sections of an example: required keys may be left out. Raises InvalidNode."""
+    """Sections of an example: required keys may be missing. Raises InvalidNode."""
     return _converted(sections, _types(False).sections, "")
 
 
@@ -243,6 +242,6 @@ def _converted(value: Any, kind: Any, place: str) -> Any:
 
 
 def one_text(problem: object) -> str:
-    """An exception's text on one line, without what steers a terminal, cut."""
+    """An exception's text on one line, without control characters, shortened."""
     text = " ".join(str(problem).split())
     return "".join(character if character.isprintable() else " " for character in text)[:300].replace("`", "")

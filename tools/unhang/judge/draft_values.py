@@ -1,4 +1,4 @@
-"""What a fact could say that makes a rule fire or not: values that its condition names, those beside them, and those that the schema allows."""
+"""Values of a fact on which a rule fires or not: those in its condition, their neighbours, and those that the schema allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unhang.judge.rules import Rule
 from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
 
 MOST_VALUES = 12
-MOST_KEYS = 150  # of a table; a condition over a table of models has to try them all
+MOST_KEYS = 150  # rows of a table; a condition over a table of models must try all of them
 
 
 NAMES = {"selectattr": 2, "rejectattr": 2, "select": 1, "reject": 1, "sort": 1}
@@ -24,7 +24,7 @@ UNNAMED = {"vbios": ("96.00.89.00.01", "96.00.a5.00.1a"), "kernel": ("6.8.0-45-g
 
 
 class _Absent:
-    """A key that an example does not have."""
+    """Marks a key that an example does not have."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -35,7 +35,7 @@ ABSENT = _Absent()
 
 @dataclass(frozen=True)
 class Place:
-    """A fact or a key of the policy that decides a rule. path as rules have it, with * for the items of a list."""
+    """A fact or a key of the policy that decides a rule. path: in the notation of rules, with * for the items of a list."""
 
     path: tuple[str, ...]
     shape: Shape
@@ -43,7 +43,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """As docs/facts.md writes it: gpus.devices[*].ecc.enabled."""
+        """The path in the notation of docs/facts.md: gpus.devices[*].ecc.enabled."""
         return ".".join(part for part in self.path if part != "**").replace(".*", "[*]")
 
 
@@ -64,7 +64,7 @@ def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place
 
 
 def shape_at(path: tuple[str, ...]) -> Shape | None:
-    """What lies at a path that a rule reads, None where nothing does."""
+    """The value at a path that a rule reads, None if there is none."""
     shape: Shape | None = policy_shape() if path[0] == "policy" else fact_shapes().get(path[0])
     for part in path[1:]:
         if shape is None or part == "**":
@@ -74,7 +74,7 @@ def shape_at(path: tuple[str, ...]) -> Shape | None:
 
 
 def _constants(sources: list[str]) -> Iterator[Any]:
-    """Values that the condition compares with; not the names in selectattr('state', 'equalto', …), which say what is compared and how."""
+    """Constants to which the condition compares; without the field and the test of selectattr('state', 'equalto', …)."""
     for source in sources:
         tree = parsed(source)
         names = {id(name) for one in tree.find_all(nodes.Filter) for name in one.args[: NAMES.get(one.name, 0)]}
@@ -126,7 +126,7 @@ def _texts(constants: list[Any]) -> list[Any]:
 
 
 def _versions(constants: list[Any], order: str) -> list[Any]:
-    """The versions that the condition names, and for each one before and one after it."""
+    """The versions in the condition, and for each of them an earlier and a later one."""
     named = [one for one in constants if isinstance(one, str) and re.match(r"[0-9]", one)]
     found = list(named)
     for one in named:

@@ -1,4 +1,4 @@
-"""A new rule from its condition alone: the facts that it reads, an example on which it fires, and one that a single fact keeps from it."""
+"""Drafts a rule from its condition: the facts that it reads, an example on which it fires, and a near miss that differs in one fact."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ Fragment = dict[str, Any]
 
 @dataclass(frozen=True)
 class Draft:
-    """A row that lacks nothing but its words and sources, and the facts that decide it.
-
-    match and near_miss are None where none was found.
-    """
+    """A row that is complete except for its texts and sources, and the facts that decide it. match and near_miss are None if none was found."""
 
     rule: Rule
     places: tuple[Place, ...]
@@ -32,9 +29,8 @@ class Draft:
 
 
 def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], healthy: Mapping[str, Any] | None = None) -> Draft:
-    """The draft of a node rule. row: a whole row, of which the examples do not matter. healthy: sections of a node on which it must not fire.
-
-    Raises RuleError where the condition is not accepted.
+    """The draft of a node rule. row: a complete row, whose examples are ignored. healthy: sections of a node on which it must not fire. Raises RuleError if
+    the condition is not accepted.
     """
     rule = compile_rule(row, tables)
     view = catalogue_view(tables)
@@ -45,7 +41,7 @@ def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], 
 
 
 def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
-    """The gravest verdict, `invalid` for a fragment that no node can answer."""
+    """The most severe verdict, `invalid` for a fragment that cannot be the facts of a node."""
     try:
         return verdict_of(rule, fragment, view)
     except InvalidNode:
@@ -53,14 +49,14 @@ def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
 
 
 def _named(rule: Rule) -> tuple[tuple[str, ...], ...]:
-    """Paths of what names the thing that the rule looks at, such as a GPU's index: its words quote them."""
+    """Paths of the facts that name the rule's object, such as a GPU's index, because the rule's texts quote them."""
     path = rule.for_each.kind.items().path if rule.for_each is not None else None
     quoted = [one for one in rule.text_reads if path is not None and one[: len(path)] == path and one not in rule.decision_reads]
     return tuple(sorted(one for one in quoted if "**" not in one))
 
 
 def _searched(rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], view: CatalogueView) -> tuple[Fragment, Fragment | None] | None:
-    """(match, near miss) out of values that the condition and the schema name; None where it fires on none of those tried."""
+    """(match, near miss) from values that the condition and the schema name; None if it fires on none of the tried values."""
     alone = (_built(places, values) for values in _combinations(places))
     several = (fragment for values in _combinations(places) for fragment in _lists_varied(places, values))
     for fragment in itertools.chain(alone, itertools.islice(several, MOST_TRIED)):
@@ -71,7 +67,7 @@ def _searched(rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...
 
 
 def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
-    """Values for all places: each combination where there are few, else those that a seeded draw gives."""
+    """Values for all places: all combinations if they are few, else a seeded random sample."""
     count = 1
     for place in places:
         count *= len(place.values)
@@ -84,7 +80,7 @@ def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
 
 
 def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Fragment]:
-    """No item in a list, two that are alike, and two of which the second differs in one fact."""
+    """Variants of the lists: no item, two equal items, and two items of which the second differs in one fact."""
     fragment = _built(places, values)
     for path in {place.path[: place.path.index("*")] for place in places if "*" in place.path}:
         items = _at(fragment, path)
@@ -100,7 +96,7 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
 
 
 def _near_miss(rule: Rule, places: list[Place], match: Fragment, view: CatalogueView) -> Fragment | None:
-    """The match with one fact changed, on which the rule passes; or, failing that, does not apply."""
+    """The match with one fact changed so that the rule passes; if there is none, so that it does not apply."""
     skipped = None
     for changed in _changes(places, match):
         found = verdict(rule, changed, view)
@@ -121,7 +117,7 @@ def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
 def _from_healthy(
     rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView
 ) -> tuple[Fragment, Fragment] | None:
-    """(the healthy node with one fact changed, the healthy node), both cut to what the rule reads."""
+    """(the healthy node with one fact changed, the healthy node), both reduced to the facts that the rule reads."""
     whole = _cut(healthy, [*(place.path for place in places), *named])
     for base in (_shortened(whole), whole):
         if verdict(rule, base, view) not in ("pass", "skip"):
@@ -133,7 +129,7 @@ def _from_healthy(
 
 
 def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:
-    """The places, samples first, numbers with those of the node as well: what is used may be all that there is."""
+    """The places, samples first; numbers also get the node's own values, because a used amount may equal the total."""
     numbers = tuple(
         dict.fromkeys(one for place in places for one in (_first(node, place.path),) if isinstance(one, (int, float)) and not isinstance(one, bool))
     )
@@ -148,7 +144,7 @@ def _first(holder: Any, path: tuple[str, ...]) -> Any:
 
 
 def _cut(sections: Mapping[str, Any], paths: list[tuple[str, ...]]) -> Fragment:
-    """What lies at the paths, and nothing else. Nulls are left out: whether they may decide stands in what is not in an example."""
+    """Only the values at the paths, without nulls: a fact that is missing in an example has no value."""
     kept: Fragment = {}
     for path in paths:
         _copy_path(sections, kept, [part for part in path if part != "**"])
@@ -171,7 +167,7 @@ def _copy_path(source: Any, target: Any, path: list[str]) -> None:
 
 
 def _shortened(value: Any) -> Any:
-    """Every list of things with its first item alone."""
+    """The value with every list reduced to its first item."""
     if isinstance(value, dict):
         return {key: _shortened(one) for key, one in value.items()}
     return [_shortened(one) for one in value[:1]] if isinstance(value, list) and value and isinstance(value[0], dict) else copy.deepcopy(value)
@@ -187,7 +183,7 @@ def _built(places: list[Place], values: tuple[Any, ...]) -> Fragment:
 
 
 def _put(holder: Any, path: list[str], value: Any) -> None:
-    """Sets what lies at a path; lists on the way get one item."""
+    """Sets the value at a path; lists on the way get one item."""
     head, rest = path[0], [part for part in path[1:] if part != "**"]
     if not rest or rest == ["*"]:
         holder[head] = copy.deepcopy(value)
@@ -198,7 +194,7 @@ def _put(holder: Any, path: list[str], value: Any) -> None:
 
 
 def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
-    """Sets what lies at a path in the first item of each list on the way. False where nothing lies there."""
+    """Sets the value at a path in the first item of each list on the way. False if there is no such path."""
     box: Any = holder
     parts = [part for part in path if part != "**"]
     if parts[-1] == "*":
@@ -216,7 +212,7 @@ def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
 
 
 def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragment:
-    """The fragment with a name for each thing in it: numbers count from 0, texts are made of their field's name."""
+    """The fragment with a name for each object in it: numbers count from 0, texts are made from the field's name."""
     named_all = copy.deepcopy(fragment)
     for path in named:
         if path.count("*") != 1 or path[-1] == "*":

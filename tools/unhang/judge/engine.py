@@ -1,8 +1,8 @@
-"""Judges many nodes: every rule once per distinct vector of the values that it reads, not once a node.
+"""Judges many nodes: every rule once for each distinct vector of the values that it reads, not once for each node.
 
-What a node is configured as is taken out part by part (vectors.py), parts with the same bytes once. For nodes that are alike all of it is looked up (alike.py).
-For the others each bundle of rules is: those that read no measured number and no name of a node under all that they read (steady_rules.py), the others under
-the rest of what they read (own_rules.py). What is found nowhere is judged in full.
+A node's configuration is extracted part by part (vectors.py), parts with the same bytes once. Verdicts of nodes with equal configuration are looked up
+(equal_nodes.py). For other nodes each bundle of rules is looked up: rules that read no measured number and no name of a node by all values that they read
+(steady_rules.py), other rules by the remaining values that they read (own_rules.py). Rules without a cached verdict are judged in full.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.judge.alike import Signed, known_of
 from unhang.judge.describing import Describer, context_of
 from unhang.judge.documents import NodeDocument, part_names
+from unhang.judge.equal_nodes import Signed, known_of
 from unhang.judge.evaluating import Evaluator
 from unhang.judge.expression import Path
 from unhang.judge.extract import Extractor, freeze, taker
@@ -30,7 +30,7 @@ from unhang.schemas.shapes import fact_shapes, policy_shape
 
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """What the rules say about one node."""
+    """The verdicts of the rules on one node."""
 
     outcomes: list[BundleVerdicts]
     listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, texts, where
@@ -40,7 +40,7 @@ class NodeVerdicts:
 class Engine:
     """Judges node after node; remembers verdicts and parts of documents, never documents.
 
-    mark(rule id): called before a rule is evaluated, so that one that never ends can be named.
+    mark(rule id): called before a rule is evaluated, so that a rule that never ends can be named.
     """
 
     def __init__(self, rules: Sequence[Rule], catalogue: CatalogueView, mark: Callable[[str], None] = lambda rule: None):
@@ -69,11 +69,11 @@ class Engine:
 
     @property
     def mark(self) -> Callable[[str], None]:
-        """Told before a rule is evaluated."""
+        """Called before a rule is evaluated."""
         return self._evaluator.mark
 
     def _places_of(self, number: int) -> list[int]:
-        """Where a vector has what a rule reads, but for what is a node's own."""
+        """Places in a vector of the values that a rule reads, without a node's own facts."""
         reads = self.rules[number].decision_reads
         accounts = {self._vectors.account_place[path[0]] for path in reads if path[0] in self._vectors.account_place}
         return sorted({self._place[path] for path in (*reads, *lists_of(reads)) if not is_own(path)} | accounts)
@@ -92,7 +92,7 @@ class Engine:
         )
 
     def judge(self, node: NodeView, policy_key: int) -> NodeVerdicts:
-        """All verdicts on one node. policy_key: the same number for equal policies."""
+        """All verdicts on one node. policy_key: equal policies have the same number."""
         worlds: list[World] = []
 
         def world() -> World:
@@ -116,7 +116,7 @@ class Engine:
         return [*(bundle.judge(vector, world, evaluator) for bundle in self._steady if not bundle.reads_facts), *own]
 
     def _judge_read(self, node: NodeView, policy_key: int, world: TheWorld) -> list[BundleVerdicts]:
-        """All verdicts on a node that was read, by what it is configured as where that is known."""
+        """All verdicts on a node that was read; looked up if its configuration is known."""
         if self._vectors.full():
             self._forget()
         slices = self._vectors.of(node.sections, node.seen)
@@ -139,7 +139,7 @@ class Engine:
             own.forget()
 
     def _other_values(self, node: NodeView, policy_key: int) -> list[Any]:
-        """What rules read beside the facts."""
+        """Values that rules read besides the facts."""
         known = self._policy_values.get(policy_key)
         if known is None:
             known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]
@@ -147,7 +147,7 @@ class Engine:
 
 
 def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -> NodeView:
-    """What rules see of a node document."""
+    """The view that rules have of a node document."""
     return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections, document.seen)
 
 
@@ -155,4 +155,4 @@ def _policy_value(policy: Mapping[str, Any], path: Path) -> Any:
     if path[0] != "policy":
         return None
     take = taker(policy_shape(), path[1:])
-    return repr(freeze(policy if take is None else take(policy)))  # 1, 1.0 and true are equal, and are shown in three ways
+    return repr(freeze(policy if take is None else take(policy)))  # 1, 1.0 and true are equal in Python but are printed differently

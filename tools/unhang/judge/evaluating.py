@@ -1,4 +1,4 @@
-"""Judges single rules of a catalogue on single nodes, and counts what they say."""
+"""Judges single rules of a catalogue on single nodes, and counts the verdicts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Evaluator:
         self.rules = rules
         self.mark = mark
         self.evaluations = 0
-        self._plain: dict[Any, BundleVerdicts] = {}  # verdicts that nobody lists, once for all who share them
+        self._plain: dict[Any, BundleVerdicts] = {}  # verdicts that no list shows; one object for all nodes that share them
 
     def begin(self, number: int) -> Rule:
-        """A rule that is about to be evaluated."""
+        """Marks the rule that is evaluated next."""
         rule = self.rules[number]
         self.mark(rule.id)
         self.evaluations += 1
         return rule
 
     def answer(self, number: int, world: World) -> Answer:
-        """What a rule says about a node."""
+        """The verdicts of a rule on a node."""
         rule = self.begin(number)
         return judge_rule(rule, world) if rule.scope == "node" else compare_node(rule, world)
 
@@ -53,12 +53,12 @@ class Evaluator:
         return BundleVerdicts(tuple(counts), tuple(listed), tuple(compared)) if listed or compared else self.plain(tuple(counts))
 
     def plain(self, counts: tuple[tuple[int, str, int], ...]) -> BundleVerdicts:
-        """Counts of verdicts that nobody lists."""
+        """Counts of verdicts that are not listed."""
         return self._plain.setdefault(counts, BundleVerdicts(counts, (), ()))
 
 
 def joined(parts: Sequence[BundleVerdicts]) -> BundleVerdicts:
-    """Several bundles' verdicts as those of one."""
+    """The verdicts of several bundles combined into one."""
     return BundleVerdicts(
         tuple(one for part in parts for one in part.counts),
         tuple(one for part in parts for one in part.listed),

@@ -1,4 +1,4 @@
-"""A rule proves itself: its examples must fail, its near misses pass, and with a deciding fact taken away nothing may pass silently."""
+"""Runs a rule on its own examples: matches must fail, near misses must pass, and no rule may pass silently when a deciding fact is removed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_wo
 from unhang.judge.rules import Rule, tables_shape
 from unhang.schemas.shapes import fact_shapes
 
-TODAY = "2026-11-20"  # the day of the examples: rules that compare dates know what was over by then
+TODAY = "2026-11-20"  # the date on which the examples are judged, for rules that compare dates
 CONTEXT_KEYS = ("policy", "host", "groups", "run_status", "message", "policy_error")
 
 
 @dataclass(frozen=True)
 class Shortfall:
-    """An example that did not come out as it should."""
+    """An example with another verdict than expected."""
 
     rule: str
     example: str  # match[0], near_miss[1], match[0] with gpus.count null
@@ -41,12 +41,12 @@ def example_node(fragment: Mapping[str, Any], host: str = "example") -> NodeView
 
 
 def catalogue_view(tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = (), today: str = TODAY) -> CatalogueView:
-    """What rules see of the catalogue."""
+    """The view that rules have of the catalogue."""
     return CatalogueView(tables or {}, tables_shape(tables or {}), rule_ids, today)
 
 
 def verdict_of(rule: Rule, fragment: Mapping[str, Any], view: CatalogueView) -> str:
-    """The gravest verdict of a node rule on a fragment: fail, unknown, pass, skip."""
+    """The most severe verdict of a node rule on a fragment: fail, unknown, pass, skip."""
     found = {one.verdict for one in judge_rule(rule, node_world(example_node(fragment), view))}
     return next(verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found)
 
@@ -61,7 +61,7 @@ def judge_example(rule: Rule, example: Any, view: CatalogueView) -> str:
 
 
 def check_examples(rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = ()) -> Iterator[Shortfall]:
-    """Every example that does not come out as it should, also with its facts taken away. Raises InvalidNode."""
+    """Every example with another verdict than expected, also with its facts removed. Raises InvalidNode."""
     view = catalogue_view(tables, rule_ids)
     for key, wanted in (("match", ("fail",)), ("near_miss", ("pass", "skip"))):
         for place, example in enumerate(rule.row["examples"][key]):
@@ -77,14 +77,14 @@ def _check_losses(rule: Rule, example: Mapping[str, Any], name: str, view: Catal
         try:
             found = verdict_of(rule, damaged, view)
         except InvalidNode:
-            continue  # maps, such as a module's parameters, hold no nulls
+            continue  # maps, such as a module's parameters, contain no nulls
         allowed = ("unknown", "fail", "skip") if how == "removed from a map" else ("unknown", "fail")
         if found not in allowed:
             yield Shortfall(rule.id, f"{name} with {loss} {how}", " or ".join(allowed), found)
 
 
 def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(null | removed | removed from a map | timeout, what was lost, the example without it) for each fact path that decides the rule."""
+    """(null | removed | removed from a map | timeout, the lost path, the example without it) for each fact path that decides the rule."""
     sections = set()
     for path in sorted(rule.decision_reads):
         if path[0] not in fact_shapes() or path[0] not in example or path[1:3] == ("probe", "status"):
@@ -106,7 +106,7 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
 
 
 def _say_unread(example: dict[str, Any], path: tuple[str, ...]) -> None:
-    """The section's own word that the fact could not be read: a null without one may mean that there is no such thing."""
+    """Records in the section itself that the fact could not be read: a null without this may mean that there is no such thing."""
     section = example[path[0]]
     field = ".".join(part for part in path[1:] if part != "**").replace(".*", "[*]")
     field = field.removesuffix("[*]")
@@ -115,7 +115,7 @@ def _say_unread(example: dict[str, Any], path: tuple[str, ...]) -> None:
 
 
 def _ends_in_map(path: tuple[str, ...]) -> bool:
-    """True when the last part of a path is a key of a map: a node may rightly lack it."""
+    """True when the last part of a path is a key of a map, which a healthy node may lack."""
     shape: Any = fact_shapes()[path[0]]
     for part in path[1:-1]:
         if shape is None:
@@ -125,7 +125,7 @@ def _ends_in_map(path: tuple[str, ...]) -> bool:
 
 
 def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
-    """True when the rule asks 'is known' or 'is unknown': then a lost fact may rightly change the answer."""
+    """True when the rule tests 'is known' or 'is unknown': then a lost fact may change the verdict."""
     sources = [one.source for one in (rule.applies, rule.when, rule.for_each) if one is not None]
     return any(" is known" in text or " is not known" in text or " is unknown" in text or "known" in text.split("|") for text in sources)
 
@@ -137,7 +137,7 @@ def _copy(value: Any) -> Any:
 
 
 def _damage(holder: Any, path: list[str], remove: bool) -> bool:
-    """Sets what lies at the path to null, or removes it; in every item of a list. False when nothing was there."""
+    """Sets the value at the path to null, or removes it; in every item of a list. False if there was none."""
     head, rest = path[0], path[1:]
     if head == "*":
         return any(_damage(one, rest, remove) for one in holder if rest) if isinstance(holder, list) else False

@@ -1,6 +1,6 @@
 """Expressions and templates of rules: Jinja's syntax, compiled by an allow-list, evaluated over facts.
 
-Jinja parses, nothing of Jinja runs: there are no calls, loops, macros or attributes of Python objects to reach, and each step is counted.
+Jinja only parses: there are no calls, loops, macros or attributes of Python objects, and each step is counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ _ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701 - parses only;
 
 
 class Expression:
-    """An expression or template. reads: the fact paths that can decide it; uses: the names it begins with; kind: what it yields.
-
-    compiled: gives kind and function, and is asked when the first of them is needed; tree: gives its syntax tree.
+    """An expression or template. reads: the fact paths that can decide it; uses: the names it begins with; kind: of its value. compiled: returns kind and
+    function, and is called when one of them is needed; tree: returns its syntax tree.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class Expression:
 
     @property
     def kind(self) -> Kind:
-        """What it yields."""
+        """The kind of its value."""
         return self._made[0]
 
     @cached_property
@@ -45,7 +44,7 @@ class Expression:
         return self._compiled()
 
     def evaluate(self, world: World) -> Any:
-        """The value: bare, a Fact, an Unknown or a list of them. Raises Undecided and RuleStopped, and nothing else."""
+        """The value: plain, a Fact, an Unknown or a list of them. Raises only Undecided and RuleStopped."""
         run = self._made[1]
         try:
             return run(world)

@@ -1,4 +1,4 @@
-"""Filters of expressions: what each accepts and yields, checked while compiling, and the closures that run them."""
+"""Filters of expressions: checks their arguments while compiling, and makes the closures that run them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _mapped(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tupl
 
 
 def _default(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]], keywords: dict) -> tuple[Kind, Run]:
-    """policy.key | default(5): only for what the policy does not set. A fact that was not read has no default."""
+    """policy.key | default(5): only for keys that the policy does not set. A fact that was not read has no default."""
     if len(arguments) != 1 or keywords:
         raise ExpressionError("default takes one argument")
     if kind.path is None or kind.path[0] != "policy":

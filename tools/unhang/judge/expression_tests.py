@@ -1,4 +1,4 @@
-"""Comparisons and tests of expressions: what each accepts, checked while compiling, and the closures that run them."""
+"""Comparisons and tests of expressions: checks their arguments while compiling, and makes the closures that run them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check_comparison(compiler: SyntaxCompiler, symbol: str, left: Kind, right: 
 
 
 def _check_value(kind: Kind, literal: Any) -> None:
-    """An enumeration never has a value that is spelt wrong."""
+    """Refuses a literal that is not a value of the enumeration, such as a misspelt one."""
     if kind.shape.values and isinstance(literal, str) and literal not in kind.shape.values:
         allowed = ", ".join(str(value) for value in kind.shape.values)
         raise ExpressionError(f"{'.'.join(kind.path or ())} is never {literal!r}{nearest(literal, kind.shape.values)}; it is one of {allowed}")

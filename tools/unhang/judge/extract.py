@@ -1,4 +1,4 @@
-"""Takes the values at known paths out of a node's typed facts: the key under which a rule's verdict is remembered."""
+"""Extracts the values at known paths from a node's typed facts: the key under which a rule's verdict is cached."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from unhang.judge.syntax import WHOLE, Path
 from unhang.schemas.shapes import Shape
 
 MISSING = "\0missing"
-NULL_ON_THE_WAY = "\0null"  # an object that is null may not have been read where a null in it says that there is none: two verdicts
+NULL_ON_THE_WAY = "\0null"  # a null object may mean "not read", and a null inside it "there is none": the verdicts differ
 Take = Callable[[Any], Any]
 
 
 def freeze(value: Any) -> Any:
-    """A hashable twin of plain data."""
+    """A hashable copy of plain data."""
     if isinstance(value, dict):
         return tuple((key, freeze(one)) for key, one in value.items())
     return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
 def has_fractions(shape: Shape | None, path: Path) -> bool:
-    """Whether what taker() reads at this path may hold numbers that are equal and written in two ways, as 0, 0.0 and -0.0.
-
-    Such a value is a key by its repr(): a rule may write it out, and the words of one node are not those of another.
+    """Whether the values at this path may contain equal numbers that are written differently, such as 0, 0.0 and -0.0. Such a value is compared by its
+    repr(), because a rule may quote it, and a text must not show another node's spelling.
     """
     for name in path:
         if shape is None or name == WHOLE:
@@ -58,7 +57,7 @@ def _step(get: Take, rest: Take | None) -> Take:
 
 
 def taker(shape: Shape, path: Path) -> Take | None:
-    """What reads `path` from a value of this shape as something hashable; None when the value itself is that."""
+    """A function that reads `path` from a value of this shape as a hashable value; None if the value itself is hashable."""
     if not path:
         return {"object": _present, "map": _present, "list": len}.get(shape.kind)
     head, rest = path[0], path[1:]
@@ -77,7 +76,7 @@ def taker(shape: Shape, path: Path) -> Take | None:
 
 
 def is_plain(shape: Shape, path: Path) -> bool:
-    """Whether a path leads through objects alone to a single value."""
+    """Whether a path leads only through objects to a single value."""
     for name in path:
         if shape.kind != "object" or name not in shape.fields:
             return False
@@ -86,7 +85,7 @@ def is_plain(shape: Shape, path: Path) -> bool:
 
 
 def _quick(path: Path, slow: Take) -> Take:
-    """The same for typed items without nulls among them or on the way, at the speed of C: a node has 144 links and 28 pairs."""
+    """The same as `slow`, but in C code, for typed items without nulls: a node has 144 links and 28 pairs."""
     get = attrgetter(".".join(path))
 
     def take(items: Any) -> Any:
@@ -103,7 +102,7 @@ def _present(value: Any) -> bool:
 
 
 class Extractor:
-    """Reads all paths that the rules of one catalogue need, each once. Shared beginnings are walked once."""
+    """Reads all paths that the rules of one catalogue need, each once. Common prefixes are followed once."""
 
     def __init__(self, shapes: Mapping[str, Shape], paths: Iterable[Path]):
         self.paths = sorted(set(paths))
@@ -111,7 +110,7 @@ class Extractor:
         self.steps = _tree(dict(shapes.items()), list(enumerate(self.paths)))
 
     def values(self, sections: Any) -> list[Any]:
-        """The value of each path, in the order of `paths`; None where the section is null, a mark of its depth where something on the way is."""
+        """The value of each path, in the order of `paths`; None if the section is null; if another value on the way is null, a mark with its depth."""
         out: list[Any] = [None] * len(self.paths)
         _walk(sections, self.steps, out)
         return out

@@ -1,4 +1,4 @@
-"""findings.json: totals, and one entry per verdict that a person should see, most severe first, written whole or not at all."""
+"""Writes findings.json atomically: totals, and one entry for each verdict that a person must see, most severe first."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> None:
-    """A findings document, streamed: memory does not grow with the file. Raises OSError that names the file; then the old one stands."""
+    """A findings document, streamed: memory does not grow with the file. Raises OSError with the file's name; the old file is then unchanged."""
     temporary = path.parent / f".findings-{secrets.token_hex(6)}.tmp"
     try:
         with temporary.open("xb") as target:
@@ -96,7 +96,7 @@ def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> No
                 target.write(piece)
         temporary.replace(path)
     except OSError as problem:
-        raise OSError(problem.errno, problem.strerror, str(path)) from None  # a full disk names no file by itself
+        raise OSError(problem.errno, problem.strerror, str(path)) from None  # the error of a full disk contains no file name
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -104,7 +104,7 @@ def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> No
 
 def _pieces(head: dict[str, Any], entries: list[Entry]) -> Iterator[bytes]:
     encoder = msgspec.json.Encoder()
-    written: dict[Any, tuple[bytes, bytes]] = {}  # what stands before and after host and place: nodes that are alike share all else
+    written: dict[Any, tuple[bytes, bytes]] = {}  # the text before and after host and place, which equal nodes share
     yield encoder.encode(head)[:-1] + b',"findings":['
     for number, entry in enumerate(entries):
         key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.texts), id(entry.waiver))  # of objects that the entries keep

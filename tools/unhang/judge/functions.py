@@ -1,4 +1,4 @@
-"""The filters and tests that expressions may use. Each is bounded by the size of what it is given; none can reach Python's attributes."""
+"""The filters and tests that expressions may use. The cost of each is bounded by its input; none can access Python attributes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Function = Callable[..., Any]
 
 
 def decided(world: World, path: str, reason: str) -> Undecided:
-    """The Undecided for a value that is there, but of no use."""
+    """The Undecided for a value that exists but cannot be used."""
     return Undecided(Unknown("unread", path, "error", reason))
 
 
 def path_of(value: Any) -> str:
-    """The fact path of a value, '' for a computed one."""
+    """The fact path of a value, '' for a computed value."""
     return value.path if isinstance(value, (Fact, Unknown)) else ""
 
 
@@ -126,7 +126,7 @@ def _unique(world: World, values: Any) -> list[Any]:
 
 
 def _key(value: Any) -> Any:
-    """Something hashable that is equal exactly when the values are."""
+    """A hashable key; two keys are equal exactly when the values are."""
     if isinstance(value, list):
         return tuple(_key(one) for one in value)
     if isinstance(value, dict):

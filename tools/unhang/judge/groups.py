@@ -16,7 +16,7 @@ EVERYBODY = {"all", "ungrouped"}
 
 @dataclass
 class Ballot:
-    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host -> why it has none."""
+    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host -> why it has no value."""
 
     group: str
     values: dict[Any, tuple[Any, list[str]]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Ballot:
         return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
 
     def majority(self) -> tuple[Any, list[str]] | None:
-        """The value of more than half of the nodes that have one, or None."""
+        """The value that more than half of the nodes with a value have, or None."""
         ranked = self.ranked()
         total = sum(len(hosts) for _, hosts in ranked)
         return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
@@ -37,7 +37,7 @@ class Ballot:
 
 @dataclass(frozen=True)
 class GroupJudged:
-    """One verdict over a group. hosts: the outliers, or all of them when no side is in the majority."""
+    """One verdict over a group. hosts: the outliers, or all hosts if no value has a majority."""
 
     verdict: str
     group: str
@@ -51,7 +51,7 @@ class GroupJudged:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a node answers to `compare`: a value, or the verdict unknown or skip."""
+    """A node's result of `compare`: a value, or the verdict unknown or skip."""
 
     key: Any = None
     value: Any = None
@@ -59,7 +59,7 @@ class Compared:
 
 
 def compare_node(rule: Rule, world: World) -> Compared:
-    """The value that one node brings to the comparison."""
+    """The value of one node in the comparison."""
     assert rule.compare is not None
     world.begin()
     path = next(iter(sorted(".".join(path) for path in rule.compare.reads)), "")
@@ -67,7 +67,7 @@ def compare_node(rule: Rule, world: World) -> Compared:
         if rule.applies is not None and not plain(rule.applies.evaluate(world)):
             return Compared(judged=Judged("skip"))
         value = plain(rule.compare.evaluate(world))
-        partly = not_all_read(rule, world)  # half a list is no vote: it would differ from its peers' for what was not seen
+        partly = not_all_read(rule, world)  # a list that was read in part is not compared: it would differ from its peers' only because of the missing rest
         return Compared(judged=partly) if partly else Compared(frozen(value), value)
     except Undecided as problem:
         if problem.is_skip:
@@ -95,7 +95,7 @@ def peers_of(groups: Iterable[str], policy: Mapping[str, Any]) -> str:
 
 
 def judge_group(rule: Rule, ballot: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None = None) -> GroupJudged:
-    """Group scope: do the nodes of one peer group agree? Skip with fewer than two values."""
+    """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
     ranked = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
@@ -105,7 +105,7 @@ def judge_group(rule: Rule, ballot: Ballot, policy: Mapping[str, Any], catalogue
 
 
 def judge_fleet(rule: Rule, here: Ballot, there: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str) -> GroupJudged:
-    """Fleet scope: does the majority of one group equal that of the group that its policy names in same_as?"""
+    """Fleet scope: whether the majority of one group equals that of the group that its policy names in same_as."""
     mine, theirs = here.majority(), there.majority()
     if mine is None or theirs is None:
         lacking = here if mine is None else there
@@ -171,7 +171,7 @@ def _group_world(
 
 
 def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
-    """Counts the answer that these nodes share."""
+    """Counts the result that these nodes share."""
     if compared.judged is None:
         known = ballot.values.get(compared.key)
         if known is None:

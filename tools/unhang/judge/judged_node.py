@@ -1,4 +1,4 @@
-"""What is kept of a node once it is judged, and what is called once all are."""
+"""Data that is kept of a judged node until all nodes are judged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.judge.findings import Entry
 
 
 class Board(NamedTuple):
-    """What names a GPU on a ticket, as far as it was read."""
+    """Names of a GPU for a ticket, as far as they were read."""
 
     gpu: int
     uuid: str | None
@@ -21,9 +21,8 @@ class Board(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedNode:
-    """read: its facts were; scheduler: slurm, kubernetes or ""; policy: {} for one that cannot be used; policy_key: the same for equal policies.
-
-    boards: those of its GPUs that have a serial number. kept: what the caller of the judge wanted to keep of its facts.
+    """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it cannot be used; policy_key: equal for equal policies. boards:
+    of its GPUs that have a serial number. kept: result of the caller's function `keep` on its facts.
     """
 
     read: bool
@@ -34,12 +33,12 @@ class JudgedNode:
     kept: Any = None
 
 
-Keep = Callable[[NodeDocument], Any]  # what is kept of a node's facts until all are judged
-Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]  # entries as findings.json has them, host -> node; gives more keys of its head
+Keep = Callable[[NodeDocument], Any]  # makes the data of a node's facts that is kept until all are judged
+Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]  # (entries of findings.json, host -> node) -> more keys of its head
 
 
 def scheduler_of(sections: Any) -> str:
-    """Who gives a node its jobs, as far as its facts say so."""
+    """The node's scheduler, from its facts."""
     node = sections.node if sections is not None else None
     if node is not None and node.slurm is not None and node.slurm.slurmd:
         return "slurm"

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
+from unhang.judge.ballots import ballots_of
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import NodeDocument, one_text
 from unhang.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
-from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
+from unhang.judge.groups import Ballot, GroupJudged, judge_fleet, judge_group, peers_of
 from unhang.judge.judged_node import Conclude, JudgedNode, Keep, boards_of, scheduler_of
 from unhang.judge.memory import BundleVerdicts
 from unhang.judge.node_rules import CatalogueView
@@ -24,7 +25,7 @@ from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, wai
 from unhang.judge.rules import Rule, tables_shape
 from unhang.judge.run_input import RunInput, read_nodes
 
-NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take, and when nodes have used up CROWD_CPU_S beyond their share
+NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0
 COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
 
@@ -38,7 +39,7 @@ class _Policies:
     known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
 
     def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
-        """(number, policy, fault or "", rule -> waivers) for one node. A policy with a fault counts as empty; the fault is a finding."""
+        """(number, policy, fault or "", rule -> waivers) for one node. A policy with a fault is treated as empty; the fault is a finding."""
         policy = document.policy if self.override is None else self.override.for_groups(document.groups)
         key = msgspec.json.encode(policy)
         if key not in self.known:
@@ -53,7 +54,7 @@ class _Policies:
 
 @dataclass
 class _Peers:
-    """A peer group: its first node's policy stands for all; votes are kept as outcome -> hosts."""
+    """A peer group: its first node's policy applies to all; values are kept as outcome -> hosts."""
 
     policy: dict[str, Any]
     waivers: dict[str, list[Waiver]]
@@ -62,19 +63,19 @@ class _Peers:
 
 
 class _NodeTooCostly(Exception):
-    """An answer that takes more processor time to judge than any honest one."""
+    """A node document that takes more processor time to judge than any regular one."""
 
 
 @dataclass
 class _Budget:
-    """Processor time of the node that is judged now. It is charged to the node, so that no rule is left out for one node's answer."""
+    """Processor time of the node that is judged now. It is charged to the node, so that no rule is stopped because of one node's document."""
 
     forgive: Callable[[float], None]
     began_s: float = 0.0
     crowd_s: float = CROWD_CPU_S
 
     def begin(self) -> None:
-        """One node starts; what the last one took beyond its share is gone."""
+        """Starts a node; the time that the previous one took beyond its share is counted."""
         now = time.process_time()
         if self.began_s and now - self.began_s > CROWDED_NODE_CPU_S:
             self.crowd_s -= now - self.began_s
@@ -82,7 +83,7 @@ class _Budget:
         self.began_s = now
 
     def check(self) -> None:
-        """Raises _NodeTooCostly."""
+        """Raises _NodeTooCostly if the node has used its processor time."""
         most = NODE_CPU_S if self.crowd_s > 0 else CROWDED_NODE_CPU_S
         if time.process_time() - self.began_s > most:
             raise _NodeTooCostly(f"it takes more than {most:g} s of processor time; see how long its lists are")
@@ -123,9 +124,9 @@ def judge_run(
     without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
     keep: Keep = lambda document: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Judges a run and writes its findings.json, or the file `out`. Gives the document without its findings.
+    """Judges a run and writes its findings.json, or the file `out`. Returns the document without its findings.
 
-    without: ids of rules that had to be stopped; keep: what is kept of each node.
+    without: ids of rules that had to be stopped; keep: makes the data that is kept of each node.
     """
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
@@ -139,11 +140,11 @@ def judge_run(
 
     nodes_first = True
     state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget, keep=keep)
-    gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
+    gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
         for document in read_nodes(run):
             _judge_node(state, document)
-            mark("")  # reading the next node is no rule's time
+            mark("")  # the time to read the next node is not charged to a rule
         nodes_first = False
         _count_nodes(state)
         _judge_peers(state, view)
@@ -162,7 +163,7 @@ def _kept(state: _State, document: NodeDocument, verdicts: NodeVerdicts, policy:
 
 
 def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
-    """The verdicts on one node, what is kept of it, and its waivers. What its answer makes fail, whatever it is, makes this node invalid and no other."""
+    """Judges one node: its verdicts, kept data and waivers. An exception that its document causes makes only this node invalid."""
     state.budget.begin()
     try:
         number, policy, fault, waivers = state.policies.of(document)
@@ -174,7 +175,7 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
         return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
     except Exception as problem:
         if document.sections is None and not document.policy:
-            raise  # nothing of the node is left that could be at fault
+            raise  # the exception cannot come from the node's document any more
         reason = f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of unhang, please report it with this node's file"
         return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
 
@@ -214,7 +215,7 @@ def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, 
 
 
 def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
-    """The waiver that holds today for this host, or None."""
+    """The waiver that is valid today for this host, or None."""
     return next((dict(one.row) for one in waivers if one.row["until"] >= state.today and one.covers(host, groups)), None)
 
 
@@ -229,7 +230,7 @@ def _count_nodes(state: _State) -> None:
 
 
 def _judge_peers(state: _State, view: CatalogueView) -> None:
-    ballots = {name: _ballots(peers.votes, name) for name, peers in state.peers.items()}
+    ballots = {name: ballots_of(peers.votes.items(), name) for name, peers in state.peers.items()}
     for name, peers in state.peers.items():
         same_as = peers.policy.get("same_as")
         there = _ballots_of_group(state, same_as) if same_as else {}
@@ -247,36 +248,18 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
             _add_group(state, rule, judged, peers)
 
 
-def _ballots(votes: dict[BundleVerdicts, list[str]], name: str) -> dict[int, Ballot]:
-    ballots: dict[int, Ballot] = {}
-    for outcome, hosts in votes.items():
-        _add_outcome(ballots, outcome, hosts, name)
-    return ballots
-
-
-def _add_outcome(ballots: dict[int, Ballot], outcome: BundleVerdicts, hosts: list[str], name: str) -> None:
-    """Adds what these nodes answer to all rules that compare nodes: of a large fleet, more often than anything else here is done."""
-    for number, compared in outcome.compared:
-        ballot = ballots.get(number)
-        if ballot is None:
-            ballot = ballots[number] = Ballot(name)
-        add_votes(ballot, hosts, compared)
-
-
 def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
-    """The votes of all hosts of one inventory group, whichever peer group they are in."""
+    """The values of all hosts of one inventory group, in any peer group."""
     wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host, _ in hosts}
-    ballots: dict[int, Ballot] = {}
+    chosen: list[tuple[BundleVerdicts, list[str]]] = []
     for peers in state.peers.values():
-        chosen = {outcome: [host for host in hosts if host in wanted] for outcome, hosts in peers.votes.items()}
-        for outcome, hosts in chosen.items():
-            if hosts:
-                _add_outcome(ballots, outcome, hosts, inventory_group)
-    return ballots
+        named = [(outcome, [host for host in hosts if host in wanted]) for outcome, hosts in peers.votes.items()]
+        chosen += [(outcome, hosts) for outcome, hosts in named if hosts]
+    return ballots_of(chosen, inventory_group)
 
 
 def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
-    """Hosts whose value was not read: unknown for them alone."""
+    """Adds the verdict unknown for hosts whose value was not read."""
     for host, judged in ballot.lacking:
         state.count(rule, "unknown")
         path, status, reason = judged.missing[0]
@@ -323,5 +306,5 @@ def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]
         "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
         "totals_by_severity": severities,
-        "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # in no order of what was looked up when
+        "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # independent of the order of look-ups
     }

@@ -1,7 +1,7 @@
-"""Compiled rules of the project's own catalogue, kept for the next start: what each reads, and its syntax trees.
+"""Caches compiled rules of the project's own catalogue for the next start: the paths that each reads, and its syntax trees.
 
-Only a catalogue without a fault is kept, under a digest of its files, of all code that reads, checks and compiles them, and of the Python that runs. A
-condition or text that comes from there is made into functions when it is first asked: most texts never are.
+Only a catalogue without a fault is cached, under a digest of its files, of all code that reads, checks and compiles them, and of the Python version. A cached
+condition or text is compiled to functions at its first use: most texts are never used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Names = Callable[[], Mapping[str, Kind]]
 
 
 def kept_rules(files: Sequence[CatalogueFile], names: Mapping[str, Kind]) -> dict[str, Rule]:
-    """Rule id -> rule, {} where none are kept for just these files. names: node_names() of their tables."""
+    """Rule id -> rule, {} if none are cached for exactly these files. names: node_names() of their tables."""
     key = _key(files)
     data = None if key is None else read_kept(NAME, key)
     if data is None:
@@ -45,7 +45,7 @@ def kept_rules(files: Sequence[CatalogueFile], names: Mapping[str, Kind]) -> dic
 
 
 def keep_rules(files: Sequence[CatalogueFile], rules: Iterable[Rule]) -> None:
-    """Keeps the rules of a catalogue in which nothing is at fault."""
+    """Caches the rules of a catalogue without faults."""
     key = _key(files)
     if key is None:
         return
@@ -55,7 +55,7 @@ def keep_rules(files: Sequence[CatalogueFile], rules: Iterable[Rule]) -> None:
 
 
 def _key(files: Sequence[CatalogueFile]) -> bytes | None:
-    """None where a file is not the project's own."""
+    """The cache's key; None if a file is not the project's own."""
     digests = [file.digest for file in files]
     return digest_of(_code(), *digests) if digests and all(digests) else None
 
@@ -92,7 +92,7 @@ def _packed(value: Any, kinds: dict[str, int]) -> Any:
 
 
 def _grower(kinds: Sequence[str]) -> Callable[[str], Any]:
-    """Gives the syntax tree that was written."""
+    """A function that builds a syntax tree from the lists that _packed made."""
     classes = [getattr(nodes, name) for name in kinds]
 
     def grown(value: Any) -> Any:
@@ -139,7 +139,7 @@ def _paths(numbers: Sequence[int], paths: Sequence[Path]) -> frozenset[Path]:
 
 
 def _late(source: str, kept: Sequence[Any], names: Names, paths: Sequence[Path], grow: Callable[[str], Any], *, is_template: bool = False) -> Expression:
-    """An expression that is compiled when it is first asked; it was accepted when it was kept."""
+    """An expression that is compiled at its first use; it was checked when it was cached."""
     reads, uses, text = kept
 
     def compiled() -> tuple[Kind, Run]:

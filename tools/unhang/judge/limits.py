@@ -1,4 +1,4 @@
-"""Runs work in a child with limits on CPU, memory and time, so that no rule of a user can take the controller with it."""
+"""Runs work in a child with limits on CPU, memory and time, so that a user's rule cannot bring the controller down."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 MARK_BYTES = 256
-_TIMES = struct.Struct("dd")  # processor time that the child had used when what it is at began, and what the costliest has used
+_TIMES = struct.Struct("dd")  # processor time that the child had used when its present task began, and the time of the costliest task
 
 
 @dataclass(frozen=True)
 class Limits:
-    """cpu_s (but for what is forgiven), memory_bytes (address space that the child may add) and wall_s."""
+    """cpu_s (without time that is forgiven), memory_bytes (address space that the child may add) and wall_s."""
 
     cpu_s: int = 60
     memory_bytes: int = 1 << 30
@@ -31,16 +31,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The work was ended. by: cpu, memory, time or crash; at: what was last marked, or for cpu what used most of it."""
+    """The work was ended. by: cpu, memory, time or crash; at: the last mark, or for cpu the mark that used most of it."""
 
     by: str
     at: str
 
 
 def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) -> Any:
-    """work(mark) in a child of this process; its result (plain data), or Stopped. What it raises is raised here.
-
-    mark(text) is cheap: it names what is about to be done, for the case that it never ends; mark("") says that what was named is done.
+    """Runs work(mark) in a child process; returns its result (plain data), or Stopped. Its exceptions are raised here. mark(text) is cheap: it names the next
+    task, in case that never ends; mark("") ends the task.
     """
     shared = mmap.mmap(-1, 2 * MARK_BYTES + _TIMES.size)
     sys.stdout.flush()
@@ -61,9 +60,8 @@ def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) ->
 
 
 class Mark:
-    """Called with what is about to be done, "" once it is done. Costs next to nothing.
-
-    Shared with the parent: what was named last, what has used most processor time so far, and the two times of _TIMES.
+    """Called with the name of the next task, and with "" after it. Costs next to nothing. Shared with the parent: the last name, the name of the task with
+    the most processor time so far, and the two times of _TIMES.
     """
 
     def __init__(self, shared: mmap.mmap, cpu_s: int):
@@ -89,13 +87,13 @@ class Mark:
         self.shared[place : place + len(data)] = data
 
     def forgive(self, seconds: float) -> None:
-        """Adds to the processor time that the work may take: what a single input cost is no fault of what judges it."""
+        """Adds to the processor time that the work may take, because the cost of a single input is not a rule's fault."""
         self.cpu_s += seconds
         resource.setrlimit(resource.RLIMIT_CPU, (int(self.cpu_s) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared: mmap.mmap, writer: int) -> None:
-    """Never returns."""
+    """Does the work in the child process; never returns."""
     try:
         _limit(limits)
         result: tuple[str, Any] = ("done", work(Mark(shared, limits.cpu_s)))
@@ -121,13 +119,13 @@ def _limit(limits: Limits) -> None:
 
 
 def _allowed(kind: int, wanted: int) -> int:
-    """The limit that is wanted, or the caller's own hard one where that is lower: nobody may raise it."""
+    """The wanted limit, or the caller's own hard limit if that is lower, because it cannot be raised."""
     hard = resource.getrlimit(kind)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
 def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
-    """(all that the child said, whether the deadline passed first)."""
+    """(the child's output, whether the deadline passed first)."""
     pieces: list[bytes] = []
     while True:
         remaining_s = deadline - time.monotonic()
@@ -140,7 +138,8 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _end(child: int, patience_s: float) -> tuple[int, float]:
-    """Waits for a child that is on its way out, ends it after that; gives the signal that it died of by itself, else 0, and its processor time."""
+    """Waits for a child that should end, and kills it after that time. Returns the signal that ended it, 0 if there was none or it was killed here, and its
+    processor time."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         done, status, used = os.wait4(child, os.WNOHANG)
@@ -153,7 +152,7 @@ def _end(child: int, patience_s: float) -> tuple[int, float]:
 
 
 def _last_and_costliest(shared: mmap.mmap, used_s: float) -> tuple[str, str]:
-    """What was named last, and what used most processor time: a rule that is met when the time is up need not be the one that used it up."""
+    """The last name, and the name with the most processor time: the rule that runs when the time is over need not be the one that used it."""
     last, costliest = (shared[place : place + MARK_BYTES].split(b"\0")[0].decode("utf-8", "replace") for place in (0, MARK_BYTES))
     began_s, most_s = _TIMES.unpack(shared[2 * MARK_BYTES :])
     return last, costliest if costliest and most_s > used_s - began_s else last

@@ -1,4 +1,4 @@
-"""What the engine remembers: verdicts by the values that they were made from, never documents."""
+"""The engine's cache: verdicts by the values from which they follow, never documents."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from unhang.judge.groups import Compared
 from unhang.judge.node_rules import Judged
 
-FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
+FORGET_AFTER = 4096  # a cache of this size with hardly any hits is dropped
 MOST_KEPT = 16 * FORGET_AFTER
 
 
 @dataclass(eq=False)
 class BundleVerdicts:
-    """What a bundle of rules says about one vector of values. hits: nodes that have it."""
+    """The verdicts of a bundle of rules for one vector of values. hits: nodes that have it."""
 
     counts: tuple[tuple[int, str, int], ...]  # rule, verdict, how many items
     listed: tuple[tuple[int, Judged], ...]
@@ -24,7 +24,7 @@ class BundleVerdicts:
 
 @dataclass
 class Memory:
-    """Answers by key. Gives itself up when nearly every key is new, so that samples cannot fill the memory."""
+    """A cache of answers by key. It is dropped when nearly every key is new, so that samples cannot fill the memory."""
 
     answers: dict[Any, Any] = field(default_factory=dict)
     hits: int = 0
@@ -38,7 +38,7 @@ class Memory:
         return found
 
     def put(self, key: Any, answer: Any) -> None:
-        """Remembers an answer."""
+        """Stores an answer."""
         if self.given_up:
             return
         self.answers[key] = answer

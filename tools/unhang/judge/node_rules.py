@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.judge.equal_items import Values, values_of_items
 from unhang.judge.rules import Rule
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500
+FEW_ITEMS = 4  # are judged one by one
 MOST_FINDINGS = 64  # of one rule on one node; what goes beyond is one more that says how many
 _INDEX = re.compile(r"\[[0-9]+\]")
 _INSIDE = re.compile(r"\[[^\]]*\]")  # an index, a star, or the name of an item
@@ -21,7 +23,7 @@ _TEXTS = Shape("list", item=Shape("text"))
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One verdict. item: path of the for_each item, None without for_each; items: how many items it speaks for, for the same reason."""
+    """One verdict. item: path of the for_each item, None without for_each; items: number of items with the same verdict and reason."""
 
     verdict: str  # fail pass unknown skip
     item: str | None = None
@@ -33,7 +35,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class NodeView:
-    """What one node's rules see besides the facts. seen: the bytes of its parts, as a NodeDocument has them."""
+    """The values that a node's rules see besides its facts. seen: the bytes of its parts, as in NodeDocument."""
 
     host: str
     groups: tuple[str, ...]
@@ -47,7 +49,7 @@ class NodeView:
 
 @dataclass(frozen=True)
 class CatalogueView:
-    """What rules see of the catalogue and the day."""
+    """The tables and the day that rules see."""
 
     tables: Any
     tables_shape: Shape
@@ -56,7 +58,7 @@ class CatalogueView:
 
 
 def node_world(node: NodeView, catalogue: CatalogueView) -> World:
-    """The names of one node's expressions."""
+    """The world of a node's expressions: their names and values."""
     roots: dict[str, Any] = {
         "policy": Fact(node.policy, policy_shape(), "policy"),
         "host": node.host,
@@ -79,7 +81,7 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
 
 
 def why_null(sections: Any, path: str) -> Unknown:
-    """Why there is no value at this path, by the section's own reasons."""
+    """The Unknown for a path without a value, from the section's own reasons."""
     name, _, inside = path.partition(".")
     if name == "policy":
         return Unknown("unset", path, "absent", "the policy does not set it")
@@ -103,7 +105,7 @@ def why_null(sections: Any, path: str) -> Unknown:
 
 
 def _meaning_of_null(path: str) -> str | None:
-    """What the schema says a null means at this path or above it: of cuda.build_tools.nvcc.version, that nvcc is not installed."""
+    """The schema's meaning of a null at this path or above it: for cuda.build_tools.nvcc.version, "nvcc is not installed"."""
     meanings = null_meanings()
     place = _INSIDE.sub("[*]", path)
     while place:
@@ -114,13 +116,14 @@ def _meaning_of_null(path: str) -> str | None:
 
 
 def _fields_above(section: Any, inside: str) -> set[str]:
-    """What a row may call a place or what it lies in: devices[3].row_remap.pending, devices[*].row_remap.pending, devices[*].row_remap, devices."""
+    """The spellings in which a row may name a path or one above it: devices[3].row_remap.pending, devices[*].row_remap.pending, devices[*].row_remap,
+    devices."""
     names = {inside, _INDEX.sub("[*]", inside), _by_path(section, inside)}
     return names | {name[:place] for name in names for place, letter in enumerate(name) if letter in ".["}
 
 
 def _by_path(section: Any, inside: str) -> str:
-    """environments[/opt/train].cudnn for environments[0].cudnn: items that have a path are named by it, as the collector names them."""
+    """environments[/opt/train].cudnn for environments[0].cudnn: the collector names items with a path by that path."""
     found, holder = "", section
     for part in inside.split("."):
         name, _, index = part.partition("[")
@@ -143,7 +146,7 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
 
 
 def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
-    """All verdicts of a rule that does not apply to a node, or of which that cannot be decided; None when the rule goes on to decide."""
+    """All verdicts of a rule that does not apply to a node, or may not apply; None if the rule applies and must be judged."""
     world.begin()
     try:
         early = _applies(rule, world, None)
@@ -165,11 +168,47 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
     rest = not_all_read(rule, world)
     if not items:
         return [rest or Judged("skip")]
-    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + ([rest] if rest else [])
+    return _folded(_of_items(rule, world, items)) + ([rest] if rest else [])
+
+
+def _of_items(rule: Rule, world: World, items: list[Any]) -> list[Judged]:
+    """The verdict on each item. One that is equal to an item that passed, in all that is read of it, passes too, and is charged the same steps.
+
+    Not where a value is null: the reason for it may name the item.
+    """
+    assert rule.for_each is not None and rule.when is not None
+    path = rule.for_each.kind.items().path
+    values = None if path is None or len(items) < FEW_ITEMS else values_of_items(path, rule.when.reads | (rule.applies.reads if rule.applies else frozenset()))
+    passed: dict[Any, tuple[Judged, int]] = {}
+    found = []
+    for item in items:
+        key = _values(values, item)
+        known = passed.get(key) if key is not None else None
+        if known is not None:
+            world.step(known[1])
+            found.append(known[0])
+            continue
+        before = world.budget[0]
+        found.append(_decide(rule, world.with_item(item), _path(item)))
+        if key is not None and found[-1].verdict == "pass":
+            passed[key] = found[-1], before - world.budget[0]
+    return found
+
+
+def _values(values: Values | None, item: Any) -> tuple[Any, ...] | None:
+    """What a rule reads of an item of typed facts, if none of it is null."""
+    if values is None or not isinstance(item, Fact) or isinstance(item.value, dict):
+        return None
+    try:
+        found: tuple[Any, ...] = values(item.value)
+    except AttributeError:
+        return None
+    return None if None in found else found
 
 
 def not_all_read(rule: Rule, world: World) -> Judged | None:
-    """Unknown, when a list that the rule goes through was read in part only: what was not seen may hold the fault. What was seen stands."""
+    """The verdict unknown, if a list that the rule iterates over was read only in part, because the rest may contain the fault. Verdicts on the read part
+    stay."""
     missing: dict[tuple[str, str, str], None] = {}
     for path in sorted(rule.decision_reads):
         section = getattr(world.roots.get(path[0]), "value", None)
@@ -181,9 +220,8 @@ def not_all_read(rule: Rule, world: World) -> Judged | None:
 
 
 def _folded(found: list[Judged]) -> list[Judged]:
-    """Items that lack the same fact for the same reason become one verdict that names them all; so do those that pass or are skipped.
-
-    So do faults beyond MOST_FINDINGS: no node can make a list as long as its answer allows out of one rule.
+    """Items that lack the same fact for the same reason become one verdict that names them all, and so do items that pass or are skipped. Faults beyond
+    MOST_FINDINGS do too, so that no node can get an endless list of findings from one rule.
     """
     kept: list[Judged] = []
     alike: dict[Any, list[Judged]] = {}
@@ -205,7 +243,7 @@ def _path(item: Any) -> str | None:
 
 
 def _applies(rule: Rule, world: World, item: str | None) -> Judged | None:
-    """The verdict when the rule does not apply, or that cannot be decided."""
+    """The verdict if the rule does not apply or that is undecided, else None."""
     if rule.applies is None:
         return None
     try:
@@ -237,7 +275,7 @@ def _undecided(problem: Undecided, item: str | None) -> Judged:
 
 
 def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """What was read, each path once, bounded in number and length."""
+    """The facts that were read, each path once, limited in number and length."""
     found = {path: cut(value) for path, value in reads}
     rows = tuple(found.items())
     if len(rows) > MOST_EVIDENCE:
@@ -246,7 +284,7 @@ def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
 
 
 def cut(value: Any) -> Any:
-    """A fact verbatim; a long one is cut and marked with …."""
+    """A fact verbatim; a long one is shortened and ends in …."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST_EVIDENCE else value[:LONGEST_EVIDENCE] + "…"
     if isinstance(value, list):
@@ -269,7 +307,7 @@ def finding_texts(rule: Rule, world: World, judged: Judged, items: Mapping[str, 
 
 
 def rendered(rule: Rule, name: str, world: World) -> str:
-    """One text; a failure to render is said in its place."""
+    """One text, or the reason why it cannot be rendered."""
     world.begin()
     try:
         return str(rule.texts[name].evaluate(world))

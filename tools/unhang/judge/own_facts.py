@@ -1,4 +1,4 @@
-"""Which facts differ from node to node by their nature."""
+"""Facts that differ from node to node by their nature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEVER_ALIKE = frozenset(("boot_id", "processes", "holders", "mapped_by", "line"
 def is_own(path: Path) -> bool:
     """Whether a fact differs from node to node by its nature: a name, a measured number, the id of a boot, a process, an address, a line of a log.
 
-    Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
+    Counters and states do not count as own facts: they may change at any time, but are equal on most nodes (zero, quiet).
     """
     if path[0] == "host" or not _NEVER_ALIKE.isdisjoint(path):
         return True
@@ -26,5 +26,5 @@ def is_own(path: Path) -> bool:
 
 
 def lists_of(paths: Iterable[Path]) -> set[Path]:
-    """The lists that lead to facts of a node's own. How long one is, is configuration: a node may have fewer GPUs than another."""
+    """The lists that contain a node's own facts. Their length is configuration: a node may have fewer GPUs than another."""
     return {path[: path.index("*")] for path in paths if "*" in path and is_own(path) and not is_own(path[: path.index("*")])}

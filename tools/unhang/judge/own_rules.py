@@ -1,7 +1,6 @@
-"""Rules that read what every node has of its own: measured numbers, names, processes. All that is decided without them is decided once for nodes alike.
-
-The rest passes by a function (pass_code.py), passes or does not apply by its quick form (quick.py), is remembered by its own values, or judged
-in full, in this order.
+"""Rules that read a node's own values: measured numbers, names, processes. The parts that do not depend on these are decided once for equal nodes. For the
+rest the judge tries, in this order: a function that proves a pass (pass_code.py), the quick form (quick.py), the cache by a node's own values, and the full
+judge.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from unhang.judge.decided_alike import decided_alike
+from unhang.judge.equal_decisions import equal_decisions
 from unhang.judge.evaluating import Evaluator
 from unhang.judge.extract import NULL_ON_THE_WAY, Extractor, has_fractions
 from unhang.judge.memory import BundleVerdicts, Memory
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_applies, not_all_read, why_null
 from unhang.judge.own_facts import is_own, lists_of
-from unhang.judge.pass_code import CANNOT_TELL, PassRule, SkipRule, Vote, passing, skipping, voting
+from unhang.judge.pass_code import CANNOT_TELL, ApplyRule, PassRule, SkipRule, Vote, applying, passing, skipping, voting
 from unhang.judge.pass_writer import Passes
 from unhang.judge.quick import QuickApplies, QuickRule, quick_applies, quick_rule
 from unhang.judge.rules import Rule
@@ -31,10 +30,9 @@ TheWorld = Callable[[], World]
 
 @dataclass(eq=False)
 class Open:
-    """A bundle that the rest of a node's configuration does not decide.
-
-    functions: of its rules, () where one of them has none; outcome: what it comes to where all of them pass; quick: of its rules that may apply, () where one
-    has none; skipped: counts of its rules that do not apply; votes: of its rules that compare nodes, () where one of its rules is none or has no function.
+    """A bundle that a node's configuration alone does not decide. functions: of its rules, () if one has none; outcome: the result if all of them pass;
+    quick: quick forms of its rules that may apply, () if one has none; skipped: counts of its rules that do not apply; votes: functions of its rules that
+    compare nodes, () if one of its rules does not compare or has no function.
     """
 
     bundle: OwnBundle
@@ -44,21 +42,15 @@ class Open:
     skipped: tuple[tuple[int, str, int], ...] = ()
     votes: tuple[tuple[int, Vote], ...] = ()
     memory: Memory = field(default_factory=Memory)
-    _kinds: dict[str, str] = field(default_factory=dict)  # path -> Unknown.kind of a null there
+    _kinds: dict[str, str] = field(default_factory=dict)  # path -> Unknown.kind of a null at this path
     _sections: Any = None
 
     def passes(self, sections: Any) -> bool:
-        """Whether nothing is wrong; False also where only judging can tell."""
-        try:
-            for passes in self.functions:
-                if not passes(sections):
-                    return False
-        except CANNOT_TELL:
-            return False
-        return True
+        """Whether all rules pass; False also if only the full judge can decide."""
+        return proves(self.functions, sections)
 
     def judge(self, node: NodeView, world: TheWorld, evaluator: Evaluator) -> BundleVerdicts:
-        """The verdicts on a node of which the functions cannot tell that they pass."""
+        """The verdicts on a node for which the functions do not prove a pass."""
         if self.votes and (voted := self._voted(node.sections, evaluator)) is not None:
             return voted
         quickly = self._quickly(node.sections) if self.quick else None
@@ -72,7 +64,7 @@ class Open:
         return outcome
 
     def _voted(self, sections: Any, evaluator: Evaluator) -> BundleVerdicts | None:
-        """What a node brings to its rules' comparisons; None where only judging can tell."""
+        """A node's values in its rules' comparisons; None if only the full judge can decide."""
         try:
             votes = tuple([(number, vote.compared(sections)) for number, vote in self.votes])
         except CANNOT_TELL:
@@ -81,14 +73,14 @@ class Open:
         return BundleVerdicts((), (), votes)
 
     def why(self, path: str) -> str:
-        """Unknown.kind of a null. What a section says of its own reading decides it, in which all nodes of this bundle are alike."""
+        """Unknown.kind of a null, from the section's report about its own reading, which is equal for all nodes of this bundle."""
         kind = self._kinds.get(path)
         if kind is None:
             kind = self._kinds[path] = why_null(self._sections, path).kind
         return kind
 
     def _quickly(self, sections: Any) -> tuple[tuple[int, str, int], ...] | None:
-        """Its counts by the quick forms, where no rule is broken and nothing is missing."""
+        """The bundle's counts by the quick forms, if no rule fails and no fact is missing."""
         self._sections = sections
         counts = list(self.skipped)
         for number, quick in self.quick:
@@ -99,7 +91,7 @@ class Open:
         return tuple(counts)
 
     def settle(self, node: NodeView, early: Sequence[Any], world: World) -> None:
-        """Finds which functions and quick forms hold for all nodes that are alike. early: of each rule, what is said of it without what is a node's own."""
+        """Finds which functions and quick forms hold for all equal nodes. early: for each rule, its result without a node's own facts."""
         self._sections = node.sections
         functions, quick, counts, skipped, votes = [], [], list[Any](), list[Any](), list[Any]()
         for number, verdicts in zip(self.bundle.rules, early, strict=True):
@@ -111,12 +103,13 @@ class Open:
             forms = self.bundle.forms[number]
             quick += [(number, forms.quick)] if forms.quick is not None else []
             votes += [(number, forms.vote)] if forms.vote is not None else []
-            settled = forms.shortcut.settle(node.sections, self.why) if forms.shortcut is not None else None
+            shortcut = forms.applying if forms.applying is not None and proves([forms.applying.passes], node.sections) else forms.shortcut
+            settled = shortcut.settle(node.sections, self.why) if shortcut is not None else None
             if (skipping := self._skipped_alike(forms, node.sections)) is not None:
                 functions.append(skipping[0])
                 counts.append((number, "skip", skipping[1]))
-            elif forms.shortcut is not None and settled is not None:
-                functions.append(forms.shortcut.passes)
+            elif shortcut is not None and settled is not None:
+                functions.append(shortcut.passes)
                 counts += [(number, verdict, items) for verdict, items in settled]
         undecided = len(self.bundle.rules) - len(skipped)
         self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == undecided else ()
@@ -125,7 +118,7 @@ class Open:
             self.functions, self.outcome = tuple(functions), BundleVerdicts((*counts, *skipped), (), ())
 
     def _skipped_alike(self, forms: _Forms, sections: Any) -> tuple[Passes, int] | None:
-        """(the function that finds that a rule is skipped, for how many items), where the reason is a null that all nodes with the same signature have."""
+        """(the function that decides that a rule is skipped, number of items), if the reason is a null that all nodes with the same signature have."""
         measured = forms.shortcut.measured if isinstance(forms.shortcut, PassRule) else None
         try:
             if measured is None or not isinstance(forms.quick, QuickRule) or not measured(sections):
@@ -139,15 +132,17 @@ class Open:
 
 @dataclass(frozen=True)
 class _Forms:
-    """What tells something of one rule without judging it in full: that it passes or does not apply; both, more slowly; what a node brings to a comparison."""
+    """Functions that decide one rule without judging it in full: that it passes or does not apply; that it passes where its `applies` is measured; both, more
+    slowly; a node's value in a comparison."""
 
     shortcut: PassRule | SkipRule | None
+    applying: ApplyRule | None
     quick: QuickRule | QuickApplies | None
     vote: Vote | None
 
 
 class OwnBundle:
-    """Rules that read the same, of which some is a node's own. key: takes what else they read out of a vector."""
+    """Rules that read the same values, some of them a node's own. key: extracts the other values from a vector."""
 
     def __init__(self, rules: Sequence[Rule], numbers: list[int], catalogue: CatalogueView, places: Sequence[int]):
         self._all = rules
@@ -170,7 +165,7 @@ class OwnBundle:
         return self._all[number]
 
     def standing(self, vector: Sequence[Any], node: NodeView, world: TheWorld, evaluator: Evaluator) -> BundleVerdicts | Open:
-        """What is said of all nodes that are alike but for their own facts: verdicts, or what has to be asked of each."""
+        """The result for all nodes that are equal except for their own facts: verdicts, or what must be decided for each."""
         key = (self.key(vector), nulls_of(self._nulls, node.sections))
         found = self._standing.get(key)
         if found is None:
@@ -186,29 +181,35 @@ class OwnBundle:
         return found
 
     def forget(self) -> None:
-        """Forgets all that is keyed by numbers of a vector."""
+        """Drops all cache entries whose keys are numbers of a vector."""
         self._standing.clear()
 
     def own_values(self, node: NodeView) -> Any:
-        """What the rules read of a node's own, as something hashable."""
+        """The node's own values that the rules read, as a hashable key."""
         values = (node.host if self._reads_host else None, *self._own.values(node.sections))
         return repr(values) if self._is_spelt else values
 
     def _forms(self, number: int, catalogue: CatalogueView) -> _Forms:
         rule, tables = self._all[number], (catalogue.tables, catalogue.tables_shape)
-        applies_alike = rule.applies is None or ("item" not in rule.applies.uses and not self._own_applies(number))  # to all nodes that are alike, or none
-        return _Forms(passing(rule, *tables) if applies_alike else skipping(rule, *tables), _quick(rule, catalogue), voting(rule, *tables))
+        applies_alike = rule.applies is None or ("item" not in rule.applies.uses and not self._own_applies(number))  # the same for all equal nodes
+        shortcut = passing(rule, *tables) if applies_alike else skipping(rule, *tables)
+        return _Forms(shortcut, None if applies_alike else applying(rule, *tables), _quick(rule, catalogue), voting(rule, *tables))
 
     def _own_applies(self, number: int) -> list[Path]:
         applies = self._all[number].applies
         return [] if self._all[number].scope != "node" or applies is None or "item" in applies.uses else [path for path in applies.reads if is_own(path)]
 
+    @staticmethod
+    def _why_null(node: NodeView) -> Callable[[str], str]:
+        return lambda path: why_null(node.sections, path).kind
+
     def _early(self, number: int, node: NodeView, world: TheWorld, evaluator: Evaluator) -> Any:
-        """The verdicts of a rule, whatever the numbers are and what the node is called: it does not apply, or there are no items with any; else None."""
+        """The verdicts of a rule that follow without any number or name, because the rule does not apply or has no items; else None."""
         rule = self._all[number]
         if self._lists is not None and not any(type(length) is int and length > 0 for length in self._lists.values(node.sections)):
             return evaluator.answer(number, world())
-        if self.forms[number].shortcut is None and (found := decided_alike(rule, world())) is not None:
+        shortcut = self.forms[number].shortcut
+        if (shortcut is None or shortcut.settle(node.sections, self._why_null(node)) is None) and (found := equal_decisions(rule, world())) is not None:
             return found
         if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses:
             return None
@@ -221,8 +222,19 @@ class OwnBundle:
         return judge_applies(rule, world())
 
 
+def proves(functions: Sequence[Passes], sections: Any) -> bool:
+    """Whether all functions answer yes; False also if one of them cannot tell."""
+    try:
+        for passes in functions:
+            if not passes(sections):
+                return False
+    except CANNOT_TELL:
+        return False
+    return True
+
+
 def nulls_of(extractor: Extractor, sections: Any) -> tuple[Any, ...]:
-    """Which values are null, or stand below a null; True for each other."""
+    """Marks of the values that are null or below a null; True for each other value."""
     if not extractor.paths:
         return ()
     values = extractor.values(sections)
@@ -230,7 +242,7 @@ def nulls_of(extractor: Extractor, sections: Any) -> tuple[Any, ...]:
 
 
 def keyed(places: Sequence[int]) -> Callable[[Sequence[Any]], Any]:
-    """Takes the values at these places, as something hashable."""
+    """A function that returns the values at these places as a hashable key."""
     return itemgetter(*places) if places else lambda vector: ()
 
 

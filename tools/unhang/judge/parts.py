@@ -1,8 +1,8 @@
-"""Decodes a node's facts part by part: a part whose bytes were met before, on whatever node, is what it was then, and is not decoded again.
+"""Decodes a node's facts part by part: if a part with the same bytes was decoded before, on any node, its cached value is used.
 
-A part is a section, or a field of a section that is most of a document (PARTED). Its bytes alone decide what it holds and whether it is allowed, so a part
-that is taken from memory was checked like any other. How long reading a section took is new on every node, and is left out of its bytes.
-What is shared between nodes is never changed by anyone.
+A part is a section, or a field of a section that is most of a document (PARTED). Its bytes alone decide its value and whether it is valid, so a cached part
+has been checked like any other. The duration of reading a section differs on every node, so it is not part of the bytes. Values that nodes share are never
+changed.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 import msgspec
 
-PARTED = ("interconnect",)  # 144 links: alike on most nodes, beside the names of the GPUs
-MOST_BYTES = 2 * 1024 * 1024  # of one part, kept as they came; what they hold takes some times as much
-TRIED = 128  # different bytes of a part, of which hardly any came twice: it is new on every node
+PARTED = ("interconnect",)  # 144 links, which are equal on most nodes, beside the names of the GPUs
+MOST_BYTES = 2 * 1024 * 1024  # raw bytes that are cached of one part; their decoded values take several times as much
+TRIED = 128  # after so many different values of a part with hardly a repetition, the part counts as different on every node
 Part = tuple[str, ...]
-MOST_LAYOUTS = 8  # orders of keys that are learned, of documents that come in many
+MOST_LAYOUTS = 8  # number of key orders that are learned
 _LASTED = re.compile(rb'(\{"probe":)?\{"status":"[a-z]{1,20}","duration_ms":((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,6})?)(?=[,}])')
 
 
 class NotInParts(Exception):
-    """Facts that have to be decoded as a whole."""
+    """The facts must be decoded as a whole."""
 
 
 @dataclass
 class _Seen:
-    """What is known of one part, by its bytes."""
+    """The cache of one part, by its bytes."""
 
     decode: Callable[[Any], Any]
     known: dict[bytes, tuple[bytes, Any]] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class _Seen:
     hits: int = 0
     misses: int = 0
     given_up: bool = False
-    last: tuple[bytes, Any] = (b"", None)  # what was found last; no part is empty
-    around: tuple[bytes, bytes] | None = None  # what stands before and behind the duration in `last`; None where it has none
+    last: tuple[bytes, Any] = (b"", None)  # the value that was found last, which is tried first; no part is empty
+    around: tuple[bytes, bytes] | None = None  # the bytes before and after the duration in `last`; None if it has none
 
     def again(self, data: bytes, start: int) -> tuple[bytes, Any, int] | None:
-        """(its bytes, its value, where it ends) where what begins there is what was found last, but for the duration; None where it is not."""
+        """(its bytes, its value, its end) if the bytes from `start` are `last`, apart from the duration; else None."""
         key, value = self.last
         if self.around is None:
             if not key or not data.startswith(key, start):
@@ -56,17 +56,16 @@ class _Seen:
         return key, _with_duration(value, lasted), lasted.end(2) + len(behind)
 
     def of(self, raw: Any) -> tuple[bytes | None, Any, int]:
-        """(its bytes where they may come again, its value, its length). The bytes are the same object for each node that has them."""
+        """(its bytes, if they are cached, its value, its length). The bytes are the same object for every node with them."""
         if self.given_up:
             return None, self.decode(raw), memoryview(raw).nbytes
         data = bytes(raw)
         lasted = _LASTED.match(data)
         key = data if lasted is None else data[: lasted.start(2)] + data[lasted.end(2) :]
-        found = self.last if key == self.last[0] else self.known.get(key)  # comparing with those of the node before is cheaper than hashing
-        self.around = None if lasted is None else (data[: lasted.start(2)], data[lasted.end(2) :])
+        found = self.last if key == self.last[0] else self.known.get(key)  # a comparison with the previous node's bytes is cheaper than a hash
         if found is not None:
             self.hits += 1
-            self.last = found
+            self._keep_last(found, data, lasted)
             return found[0], found[1] if lasted is None else _with_duration(found[1], lasted), len(data)
         value = self.decode(data)
         self.misses += 1
@@ -78,12 +77,18 @@ class _Seen:
             self.known.clear()
             self.size = 0
         self.size += len(key)
-        self.last = self.known[key] = key, value
+        found = self.known[key] = key, value
+        if not self.last[0]:  # a value that came once may never come again: the next node is more often equal to an earlier one
+            self._keep_last(found, data, lasted)
         return key, value, len(data)
+
+    def _keep_last(self, found: tuple[bytes, Any], data: bytes, lasted: re.Match[bytes] | None) -> None:
+        self.last = found
+        self.around = None if lasted is None else (data[: lasted.start(2)], data[lasted.end(2) :])
 
 
 def _with_duration(value: Any, lasted: re.Match[bytes]) -> Any:
-    """A section, or the probe of one, that differs from a known one in how long it took to read."""
+    """A section, or the probe of one, that differs from a cached one only in the duration."""
     number = lasted[2].decode("ascii")
     probe = (value.probe if lasted[1] else value).__copy__()
     probe.duration_ms = float(number) if "." in number else int(number)
@@ -95,7 +100,7 @@ def _with_duration(value: Any, lasted: re.Match[bytes]) -> Any:
 
 
 def _raw_twin(structure: Any, inside: Mapping[str, Any]) -> Any:
-    """A structure with the same keys, of which none is decoded, but for `inside`: they fall into parts of their own. One that is missing is None."""
+    """A structure with the same keys, whose values are not decoded, except `inside`, which is divided into parts. A missing key is None."""
     fields = sorted(msgspec.structs.fields(structure), key=lambda one: not one.required)
     kinds = {one.name: inside[one.name] | None if one.name in inside else msgspec.Raw for one in fields}
     rows: list[tuple] = [(one.name, kinds[one.name]) if one.required else (one.name, kinds[one.name], None) for one in fields]
@@ -108,13 +113,13 @@ def _structure(kind: Any) -> Any:
 
 
 class _Object:
-    """An object of which each key is a part, or an object again. Parts are remembered here."""
+    """An object each of whose keys is a part or another object. Its parts are cached here."""
 
     def __init__(self, structure: Any, parted: tuple[str, ...] = ()):
         fields = msgspec.structs.fields(structure)
         self.made = structure
         self.names: list[Part] = []
-        self.rows: list[tuple[str, int, Any, _Object | _Seen]] = []  # key, what it takes in writing, value where it is missing, what is below it
+        self.rows: list[tuple[str, int, Any, _Object | _Seen]] = []  # key, length of its text, value if it is missing, what is below it
         for one in fields:
             below = _Object(_structure(one.type)) if one.name in parted else _Seen(msgspec.json.Decoder(one.type).decode)
             self.names += [(one.name, *part) for part in below.names] if isinstance(below, _Object) else [(one.name,)]
@@ -122,11 +127,11 @@ class _Object:
         self.raw: Any = _raw_twin(structure, {name: below.raw for name, _, _, below in self.rows if isinstance(below, _Object)})
 
     def value(self, raw: Any, seen: list[bytes | None]) -> tuple[Any, int]:
-        """(the object, how many bytes it takes in writing). seen: gets the bytes of each part that may come again."""
+        """(the object, its length in bytes). seen: receives the bytes of each cached part."""
         values, size = [], len("{}") - len(",")
         for name, around, missing, below in self.rows:
             one = getattr(raw, name)
-            if one is None:  # it is missing, or a null that the size will tell of
+            if one is None:  # the key is missing, or null: the size shows which
                 values.append(missing)
                 seen += [None] * (len(below.names) if isinstance(below, _Object) else 1)
                 continue
@@ -141,10 +146,9 @@ class _Object:
 
 
 class _Layout:
-    """The order of keys in which one document came, and most others do: their parts are found without looking at what is in those that are known.
-
-    What stands between two parts of this order is compared. A part that is not the one met last reaches to where the next one begins, and is decoded, so that
-    it is JSON from its beginning to its end: then the whole document cannot be anything else than these keys with these values.
+    """The order of keys of a document, which most documents share: parts are found by it without parsing those that are cached. The bytes between two parts
+    are compared. A part that differs from the last one extends to the beginning of the next part and is decoded, so that it is valid JSON: then the whole
+    document can only consist of these keys and values.
     """
 
     def __init__(self, data: bytes, sections: _Object, decode_collector: Callable[[Any], Any]):
@@ -152,7 +156,7 @@ class _Layout:
         self._sections, self._decode_collector = sections, decode_collector
         self._head, self._collector = data[: data.index(b'"collector":') + len(b'"collector":')], b""
         self._end = b"}}"
-        self._steps: list[tuple[bytes, _Seen, int, int, int | None]] = []  # what stands before it, part, place in `names`, row, row below that
+        self._steps: list[tuple[bytes, _Seen, int, int, int | None]] = []  # bytes before it, part, place in `names`, row, row below that
         rows, before = {name: number for number, (name, *_) in enumerate(sections.rows)}, b',"sections":{'
         for name, raw in keys.sections.items():
             before, below = before + b'"%s":' % name.encode(), sections.rows[rows[name]][3]
@@ -171,7 +175,7 @@ class _Layout:
         self._end = before.replace(b",", b"") + self._end
 
     def decode(self, data: bytes) -> tuple[Any, tuple[bytes | None, ...]] | None:
-        """As Parts.decode; None for a document that has to be read in another way."""
+        """As Parts.decode; None for a document with another order of keys."""
         position = self._after_collector(data)
         values, inside = [missing for _, _, missing, _ in self._sections.rows], dict[int, list[Any]]()
         seen: list[bytes | None] = [None] * len(self._sections.names)
@@ -186,8 +190,11 @@ class _Layout:
             seen[place], value, position = found
             if below is None:
                 values[row] = value
+            elif row in inside:
+                inside[row][below] = value
             else:
-                inside.setdefault(row, self._missing_in(row))[below] = value
+                inside[row] = self._missing_in(row)
+                inside[row][below] = value
         if data[position:] != self._end:
             return None
         for row, fields in inside.items():
@@ -195,7 +202,7 @@ class _Layout:
         return self._sections.made(*values), tuple(seen)
 
     def _after_collector(self, data: bytes) -> int | None:
-        """Where the collector ends, which most nodes have in common."""
+        """The end of the part `collector`, which most nodes have in common."""
         start = len(self._head)
         if self._collector and data.startswith(self._collector):
             return len(self._collector)
@@ -210,7 +217,7 @@ class _Layout:
         return end
 
     def _new(self, data: bytes, start: int, part: _Seen, following: int) -> tuple[bytes | None, Any, int] | None:
-        """A part that is not the one met last. following: the step after it."""
+        """Decodes a part that differs from the last one. following: the step after it."""
         end = data.find(self._steps[following][0], start) if following < len(self._steps) else len(data) - len(self._end)
         if end < start:
             return None
@@ -225,13 +232,13 @@ class _Layout:
 
 
 class _KeysOfDocument(msgspec.Struct):
-    """A document of which the order of keys is asked."""
+    """A document from which only the order of its keys is read."""
 
     sections: dict[str, msgspec.Raw]
 
 
 class Parts:
-    """Remembers parts between nodes. document: the type of a facts document."""
+    """Decodes documents and caches parts between nodes. document: the type of a facts document."""
 
     def __init__(self, document: Any):
         types = {one.name: one.type for one in msgspec.structs.fields(document)}
@@ -245,9 +252,8 @@ class Parts:
         self._learned = 0
 
     def decode(self, data: bytes) -> tuple[Any, tuple[bytes | None, ...]]:
-        """(sections, the bytes of each part of `names` that may come again). Raises NotInParts, msgspec.DecodeError, UnicodeDecodeError.
-
-        NotInParts: a document with spaces between its keys, or a key that stands twice, is one to decode as a whole.
+        """(sections, the bytes of each cached part of `names`). Raises NotInParts, msgspec.DecodeError, UnicodeDecodeError. NotInParts: a document with
+        spaces between its keys, or with a duplicate key, must be decoded as a whole.
         """
         found = None if self._layout is None else self._layout.decode(data)
         if found is not None:
@@ -259,7 +265,7 @@ class Parts:
         return sections, seen
 
     def _decode_any(self, data: bytes) -> tuple[Any, tuple[bytes | None, ...]]:
-        """The same of a document whose keys stand in any order."""
+        """The same for a document with any order of keys."""
         raw: Any = self._document.decode(data)
         self._collector.decode(raw.collector)
         seen: list[bytes | None] = []

@@ -1,11 +1,11 @@
-"""Rules over measured numbers: a function tells whether such a rule passes on a node, does not apply to it, or what the node brings to a comparison.
+"""Functions for rules over measured numbers: whether a rule passes on a node, does not apply, or which value enters a comparison.
 
-Those rules are judged anew for every node, and nearly all of them pass. The function that is written for one (pass_writer.py) tells that alone, quickly.
-Where it meets a null, a fault, a long list or anything else that it did not expect, it raises one of CANNOT_TELL, and the rule is judged as ever. So it only
-ever says what judging in full says.
+These rules are judged for every node, and nearly all of them pass. The function that pass_writer.py writes for such a rule decides only that, quickly. If it
+finds a null, a fault, a long list or anything else unexpected, it raises one of CANNOT_TELL, and the rule is judged in full. So its results always equal
+those of the full judge.
 
-Of `driver.module == 'open' and node.uptime_s > 5000000 or node.dmi.product == 'X'` the second part reads no measured number: it is settled once for all nodes
-that are configured alike, and the function is written for the first.
+Of `driver.module == 'open' and node.uptime_s > 5000000 or node.dmi.product == 'X'` the second part reads no measured number: it is decided once for all nodes
+with equal configuration, and the function is written for the first.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NOT_WRITTEN = (NotQuick, ExpressionError, AttributeError, KeyError)
 
 @dataclass(frozen=True)
 class PassRule:
-    """A rule whose condition is A or B or …: those that read no measured number are settled once for all nodes that are configured alike."""
+    """A rule whose condition is A or B or …: the clauses that read no measured number are decided once for all nodes with equal configuration."""
 
     each: Quick | None
-    named: ItemsCompiler | None  # what tells the path of an item, for why something in it is null
+    named: ItemsCompiler | None  # returns the path of an item, to find out why a value in it is null
     steady: tuple[Quick, ...]
     passes: Passes
-    measured: Passes | None = None  # whether all that is measured was read, of a condition in which the values themselves decide nothing of what is read
+    measured: Passes | None = None  # whether all measured values were read, for a condition whose values do not decide which facts are read
 
     def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
-        """[(verdict, items)] where no condition over measured numbers holds; None where one of the others does, or cannot be decided."""
+        """[(verdict, items)] for the case that no clause over measured numbers holds; None if one of the other clauses holds or is undecided."""
         try:
             node = NodeView(sections, None, str, why)
             items = [None] if self.each is None else self.each(node)
@@ -71,9 +71,9 @@ class PassRule:
 
 @dataclass(frozen=True)
 class SkipRule:
-    """A rule of which something measured decides whether it applies."""
+    """A rule for which a measured value decides whether it applies."""
 
-    passes: Passes  # whether it does not apply
+    passes: Passes  # True if the rule does not apply
 
     def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
         """As PassRule.settle."""
@@ -81,14 +81,25 @@ class SkipRule:
 
 
 @dataclass(frozen=True)
-class Vote:
-    """What a node brings to a comparison with its peers."""
+class ApplyRule:
+    """A rule without for_each of which something measured decides whether it applies."""
 
-    skipped: Passes | None  # whether the rule does not apply
+    passes: Passes  # whether it applies, and its condition does not hold
+
+    def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
+        """As PassRule.settle."""
+        return [("pass", 1)]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A node's value in a comparison with its peers."""
+
+    skipped: Passes | None  # True if the rule does not apply
     value: Callable[[Any], Any]
 
     def compared(self, sections: Any) -> Compared:
-        """As compare_node gives it. Raises one of CANNOT_TELL."""
+        """The same result as compare_node. Raises one of CANNOT_TELL."""
         if self.skipped is not None and self.skipped(sections):
             raise Ask
         value = self.value(sections)
@@ -96,7 +107,7 @@ class Vote:
 
 
 def passing(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> PassRule | None:
-    """The function for a rule of scope node, its `applies` apart; None when it has none."""
+    """The function for a rule of scope node, without its `applies`; None if it has none."""
     if rule.scope != "node" or rule.when is None or (rule.for_each is not None and any(map(is_own, rule.for_each.reads))):
         return None
     item = {} if rule.for_each is None else {"item": rule.for_each.kind.items()}
@@ -107,11 +118,22 @@ def passing(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> PassR
 
 
 def skipping(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> SkipRule | None:
-    """The function that tells that a rule of scope node does not apply; None when it has none."""
+    """The function that decides whether a rule of scope node does not apply; None if it has none."""
     if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses:
         return None
     try:
         return SkipRule(_skips(rule.applies, tables, tables_shape))
+    except _NOT_WRITTEN:
+        return None
+
+
+def applying(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> ApplyRule | None:
+    """The function that finds that a rule of scope node applies and passes; None if it has none."""
+    if rule.scope != "node" or rule.applies is None or rule.when is None or rule.for_each is not None:
+        return None
+    try:
+        broken_or_skipped = nodes.Or(nodes.Not(_condition(rule.applies)), _condition(rule.when))
+        return ApplyRule(Writer(QuickCompiler(_names(tables_shape), tables)).passes(None, [broken_or_skipped]))
     except _NOT_WRITTEN:
         return None
 
@@ -128,7 +150,7 @@ def voting(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> Vote |
 
 
 def _names(tables_shape: Shape) -> dict[str, Kind]:
-    """What an expression over a node may read here. Policy, host and the like are left out: a function is given facts alone."""
+    """The names that an expression may read here: only facts, not policy or host, because a function gets only the facts."""
     return {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()} | {"tables": Kind(tables_shape)}
 
 
@@ -153,7 +175,7 @@ def _split(each: Expression | None, when: Expression, names: Mapping[str, Kind],
 
 
 def _measured(each: Expression, clause: nodes.Expr, names: Mapping[str, Kind], kinds: QuickCompiler) -> Passes | None:
-    """None for a condition with more in it than sums, differences and comparisons."""
+    """None for a condition with anything but sums, differences and comparisons."""
     if not all(isinstance(one, _STRAIGHT) for one in (clause, *clause.find_all(nodes.Node))):
         return None
     own = []
@@ -165,7 +187,7 @@ def _measured(each: Expression, clause: nodes.Expr, names: Mapping[str, Kind], k
 
 
 def _condition(expression: Expression) -> nodes.Expr:
-    """The syntax tree of a condition; a template has none that can be asked so."""
+    """The syntax tree of a condition; not for templates."""
     tree = expression.tree()
     if not isinstance(tree, nodes.Expr):
         raise NotQuick("a template where a condition is expected")

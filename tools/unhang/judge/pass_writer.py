@@ -6,14 +6,14 @@ For each of `gpus.devices | selectattr('error', 'unknown')`, of which `item.temp
         v1 = short(S.gpus.devices)
         v2 = [one for one in v1 if one.error is None]
         for item in short(v2):
-            if (known(item.temperature_c) >= (number(known(item.temperature_slowdown_c)) - number(c3))):
+            if (item.temperature_c >= (item.temperature_slowdown_c - c3)):
                 return False
         return True
 
-where S is a node's sections, c3 a constant of the rule that is bound to this name (here 3), and known, number and short are HELPERS that raise for what is
-not as expected (pass_code.CANNOT_TELL). What does not read the item stands before the loop, once (Writer.once).
-
-What is written holds names of fields (identifiers of the schema) and names that are made here. No text of a rule gets into it.
+where S is a node's sections, c3 is bound to a constant of the rule (here 3), and short is one of HELPERS, which raise for unexpected values
+(pass_code.CANNOT_TELL). Sums and comparisons by size raise for a null by themselves; == and `in` do not, so `known` is written around their fields. Expressions
+that do not read the item come before the loop, once (Writer.once). The code contains only names of fields (identifiers of the schema) and names that are made
+here, never a text of a rule.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _LOGIC = (nodes.And, nodes.Or, nodes.Not)
 
 
 def short(values: Any) -> Any:
-    """A list that may be gone through. Raises Ask for one that judging in full has to count, or of which an item is null."""
+    """A list that may be iterated over. Raises Ask if the full judge must count its steps, or if an item is null."""
     if len(values) > MOST_ITEMS or None in values:
         raise Ask
     return values
 
 
 def usual(value: Any) -> bool:
-    """Whether it is a number that a sum with any other takes."""
+    """Whether a value is a number that can be added to any other number."""
     return type(value) in (int, float) and -MOST_USUAL < value < MOST_USUAL
 
 
@@ -70,15 +70,17 @@ class Writer:
     def __init__(self, kinds: QuickCompiler):
         self.kinds = kinds
         self.bound: dict[str, Any] = dict(HELPERS)
-        self.once: dict[str, str] = {}  # expression -> its name, worked out once for a node
-        self.of_item: dict[str, str] = {}  # the same, once for an item
+        self.once: dict[str, str] = {}  # expression -> name of its value, which is computed once for a node, before the items
+        self.has_items = True
+        self.of_item: dict[str, str] = {}  # the same, computed once for an item
         self.tables: dict[str, str] = {}  # name of a table -> name of its rows
         self.count = 0
 
     def passes(self, each: Expression | None, clauses: list[nodes.Expr]) -> Passes:
         """Whether none of the clauses holds on any item. Raises NotQuick, ExpressionError."""
+        self.has_items = each is not None
         for clause in clauses:
-            self.kinds.claim(clause)  # what the quick forms do not take is not taken here either
+            self.kinds.claim(clause)  # an expression that the quick forms refuse is refused here too
         items = "()" if each is None else self.value(each.tree())
         claim = " or ".join([self.claim(clause) for clause in clauses])
         of_item = [f"{name} = {text}" for text, name in self.of_item.items()]
@@ -87,19 +89,19 @@ class Writer:
         return self._compiled([f"for item in short({items}):", *(f"    {line}" for line in [*of_item, f"if {claim}:", "    return False"]), "return True"])
 
     def measured(self, each: Expression, fields: list[nodes.Getattr]) -> Passes:
-        """Whether each of these fields is a number that no sum runs away with, on every item. Raises NotQuick, ExpressionError."""
+        """Whether each of these fields is a number of a safe size, on every item. Raises NotQuick, ExpressionError."""
         items = self.value(each.tree())
         claim = " and ".join(f"usual({self.written(field)})" for field in fields)
         return self._compiled([f"for item in short({items}):", f"    if not ({claim}):", "        return False", "return True"])
 
     def value_of(self, expression: Expression) -> Callable[[Any], Any]:
-        """(sections) -> the value of an expression over a node; raises where it cannot be decided. Raises NotQuick, ExpressionError."""
+        """(sections) -> the value of an expression over a node; the function raises if the value is undecided. Raises NotQuick, ExpressionError."""
         tree = expression.tree()
         self.kinds.visit(tree)
         return self._compiled([f"return {self.value(tree)}"])
 
     def _compiled(self, lines: list[str]) -> Callable[[Any], Any]:
-        """The function, of these lines behind what is worked out once."""
+        """Compiles the function: first the expressions that are computed once, then these lines."""
         if MOST_ITEMS * self.kinds.steps > STEPS // 2:
             raise NotQuick("judging it in full could be stopped")
         written = ["def passes(S):", *(f"    {name} = {text}" for text, name in self.once.items()), *(f"    {line}" for line in lines)]
@@ -115,14 +117,16 @@ class Writer:
         return name
 
     def kept(self, place: dict[str, str], text: str) -> str:
-        """A name for what an expression comes to."""
+        """A name for the value of an expression; without items the expression itself, so that a null does not matter where another side of `and` decides."""
+        if place is self.once and not self.has_items:
+            return text
         self.count += 1
         return place.setdefault(text, f"v{self.count}")
 
     # ---- conditions
 
     def claim(self, node: nodes.Node) -> str:
-        """Something that is true or false; errors mean that it cannot be decided."""
+        """An expression that is true or false; it raises if it is undecided."""
         if isinstance(node, nodes.Not):
             return f"(not {self.claim(node.node)})"
         if isinstance(node, (nodes.And, nodes.Or)):
@@ -131,7 +135,7 @@ class Writer:
         return self.value(node)
 
     def value(self, node: nodes.Node) -> str:
-        """Anything but logic; never null. What does not read the item is worked out once for a node."""
+        """Any other expression; never null. One that does not read the item is computed once for a node."""
         if isinstance(node, _LOGIC):
             raise NotQuick("logic inside of a value")
         if isinstance(node, (nodes.Filter, nodes.Test, nodes.Compare, nodes.BinExpr)) and not _reads_item(node):
@@ -139,7 +143,7 @@ class Writer:
         return self.written(node)
 
     def written(self, node: nodes.Node) -> str:
-        """The same, where it stands."""
+        """The same as `value`, inline."""
         method = getattr(self, f"write_{type(node).__name__}", None)
         if method is None:
             raise NotQuick(type(node).__name__)
@@ -156,7 +160,7 @@ class Writer:
     write_Tuple = write_List
 
     def place(self, node: nodes.Node) -> str:
-        """What stands at a path, null excluded, and lists that are too long."""
+        """The value at a path, except null and lists that are too long."""
         kind, run = self.kinds.place(node)
         names = _names(node)
         root = names.pop(0) if names else ""
@@ -164,9 +168,13 @@ class Writer:
             return self.row(node)
         if root == "tables":
             return self.bind(known(run(None)))
-        text = _dotted(".".join(["item" if root == "item" else f"S.{root}", *names]))
+        text = self.path(root, names)
         text = f"short({text})" if kind.shape.kind == "list" else f"known({text})"
         return text if root == "item" else self.kept(self.once, text)
+
+    def path(self, root: str, names: list[str]) -> str:
+        """Where a fact of the item or of the node is. Raises NotQuick."""
+        return _dotted(".".join(["item" if root == "item" else f"S.{root}", *names]))
 
     write_Name = write_Getattr = write_Getitem = place
 
@@ -187,29 +195,57 @@ class Writer:
         sign = {"in": "in", "notin": "not in"}.get(sign) or SYMBOLS.get(sign, sign)
         if sign not in (*SYMBOLS.values(), "in", "not in"):
             raise NotQuick(sign)
-        return f"({self.value(node.expr)} {sign} {self.value(node.ops[0].expr)})"
+        side = self.value if sign in ("==", "!=", "in", "not in") else self.ordered
+        return f"({side(node.expr)} {sign} {side(node.ops[0].expr)})"
+
+    def ordered(self, node: nodes.Node) -> str:
+        """A side of a comparison by size, or of a sum: there a null raises TypeError by itself, and need not be looked for."""
+        if not isinstance(node, nodes.Getattr) or not isinstance(_root(node), nodes.Name):
+            return self.value(node)
+        names = _names(node)
+        if names[0] == "tables" or not self.kinds.place(node)[0].shape.is_scalar:
+            return self.value(node)
+        text = self.path(names[0], names[1:])
+        return text if names[0] == "item" else self.kept(self.once, text)
 
     def arithmetic(self, node: nodes.BinExpr) -> str:
-        """left + right, of numbers alone."""
-        return f"(number({self.value(node.left)}) {SIGNS[type(node).__name__]} number({self.value(node.right)}))"
+        """left + right, for numbers only."""
+        return f"({self.summand(node.left)} {SIGNS[type(node).__name__]} {self.summand(node.right)})"
+
+    def summand(self, node: nodes.Node) -> str:
+        """A number. What the schema calls one, a constant and a sum are numbers already."""
+        if isinstance(node, nodes.BinExpr) and type(node).__name__ in SIGNS:
+            return self.value(node)
+        if isinstance(node, nodes.Const) and type(node.value) in (int, float):
+            return self.value(node)
+        if isinstance(node, nodes.Getattr) and isinstance(_root(node), nodes.Name) and self.kinds.place(node)[0].shape.kind == "number":
+            return self.value(node) if _names(node)[0] == "tables" else self.ordered(node)
+        return f"number({self.value(node)})"
 
     write_Add = write_Sub = write_Mul = write_Div = write_FloorDiv = write_Mod = arithmetic
 
     def write_Concat(self, node: nodes.Concat) -> str:
-        """left ~ right, of single values."""
+        """left ~ right, for single values."""
         return f"bounded({' + '.join(f'shown({self.value(one)})' for one in node.nodes)})"
 
     def write_Test(self, node: nodes.Test) -> str:
         name = TEST_NAMES.get(node.name, node.name)
         if name in ("known", "unknown"):
-            raise NotQuick("a question for the reason of a null")
+            return self.known_test(node.node, name == "known")
         check = self.kinds.check(name, self.kinds.visit(node.node)[0], node.args or [], keywords_of(node))
         return f"{self.bind(check)}(None, {self.value(node.node)})"
+
+    def known_test(self, node: nodes.Node, wanted: bool) -> str:
+        """PATH is known. An object on the way that is null raises AttributeError."""
+        names = _names(node)
+        if not isinstance(_root(node), nodes.Name) or names[0] == "tables":
+            raise NotQuick("a question for a row of a table")
+        return f"({self.path(names[0], names[1:])} {'is not' if wanted else 'is'} None)"
 
     # ---- filters
 
     def write_Filter(self, node: nodes.Filter) -> str:
-        assert node.node is not None  # as the quick forms have found
+        assert node.node is not None  # the quick forms have checked it
         method = getattr(self, f"filter_{node.name}", None)
         if method is not None:
             return method(self.value(node.node), node)
@@ -238,7 +274,7 @@ class Writer:
     filter_max = filter_sum
 
     def filter_select(self, values: str, node: nodes.Filter) -> str:
-        """list | select(COMPARISON, value), as the quick form has found."""
+        """list | select(COMPARISON, value), which the quick form has checked."""
         name = self.kinds.literal(node.args[0])
         return f"[one for one in whole({values}) if one {_sign(TEST_NAMES.get(name, name))} {self.bind(self.kinds.literal(node.args[1]))}]"
 
@@ -305,7 +341,7 @@ def _root(node: nodes.Node) -> Any:
 
 
 def _names(node: nodes.Node) -> list[str]:
-    """item.pcie.width as its parts; of an entry in a table only what stands behind it."""
+    """The parts of item.pcie.width; of a table's entry only the parts after it."""
     names: list[str] = []
     while isinstance(node, nodes.Getattr):
         names.insert(0, node.attr)
@@ -314,7 +350,7 @@ def _names(node: nodes.Node) -> list[str]:
 
 
 def _dotted(path: str) -> str:
-    """Raises NotQuick for what is no path of identifiers."""
+    """The dotted path. Raises NotQuick for anything but a path of identifiers."""
     if not all(name.isidentifier() and not iskeyword(name) for name in path.split(".")):
         raise NotQuick("a field that is no identifier")
     return path

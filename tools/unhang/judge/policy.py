@@ -1,4 +1,4 @@
-"""Policies: checked against their schema and their version orders, faults reported with path, what was found and what is allowed."""
+"""Checks policies against their schema and their version orders; each fault has its path, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from unhang.schemas.shapes import Shape, nearest, policy_shape, read_schema
 from unhang.strict_yaml import YamlFault, load_yaml
 from unhang_node.versions.compare import check_version, compare_versions, holds
 
+MOST_FAULTS_SHOWN = 20
+
 
 @dataclass(frozen=True)
 class Waiver:
-    """Who may ignore which rule until when. hosts: exact names; patterns: the rest (wildcards, group names); both empty: everybody."""
+    """The hosts that may ignore a rule, and until when. hosts: exact names; patterns: wildcards and group names; both empty: all hosts."""
 
     rule: str
     hosts: frozenset[str]
@@ -27,14 +29,14 @@ class Waiver:
     row: Mapping[str, Any]
 
     def covers(self, host: str, groups: Iterable[str]) -> bool:
-        """True when it is meant for this host."""
+        """True if the waiver covers this host."""
         if not self.hosts and not self.patterns:
             return True
         return host in self.hosts or any(fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns)
 
 
 def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
-    """(path, message) of every fault; threshold_names: those that rules read, [] for not known."""
+    """(path, message) of every fault; threshold_names: those that rules read, [] if unknown."""
     found = [(one.path, one.message) for one in check_schema(policy, read_schema("policy-1"))]
     if found:
         return found
@@ -100,13 +102,13 @@ def _waiver(row: Mapping[str, Any]) -> Waiver:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """A policy to judge by instead of the run's own. groups: inventory group -> policy; everybody: for all hosts, or None."""
+    """A policy that replaces the run's own. groups: inventory group -> policy; everybody: for all hosts, or None."""
 
     everybody: Mapping[str, Any] | None
     groups: Mapping[str, Mapping[str, Any]]
 
     def for_groups(self, groups: Iterable[str]) -> dict[str, Any]:
-        """The policy of a host: that of its groups, laid over each other in the order of the file."""
+        """The policy of a host: the policies of its groups, merged in the order of the file."""
         if self.everybody is not None:
             return dict(self.everybody)
         merged: dict[str, Any] = {}
@@ -125,7 +127,10 @@ def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, 
 
 
 def load_policy(path: Path, threshold_names: Iterable[str] = ()) -> PolicyFile:
-    """A file with one policy, with `unhang_policy:`, or with `groups: {name: policy}`. Raises UserError: file:line, path, found, allowed."""
+    """A file with one policy, with `unhang_policy:`, or with `groups: {name: policy}`.
+
+    Raises UserError, a line for each fault: file:line, path, found, allowed.
+    """
     try:
         content, places = load_yaml(path)
     except YamlFault as problem:
@@ -135,11 +140,16 @@ def load_policy(path: Path, threshold_names: Iterable[str] = ()) -> PolicyFile:
         content, start = content["unhang_policy"], ("unhang_policy",)
     grouped = isinstance(content, dict) and set(content) == {"groups"} and isinstance(content["groups"], dict)
     policies = {("groups", name): one for name, one in content["groups"].items()} if grouped else {(): content}
+    faults = []
     for prefix, policy in policies.items():
         for inside, message in policy_faults({} if policy is None else policy, threshold_names):
             whole = (*start, *prefix, *inside)
             line = next((places[whole[:end]].line for end in range(len(whole), -1, -1) if whole[:end] in places), 1)
-            raise UserError(f"{path}:{line}: {one_line(((*prefix, *inside), message))}")
+            faults.append((line, f"{path}:{line}: {one_line(((*prefix, *inside), message))}"))
+    if faults:
+        lines = [text for _, text in sorted(dict.fromkeys(faults), key=lambda fault: fault[0])]
+        more = [f"and {len(lines) - MOST_FAULTS_SHOWN} more"] if len(lines) > MOST_FAULTS_SHOWN else []
+        raise UserError("\n".join([*lines[:MOST_FAULTS_SHOWN], *more]))
     if grouped:
         return PolicyFile(None, {str(name): one or {} for name, one in content["groups"].items()})
     return PolicyFile(content or {}, {})

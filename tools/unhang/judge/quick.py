@@ -1,8 +1,8 @@
-"""The quick form of a rule: tells from bare values that nothing is wrong, or that the rule does not apply, or does not answer at all.
+"""The quick form of a rule: from plain values it decides "pass" or "does not apply", or leaves the decision to the full judge.
 
-Rules over measured numbers are judged anew for every node, and nearly all of them pass. The quick form keeps no paths and no evidence:
-where a fact was not read, or where it meets a fault, a long list or a kind of value that it did not expect, it gives no answer and the rule
-is judged in full. So it only ever says what that says.
+Rules over measured numbers are judged for every node, and nearly all of them pass. The quick form records no paths and no evidence. If a fact was not read,
+or if it finds a fault, a long list or an unexpected kind of value, it decides nothing and the rule is judged in full. So its results always equal those of
+the full judge.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class QuickRule:
 
     applies: Quick | None
     each: Quick | None
-    each_base: Quick | None  # the list in the facts that `each` chooses from
+    each_base: Quick | None  # the list in the facts from which `each` chooses
     each_path: str
     claim: Quick
 
     def judge(self, sections: Any, why: WhyNull) -> tuple[list[Judged], bool] | None:
-        """What judge_rule gives when the rule passes or is skipped, and whether what could not be read of its lists matters beside it; else None."""
+        """The result of judge_rule if the rule passes or is skipped, and whether unread parts of its lists matter too; else None."""
         try:
             node = NodeView(sections, None, str, why)
             if self.applies is not None and not outcome(self.applies, node):
@@ -51,7 +51,7 @@ class QuickRule:
         return "pass" if found is False else "skip"
 
     def _of_items(self, sections: Any, why: WhyNull, items: list[Any]) -> list[Judged]:
-        """One verdict for all items that pass, one for all that are skipped, named for the first of each."""
+        """One verdict for all items that pass and one for all that are skipped, each with the path of its first item."""
         if not items or len(items) > MOST_ITEMS or None in items:
             raise Ask
         alike: dict[str, list[Any]] = {}
@@ -67,7 +67,7 @@ class QuickRule:
 
 @dataclass(frozen=True)
 class QuickApplies:
-    """The quick form of a rule's `applies` alone: tells that the rule does not apply, or nothing."""
+    """The quick form of a rule's `applies`: decides "does not apply", or nothing."""
 
     applies: Quick
 

@@ -1,10 +1,10 @@
-"""Compiles conditions to functions over bare values, as far as they have such a form.
+"""Compiles conditions to functions over plain values, if a quick form exists.
 
     item.temperature_c >= item.temperature_slowdown_c - 3
 
-becomes one function that asks two others: one gives `seen.item.temperature_c`, the other subtracts 3 from what a third gives. `seen` is what a condition is
-asked of, a node or an item of one of its lists (quick_values.NodeView). Where a null stands at one of the places, the function raises: NoValue at first, which
-the whole comparison turns into Absent (the node has no such thing: skipped) or Ask (judge it in full). Filters are in quick_filters.py.
+becomes one function that calls two others: one returns `seen.item.temperature_c`, the other subtracts 3 from the result of a third. `seen` is the object of
+the condition, a node or an item of one of its lists (quick_values.NodeView). If a value is null, the function raises NoValue, which the whole comparison
+turns into Absent (the node has no such thing: skipped) or Ask (judge it in full). Filters are in quick_filters.py.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from unhang.judge.values import bounded, shown
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape
 
 NUMBERS = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv, "Mod": operator.mod}
-_NOTES_NOTHING = SyntaxCompiler({})  # what reads are noted was noted when the rule was compiled in full
+_NOTES_NOTHING = SyntaxCompiler({})  # the read paths were already noted when the rule was compiled in full
 
 
 class QuickCompiler(QuickFilters):
-    """Syntax trees to functions over bare values. steps: the most that judging in full would count for it, with lists of MOST_ITEMS."""
+    """Compiles syntax trees to functions over plain values. steps: the maximum that the full judge would count, with lists of MOST_ITEMS."""
 
     def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any]):
         self.names = names
         self.tables = tables
         self.steps = 0
-        self.places: list[Place] = []  # of the comparison that is compiled now
-        self.may_fail_otherwise = False  # whether something else than a null at a place can make it undecided
+        self.places: list[Place] = []  # places read by the comparison that is being compiled
+        self.may_fail_otherwise = False  # whether anything but a null can make the comparison undecided
 
     def expression(self, expression: Expression) -> Quick:
         """Raises NotQuick."""
@@ -99,7 +99,7 @@ class QuickCompiler(QuickFilters):
         return self.visit_Getattr(node)
 
     def place(self, node: nodes.Node) -> tuple[Kind, Quick]:
-        """What stands at a path, None where nothing does. Objects on the way that are null make it an AttributeError."""
+        """The value at a path, None if there is none. A null object on the way raises AttributeError."""
         names: list[str] = []
         while isinstance(node, nodes.Getattr):
             names.insert(0, node.attr)
@@ -162,7 +162,7 @@ class QuickCompiler(QuickFilters):
         return self.joined(node, True)
 
     def joined(self, node: nodes.BinExpr, deciding: bool) -> tuple[Kind, Quick]:
-        """and (deciding False), or (deciding True): what cannot be decided on one side does not matter when the other decides alone."""
+        """and (deciding False), or (deciding True): an undecided side does not matter if the other side decides alone."""
         left, right = self.claim(node.left), self.claim(node.right)
 
         def run(seen: NodeView) -> bool:
@@ -179,7 +179,7 @@ class QuickCompiler(QuickFilters):
         return Kind(FLAG), run
 
     def claim(self, node: nodes.Node) -> Quick:
-        """Something that is true or false: what is null in a comparison makes it undecided."""
+        """An expression that is true or false; a null in a comparison makes it undecided."""
         if isinstance(node, (nodes.And, nodes.Or, nodes.Not)):
             return self.visit(node)[1]
         self.places, self.may_fail_otherwise = [], False
@@ -229,7 +229,7 @@ class QuickCompiler(QuickFilters):
     def visit_Test(self, node: nodes.Test) -> tuple[Kind, Quick]:
         name = TEST_NAMES.get(node.name, node.name)
         if name in ("known", "unknown"):
-            return self.is_in_table(node.node, name == "known")
+            return self.is_known(node.node, name == "known")
         kind, run = self.visit(node.node)
         if name == "startswith" and len(node.args or []) == 1 and not isinstance(node.args[0], nodes.Const):
             beginning = self.visit(node.args[0])[1]
@@ -239,22 +239,25 @@ class QuickCompiler(QuickFilters):
         check = self.check(name, kind, node.args or [], keywords_of(node))
         return Kind(FLAG), lambda seen: check(None, run(seen))
 
-    def is_in_table(self, node: nodes.Node, wanted: bool) -> tuple[Kind, Quick]:
-        """tables.NAME[KEY].FIELD is known. Of anything else it is a question for the reason of a null."""
-        if not isinstance(node, nodes.Getattr) or not isinstance(node.node, nodes.Getitem):
-            raise NotQuick("a question for the reason of a null")
-        field = self.of_row(node.node, [node.attr])[1]
-        return Kind(FLAG), lambda seen: (field(seen) is not None) is wanted
+    def is_known(self, node: nodes.Node, wanted: bool) -> tuple[Kind, Quick]:
+        """PATH is known, and tables.NAME[KEY].FIELD is known. An object on the way that is null is left to judging in full."""
+        if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Getitem):
+            field = self.of_row(node.node, [node.attr])[1]
+            return Kind(FLAG), lambda seen: (field(seen) is not None) is wanted
+        places = len(self.places)
+        _, run = self.place(node)
+        del self.places[places:]  # a null here is an answer, not the reason for none
+        return Kind(FLAG), lambda seen: (run(seen) is not None) is wanted
 
     def check(self, name: str, kind: Kind, arguments: list[nodes.Expr], keywords: dict[str, Any]) -> Any:
-        """The test that judging in full uses too, with constants: (nothing, value) -> bool."""
+        """The test of the full judge, with constants: (nothing, value) -> bool."""
         constants = [self.visit_Const(nodes.Const(self.literal(one))) for one in arguments]
         check = bound_test(_NOTES_NOTHING, name, kind, constants, keywords)
         return _once_for_a_value(check) if name == "version" else check
 
 
 def _once_for_a_value(check: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """A test that remembers its answers: a fleet has few versions of anything. What raises is asked again."""
+    """A test that caches its results, because a fleet has few different versions. A call that raises is not cached."""
     known: dict[Any, bool] = {}
 
     def answer(nothing: Any, value: Any) -> bool:
@@ -269,7 +272,7 @@ def _once_for_a_value(check: Callable[[Any, Any], bool]) -> Callable[[Any, Any],
 
 
 class ItemsCompiler(QuickCompiler):
-    """for_each: a list in the facts, or what selectattr and rejectattr choose from one."""
+    """Compiles for_each: a list in the facts, or the items that selectattr and rejectattr choose from it."""
 
     def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any], expression: Expression):
         super().__init__(names, tables)

@@ -1,8 +1,9 @@
-"""The filters of quick forms: each makes a function over bare values of the one before it.
+"""The filters of quick forms: each makes a function over plain values from the previous one.
 
     gpus.devices | selectattr('error', 'unknown') | map(attribute='uuid') | unique | list | length
 
-becomes five functions, one around the other; the innermost takes `sections.gpus.devices` of a node, the outermost counts. What has no such form is NotQuick.
+becomes five functions, one around the other; the innermost reads `sections.gpus.devices` of a node, the outermost counts. An expression without such a form
+raises NotQuick.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _OF_ONE_VALUE = ("truncate", "lower", "upper", "trim", "string", "basename", "di
 
 
 class QuickFilters:
-    """The part of QuickCompiler that knows the filters. steps: the most that judging in full would count."""
+    """The filters of QuickCompiler. steps: the maximum that the full judge would count."""
 
     steps: int
 
@@ -85,7 +86,7 @@ class QuickFilters:
     filter_rejectattr = filter_selectattr
 
     def chooser(self, get: Callable[[Any], Any], kind: Kind, rest: list[nodes.Expr], keywords: dict[str, Any], wanted: bool) -> Callable[..., list[Any]]:
-        """(items, sections, item) -> those for which the test is as wanted."""
+        """(items, sections, item) -> the items whose test result is `wanted`."""
         if not rest:
             return lambda items, seen: [one for one in items if bool(known(get(one))) is wanted]
         name = TEST_NAMES.get(self.literal(rest[0]), self.literal(rest[0]))
@@ -135,7 +136,7 @@ class QuickFilters:
         return kind, lambda seen: list(dict.fromkeys(whole(run(seen))))
 
     def filter_sum(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | sum, and list | max; of numbers alone, and of some for max."""
+        """list | sum, and list | max; of numbers only, for max of at least one."""
         self.need_values(kind)
         together = sum if node.name == "sum" else max
         return Kind(NUMBER), lambda seen: together([number(one) for one in run(seen)])
@@ -175,7 +176,7 @@ class QuickFilters:
         return kind, common
 
     def need_list(self, kind: Kind) -> None:
-        """Raises NotQuick for anything else. Counts one pass over it."""
+        """Raises NotQuick for anything but a list. Counts one pass over it."""
         self.steps += 2 * MOST_ITEMS
         if kind.shape.kind != "list":
             raise NotQuick("a list is expected")

@@ -1,4 +1,4 @@
-"""What the quick forms of rules look at, and how they say that they cannot tell."""
+"""The input of quick forms of rules, and the exceptions with which they leave a decision to the full judge."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from unhang.judge.values import RuleStopped, Undecided
 
-MOST_ITEMS = 64  # a longer list is for judging in full, which counts its steps
-Quick = Callable[[Any], Any]  # what is seen -> value, never None
+MOST_ITEMS = 64  # a longer list is left to the full judge, which counts its steps
+Quick = Callable[[Any], Any]  # view of a node or an item -> value, never None
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
@@ -20,28 +20,28 @@ NO_ANSWER = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError
 
 
 class NotQuick(Exception):
-    """An expression that has no quick form."""
+    """The expression has no quick form."""
 
 
 class Ask(ValueError):
-    """Something that only judging in full can answer."""
+    """Only the full judge can decide."""
 
 
 class NoValue(Exception):
-    """There is nothing at a path."""
+    """A path has no value."""
 
 
 class Absent(Exception):
-    """A condition that cannot be decided, because the node has no such thing: the rule is skipped unless the rest of the expression decides."""
+    """A condition is undecided because the node has no such thing: the rule is skipped unless the rest of the expression decides."""
 
 
 WhyNull = Callable[[str], str]  # path of a null -> Unknown.kind
-Place = tuple[bool, tuple[str, ...]]  # of the item or of the node, names
+Place = tuple[bool, tuple[str, ...]]  # place: (whether of the item or of the node, names)
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """What the functions look at. item_path: called when it is needed."""
+    """The input of the functions. item_path: called when it is needed."""
 
     sections: Any
     item: Any
@@ -57,7 +57,7 @@ def known(value: Any) -> Any:
 
 
 def outcome(run: Quick, seen: NodeView) -> bool | None:
-    """True, False, or None where the node has no such thing."""
+    """True, False, or None if the node has no such thing."""
     try:
         return bool(run(seen))
     except Absent:
@@ -65,7 +65,7 @@ def outcome(run: Quick, seen: NodeView) -> bool | None:
 
 
 def null_is_absence(places: list[Place], seen: NodeView) -> None:
-    """Raises Absent when every null at these places means that the node has no such thing, so that whichever is met first makes a skip; else Ask."""
+    """Raises Absent if every null at these places means that the node has no such thing, because then any of them leads to a skip; else Ask."""
     for of_item, names in places:
         holder, path = (seen.item, seen.item_path()) if of_item else (seen.sections, "")
         for name in names:
@@ -85,14 +85,14 @@ def whole(values: list[Any]) -> list[Any]:
 
 
 def number(value: Any) -> Any:
-    """A number that is no yes or no. Raises Ask."""
+    """A number that is not a boolean. Raises Ask."""
     if type(value) not in (int, float):
         raise Ask
     return value
 
 
 def flattened(lists: list[Any]) -> list[Any]:
-    """The items of lists in a list. Raises Ask for a null, and for more of them than are gone through quickly."""
+    """The items of lists in a list. Raises Ask for a null, and for more than MOST_ITEMS items."""
     values = [value for one in whole(lists) for value in whole(one)]
     if len(values) > MOST_ITEMS:
         raise Ask

@@ -12,13 +12,13 @@ from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, p
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
-ANY_DIFFERENCE = "distinct > 1"  # what a comparison asks when it says nothing else
+ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
 _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled row. decision_reads: what can change its verdict; text_reads: what its texts quote."""
+    """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its texts quote."""
 
     id: str
     row: dict[str, Any]
@@ -36,7 +36,7 @@ class Rule:
 
 
 class RuleError(ValueError):
-    """A row that is not accepted. field: the key of the row that is at fault."""
+    """A row that is not accepted. field: the key of the row with the fault."""
 
     def __init__(self, field: str, message: str):
         super().__init__(message)
@@ -78,7 +78,7 @@ _DATA_NAMES = ("tables", "rule_ids", "today")
 
 
 def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
-    """Every name that an expression over one node may begin with."""
+    """All names with which an expression over one node may begin."""
     names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()}
     texts = Shape("list", item=TEXT)
     return {
@@ -96,7 +96,7 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
 
 
 def names_of_groups(names: Mapping[str, Kind], compare: Expression | None) -> dict[str, Kind]:
-    """The names that `when`, expected and found of a group or fleet rule may begin with: policy and tables besides the group's values."""
+    """The names with which `when`, expected and found of a group or fleet rule may begin: policy and tables besides the group's values."""
     return {**{name: names[name] for name in ("policy", "tables", "today")}, **group_names(compare)}
 
 
@@ -155,7 +155,7 @@ def _check_fields(row: Mapping[str, Any]) -> None:
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(field, its text) of all that quotes facts."""
+    """(field, its text) of all texts that may quote facts."""
     yield "expected", row["expected"]
     yield "found", row["found"]
     if "person" in row["remedy"]:
@@ -192,7 +192,7 @@ def _holds_object(kind: Kind) -> bool:
 
 
 def _where_fields(for_each: Expression | None) -> tuple[str, ...]:
-    """The fields that tell one item of for_each from the others."""
+    """The fields that identify an item of for_each."""
     if for_each is None:
         return ()
     shape = for_each.kind.items().shape

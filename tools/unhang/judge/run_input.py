@@ -1,4 +1,4 @@
-"""Reads a run folder for the judge: one node document after another, whatever state the files are in."""
+"""Reads a run folder for the judge: one node document after another, in whatever state the files are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunInput:
 
 
 def read_run_input(folder: Path) -> RunInput:
-    """Raises UserError when this is no run folder."""
+    """Raises UserError if this is no run folder."""
     path = folder / "run.json"
     try:
         document = parse_strictly(read_bounded(path, MAX_RUN_BYTES))
@@ -44,7 +44,8 @@ def read_run_input(folder: Path) -> RunInput:
 
 
 def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
-    """host -> its file in a run folder, in the order of the files' names. meant: the run's hosts; the file of a very long name does not tell it."""
+    """host -> its file in a run folder, in the order of the files' names. meant: the run's hosts, because the file name of a very long host name does not
+    contain it."""
     try:
         names = sorted(entry.name for entry in os.scandir(folder / "nodes") if entry.name.endswith(".json"))
     except OSError:
@@ -55,7 +56,7 @@ def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
 
 
 def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
-    """Every host of the run, in the order of the files; those that were meant and have no file come last, with status missing."""
+    """Every host of the run, in the order of the files; hosts without a file come last, with status missing."""
     remembered = Remembered()
     for host, path in run.files.items():
         yield read_node(host, path, remembered)
@@ -68,7 +69,7 @@ def read_node(host: str, path: Path, remembered: Remembered | None = None) -> No
     try:
         document = decode_node(read_bounded(path, MAX_NODE_BYTES), remembered)
         if document.host != host:
-            raise InvalidNode(f"the file is named for {host[:80]!r} and speaks of {document.host[:80]!r}")
+            raise InvalidNode(f"the file is named for {host[:80]!r} and contains {document.host[:80]!r}")
     except OSError as problem:
         return _invalid(host, f"{path.name} cannot be read: {problem.strerror}")
     except (InvalidNode, NotStrict) as problem:

@@ -1,4 +1,4 @@
-"""Two filters that answer objects: events as bursts, and keys as the rows of a table."""
+"""Two filters that return objects: events as bursts, and keys as the rows of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BURST = Shape(
 
 
 def bursts(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]]) -> tuple[Kind, Run]:
-    """events | bursts(180): events that belong together until so many seconds pass without one. Events without a time stand alone."""
+    """events | bursts(180): groups of events, which end when no event follows for that many seconds. An event without a time is a group of its own."""
     item = kind.items() if kind.shape.kind == "list" else kind
     if kind.shape.kind != "list" or not all(name in item.shape.fields for name in _EVENT):
         raise ExpressionError(f"filter 'bursts' needs a list of events of the kernel log, not {name_of(kind)}")
@@ -73,7 +73,7 @@ def _burst(world: World, events: list[Any]) -> Fact:
 
 
 def rows_of(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]]) -> tuple[Kind, Run]:
-    """keys | rows_of(tables.xids): the rows that the keys name, in their order; keys that the table does not have are left out."""
+    """keys | rows_of(tables.xids): the rows with these keys, in their order; keys that are not in the table are skipped."""
     if kind.shape.kind != "list" or not kind.items().shape.is_scalar:
         raise ExpressionError(f"filter 'rows_of' needs a list of keys, not {name_of(kind)}")
     if len(arguments) != 1 or arguments[0][0].shape.kind != "map" or arguments[0][0].path is not None:

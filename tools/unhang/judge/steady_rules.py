@@ -1,4 +1,4 @@
-"""Rules that read nothing of a node's own: judged once for each distinct vector of the values that they read."""
+"""Rules that read none of a node's own values: judged once for each distinct vector of the values that they read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from unhang.judge.own_rules import TheWorld, keyed
 
 
 class SteadyBundle:
-    """Rules that read the same sections. Their verdicts are remembered under all values that they read; behind it each rule remembers its own."""
+    """Rules that read the same sections. Their verdicts are cached together by all values that they read, and for each rule by its own values."""
 
     def __init__(self, numbers: list[int], places: Callable[[int], Sequence[int]], reads_facts: bool):
-        """places(number): of what a rule reads, in a vector."""
+        """places(number): places in a vector of the values that a rule reads."""
         self.rules = numbers
         self.reads_facts = reads_facts
         self._key = keyed(sorted({place for number in numbers for place in places(number)}))
@@ -36,7 +36,7 @@ class SteadyBundle:
         return outcome
 
     def forget(self) -> None:
-        """Forgets all that is keyed by numbers of a vector."""
+        """Drops all cache entries whose keys are numbers of a vector."""
         for memory in (self._memory, *self._memories):
             memory.answers.clear()
 

@@ -1,7 +1,7 @@
 """Compiles the syntax trees of expressions: an allow-list of Jinja's nodes, each to a closure over facts.
 
-Compiling also checks: a fact path that does not exist, texts compared with numbers, a value that an enumeration does not have. The paths
-that an expression can read come out of the same pass, so that it is judged once per distinct values.
+Compiling also checks: a fact path that does not exist, texts compared with numbers, a value that an enumeration does not have. The same pass finds the paths
+that an expression can read, so that it is judged once for each distinct set of values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unhang.judge.values import World, bounded, plain, shown, truth
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 
 LONGEST_LITERAL = 1000
-WHOLE = "**"  # in a read path: all that is below
+WHOLE = "**"  # in a read path: everything below
 
 Path = tuple[str, ...]
 Run = Callable[[World], Any]
@@ -29,11 +29,11 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known of a value before any node is judged. path: where it lies in the facts, None for a computed one."""
+    """The type of a value, which is known before any node is judged. path: its path in the facts, None for a computed value."""
 
     shape: Shape
     path: Path | None = None
-    inner: Kind | None = None  # of a computed list: its items
+    inner: Kind | None = None  # kind of the items of a computed list
     literal: Any = None
 
     def items(self) -> Kind:
@@ -49,7 +49,7 @@ def list_of(inner: Kind) -> Kind:
 
 
 class SyntaxCompiler:
-    """One pass over one syntax tree; visit_ methods answer (kind, closure). Not shared, not reused.
+    """One pass over one syntax tree; visit_ methods return (kind, closure). An object is used for one tree only.
 
     Comparisons, tests and filters are added by checks.Compiler.
     """
@@ -60,7 +60,7 @@ class SyntaxCompiler:
         self.uses: set[str] = set()
 
     def visit(self, node: nodes.Node) -> tuple[Kind, Run]:
-        """Raises ExpressionError on every node that is not on the list."""
+        """Compiles a node. Raises ExpressionError for a node that is not on the allow-list."""
         name = type(node).__name__
         method = getattr(self, f"visit_{name}", None)
         if method is None:
@@ -70,22 +70,22 @@ class SyntaxCompiler:
         return kind, run
 
     def note(self, kind: Kind) -> None:
-        """Remembers a fact path that can be read."""
+        """Records a fact path that can be read."""
         if kind.path is None:
             return
         if kind.shape.kind == "map":
-            return  # its reader says whether one key or all of it
+            return  # the reader of a map records whether it reads one key or all
         self.reads.add(kind.path)
 
     def whole(self, kind: Kind) -> None:
-        """A map that is read with all its keys."""
+        """Records a map that is read with all its keys."""
         if kind.path is not None and kind.shape.kind == "map":
             self.reads.add((*kind.path, WHOLE))
 
     # ---- templates
 
     def template(self, tree: nodes.Template) -> tuple[Kind, Run]:
-        """Text and {{ }} alone."""
+        """A template, which may contain only text and {{ }}."""
         pieces: list[Run] = []
         for output in tree.body:
             if not isinstance(output, nodes.Output):
@@ -100,7 +100,7 @@ class SyntaxCompiler:
         return Kind(TEXT), lambda world: bounded("".join(piece(world) for piece in pieces))
 
     def need_value(self, kind: Kind, what: str) -> None:
-        """Objects have no text and no equality: a field must be named."""
+        """Refuses an object, which has no text and no equality: the expression must name a field."""
         inside = kind
         while inside.shape.kind == "list":
             inside = inside.items()
@@ -203,7 +203,7 @@ class SyntaxCompiler:
         return Kind(FLAG), lambda world: not truth(run(world))
 
     def claim(self, node: nodes.Node) -> Run:
-        """Something that is true or false by itself."""
+        """An expression that is true or false."""
         kind, run = self.visit(node)
         if kind.shape.kind not in ("flag", "any"):
             raise ExpressionError(f"and, or, not, if need yes or no, not {name_of(kind)}: write a comparison, such as '… > 0' or '… | length > 0'")

@@ -1,4 +1,4 @@
-"""Values of expressions: facts with their paths, and the unknown, which decides nothing."""
+"""Values of expressions: facts with their paths, and unknown values, which decide nothing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Unknown:
     reason: str
 
     def below(self, name: str) -> Unknown:
-        """The same for a field inside of what is unknown."""
+        """The Unknown for a field of this unknown value."""
         return Unknown(self.kind, f"{self.path}.{name}", self.status, self.reason)
 
 
 class Undecided(Exception):
-    """An expression met the unknown. causes: what was missing; at least one."""
+    """An expression has read an unknown value. causes: the missing values, at least one."""
 
     def __init__(self, *causes: Unknown):
         super().__init__(*causes)
@@ -39,7 +39,7 @@ class Undecided(Exception):
 
     @property
     def is_skip(self) -> bool:
-        """True when the rule does not apply rather than lacks a fact."""
+        """True if the rule does not apply, False if it lacks a fact."""
         return any(cause.kind != "unread" for cause in self.causes)
 
 
@@ -59,13 +59,13 @@ class Fact:
 
 
 class World:
-    """All that one evaluation can see, and what it has read so far.
+    """The values that an evaluation can read, and the facts that it has read so far.
 
     roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this path.
     """
 
     __slots__ = ("budget", "reads", "roots", "why_null")
-    gives_every_fact = True  # a world that refuses some is asked for each value
+    gives_every_fact = True  # a world that refuses some facts must check each value
 
     def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown], budget: list[int] | None = None):
         self.roots = roots
@@ -93,7 +93,7 @@ class World:
             self.reads.append((path, value))
 
     def field(self, parent: Any, name: str) -> Any:
-        """A field of an object or an entry of a map: Fact, or Unknown when it is null or not there."""
+        """A field of an object or an entry of a map: Fact, or Unknown if it is null or missing."""
         self.step()
         if isinstance(parent, Unknown):
             return parent.below(name)
@@ -118,7 +118,7 @@ class World:
         return Fact(value, shape, path)
 
     def items(self, holder: Any) -> list[Any]:
-        """The items of a list: Facts, Unknown for null ones; plain lists as they are. Raises Undecided."""
+        """The items of a list: Facts, and Unknown for nulls; plain lists unchanged. Raises Undecided."""
         if isinstance(holder, Unknown):
             raise Undecided(holder)
         if not isinstance(holder, Fact):
@@ -133,7 +133,7 @@ class World:
 
 
 def plain(value: Any) -> Any:
-    """The bare value: facts unwrapped, also inside of lists. Raises Undecided on the unknown."""
+    """The plain value: facts unwrapped, also in lists. Raises Undecided for an unknown value."""
     if isinstance(value, Unknown):
         raise Undecided(value)
     if isinstance(value, Fact):
@@ -144,12 +144,12 @@ def plain(value: Any) -> Any:
 
 
 def truth(value: Any) -> bool:
-    """Yes or no. Raises Undecided."""
+    """The value as True or False. Raises Undecided."""
     return bool(plain(value))
 
 
 def shown(value: Any) -> str:
-    """A value as text for people: one line, control characters written out, bounded."""
+    """A value as text for people: one line, control characters escaped, limited in length."""
     if isinstance(value, Unknown):
         return f"not known ({value.reason})"
     if isinstance(value, Fact):
@@ -168,7 +168,7 @@ def shown(value: Any) -> str:
 
 
 def bounded(text: str) -> str:
-    """Raises RuleStopped on a text that is too long."""
+    """The text. Raises RuleStopped if it is too long."""
     if len(text) > LONGEST_TEXT:
         raise RuleStopped("it makes a text that is too long")
     return text

@@ -1,4 +1,4 @@
-"""A node's values at all paths that rules read, but for what is the node's own: taken out part by part, each part once for all nodes alike in it."""
+"""Extracts a node's values at all paths that rules read, without its own facts: part by part, each part once for all nodes with the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from unhang.judge.extract import Extractor, has_fractions
-from unhang.judge.signatures import takes_of
+from unhang.judge.section_keys import takes_of
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import fact_shapes
 
@@ -20,19 +20,19 @@ Part = tuple[str, ...]
 
 @dataclass(eq=False, frozen=True)
 class Slice:
-    """The values of one part, in the order of its paths. One that stands for another node too is the same object."""
+    """The values of one part, in the order of its paths. Nodes with equal values share the same object."""
 
     values: tuple[Any, ...]
 
 
 @dataclass
 class _Part:
-    """One part of a document, and what was taken out of it: by its bytes, and by its signature."""
+    """One part of a document, and the cache of its extracted values by its bytes and by its signature."""
 
     name: str
-    place: int | None  # of its bytes among those of a document
+    place: int | None  # index of its bytes among those of a document
     paths: list[Path]
-    with_account: bool  # it holds the section's own account of its reading
+    with_account: bool  # the part contains the section's account of its own reading
     by_bytes: dict[bytes, Slice] = field(default_factory=dict)
     by_signature: dict[Any, Slice] = field(default_factory=dict)
 
@@ -46,10 +46,10 @@ class _Part:
 
 
 class Vectors:
-    """Takes out values. parts: those of which a document tells the bytes (parts.py)."""
+    """Extracts values. parts: the parts of a document (parts.py)."""
 
     def __init__(self, paths: Iterable[Path], parts: Sequence[Part]):
-        """paths: into the facts alone."""
+        """paths: only paths of facts."""
         paths = sorted(set(paths))
         split = {part[0] for part in parts if len(part) > 1}
         below: dict[Part, list[Path]] = {}
@@ -72,7 +72,7 @@ class Vectors:
         self._numbers: dict[Any, int] = {}
 
     def of(self, sections: Any, seen: Sequence[bytes | None] = ()) -> tuple[Slice, ...]:
-        """What a node is configured as. seen: the bytes of its parts, as far as they are known. Equal for two nodes only if all values are."""
+        """A node's configuration, as slices. seen: the bytes of its parts, as far as they are known. Equal for two nodes only if all values are."""
         found = []
         for part in self.parts:
             data = seen[part.place] if seen and part.place is not None else None
@@ -88,15 +88,15 @@ class Vectors:
         return tuple(found)
 
     def vector(self, slices: Sequence[Slice]) -> list[Any]:
-        """The values at all paths, by `place`; long ones as numbers."""
+        """The values at all paths, by `place`; long values are replaced by numbers."""
         return [value for one in slices for value in one.values]
 
     def full(self) -> bool:
-        """Whether so many values are known that all have to be forgotten."""
+        """Whether the cache is so large that it must be emptied."""
         return len(self._numbers) > MOST_VALUES
 
     def forget(self) -> None:
-        """Forgets all values: numbers that stand for them begin anew."""
+        """Empties the cache of values and their numbers."""
         self._numbers = {}
         for part in self.parts:
             part.by_bytes.clear()
@@ -121,7 +121,7 @@ class Vectors:
 
 
 def account_of(section: Any) -> Any:
-    """What a section says about its own reading; None when there is nothing to say."""
+    """A section's report about its own reading; None if there is none."""
     if section is None:
         return ("no section",)
     probe = section.probe
@@ -132,7 +132,7 @@ def account_of(section: Any) -> Any:
 
 
 def _named_items(section: Any, rows: Iterable[Any]) -> tuple[Any, ...]:
-    """The paths of the items of lists of which a row names one by its path, as environments[/opt/a].python: which item that is differs from node to node."""
+    """The paths of the items of lists in which a row names an item by its path, as environments[/opt/a].python, because its index differs from node to node."""
     lists = dict.fromkeys(row.field.partition("[")[0] for row in rows if _NAMED.search(row.field or ""))
     return tuple([(name, _paths_in(section, name)) for name in lists])
 
@@ -145,7 +145,7 @@ def _paths_in(section: Any, name: str) -> Any:
 
 
 def _paths(items: list[Any]) -> tuple[Any, ...]:
-    """The path of each item, and of what lies in lists of its own."""
+    """The path of each item, and of items in its own lists."""
     found = []
     for one in items:
         lists = [getattr(one, name) for name in getattr(one, "__struct_fields__", ()) if isinstance(getattr(one, name), list)]

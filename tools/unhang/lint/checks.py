@@ -10,17 +10,18 @@ from typing import Any
 
 from unhang.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.lint.knowledge import Knowledge
-from unhang.lint.settings import Setting
+from unhang.lint.settings import Setting, meant_name
 from unhang_node.versions.compare import compare_versions, holds
 
 PLATFORMS = ("amazon", "google", "hyperv")
-NEW_ENOUGH = "2.20"  # a variable that is older than this needs no remark where the NCCL is not known
+NEW_ENOUGH = "2.20"  # a variable that is older than this release needs no remark if NCCL's version is unknown
 LONG_S = 7200
+NAMES = ("nccl_variables", "torch_variables", "not_real_settings", "renamed_settings")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault at a line. severity: error, warning or info. instead: what to write in its place."""
+    """One fault at a line. severity: error, warning or info. instead: the replacement."""
 
     line: int
     rule: str
@@ -33,11 +34,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known about the machine on which the file will run. Versions are None if unknown."""
+    """Known facts about the job. Versions are None if unknown. rccl: whether its library is AMD's RCCL."""
 
     nccl: str | None = None
     torch: str | None = None
     platform: str | None = None
+    rccl: bool = False
 
 
 def check_settings(settings: Sequence[Setting], known: Knowledge, context: Context) -> list[Finding]:
@@ -48,12 +50,15 @@ def check_settings(settings: Sequence[Setting], known: Knowledge, context: Conte
 
 
 def check_setting(setting: Setting, known: Knowledge, context: Context) -> Iterator[Finding]:
-    """The findings about one setting by itself. A name that is not real has no further faults."""
+    """The findings about one setting. A name that does not exist has no further findings."""
     if setting.odd:
         yield _finding(setting, "conf-syntax", "error", setting.odd, f"{setting.name}=VALUE, nothing else on the line", known.source("nccl_variables"))
     if first := next(_not_real(setting, known, context), None):
         yield first
         return
+    if setting.local and (known.row("nccl_variables", setting.name) or known.row("torch_variables", setting.name)):
+        why = "without export only this script sees it: the programs that it starts do not, unless the caller of the script exported the name"
+        yield _finding(setting, "not-exported", "warning", why, f"export {setting.name}=...", known.source("nccl_variables"))
     renamed = list(_renamed(setting, known, context))
     yield from renamed
     table = "nccl_variables" if known.row("nccl_variables", setting.name) else "torch_variables"
@@ -76,6 +81,8 @@ def _finding(setting: Setting, rule: str, severity: str, why: str, instead: str,
 
 
 def _not_real(setting: Setting, known: Knowledge, context: Context) -> Iterator[Finding]:
+    if setting.own:
+        return
     row = known.row("not_real_settings", setting.name)
     if row and not (setting.name == "NCCL_DYNAMIC_CHUNK_SIZE" and context.platform == "google"):
         instead = str(row["instead"])
@@ -84,7 +91,7 @@ def _not_real(setting: Setting, known: Knowledge, context: Context) -> Iterator[
         yield _finding(
             setting, "name-not-real", "error", "no release of NCCL reads this name; it changes nothing", instead, known.source("not_real_settings", row)
         )
-    elif setting.name != setting.name.upper():
+    elif setting.name != setting.name.upper() and any(known.row(table, setting.name.upper()) for table in NAMES):
         yield _finding(setting, "wrong-case", "error", "names are case sensitive; nothing reads this one", setting.name.upper(), known.source("nccl_variables"))
 
 
@@ -101,7 +108,7 @@ def _renamed(setting: Setting, known: Knowledge, context: Context) -> Iterator[F
                 setting,
                 "torch-name",
                 "info",
-                f"PyTorch's variable, not NCCL's; it {old['does']} and raises no timeout",
+                f"PyTorch's variable, not NCCL's; it {old['does']} and makes no timeout longer",
                 "init_process_group(timeout=...) for a longer limit",
                 known.source("renamed_settings", old),
             )
@@ -110,45 +117,52 @@ def _renamed(setting: Setting, known: Knowledge, context: Context) -> Iterator[F
     does = f"; it {old['does']}" if old and old.get("does") else ""
     yield _finding(
         setting, "renamed", "warning" if still else "error",
-        f"PyTorch's name from before {since or 'a rename'}, {'still read as an alias' if still else 'no longer read'}{does}; it raises no timeout",
-        f"{now}, if it is wanted at all", known.source("renamed_settings" if old else "torch_variables", old or row),
+        f"PyTorch's name from before {since or 'a rename'}, {'still read as an alias' if still else 'no longer read'}{does}; it makes no timeout longer",
+        f"{now}, if the job needs it", known.source("renamed_settings" if old else "torch_variables", old or row),
     )  # fmt: skip
 
 
 def _unknown(setting: Setting, known: Knowledge) -> Iterator[Finding]:
     if any(setting.name.startswith(prefix) for prefix in known.tables["foreign_settings"]) or setting.name in ("RDMAV_FORK_SAFE", "CUDA_LAUNCH_BLOCKING"):
         return
+    if setting.own or setting.name != setting.name.upper():
+        return
     names = [*known.tables["nccl_variables"], *known.tables["torch_variables"]]
-    near = difflib.get_close_matches(setting.name, names, 1, 0.8)
+    meant = meant_name(setting.name)
+    near = difflib.get_close_matches(meant, names, 1, 0.8 if meant == setting.name else 1.0)
+    if meant != setting.name and not near:
+        return  # the prefix of another program's variables
     yield _finding(
-        setting, "unknown-name", "warning", "no open release of NCCL or torch reads this name; a misspelling, or a plug-in's own",
+        setting, "unknown-name", "warning" if near else "info", "no public release of NCCL or torch reads this name: it is misspelt or belongs to a plug-in",
         near[0] if near else "nothing, unless a plug-in documents it", known.source("nccl_variables"),
     )  # fmt: skip
 
 
 def _versions(setting: Setting, row: Mapping[str, Any], table: str, known: Knowledge, context: Context) -> Iterator[Finding]:
+    if context.rccl and table == "nccl_variables":
+        return  # RCCL has its own release numbers
     torch = table == "torch_variables"
     have, order, what = (context.torch, "generic", "torch") if torch else (context.nccl, "nccl", "NCCL")
     source = known.source(table, row)
     since, last, instead = row.get("since"), row.get("last"), row.get("instead") or row.get("now")
     if have and since and _is(have, "<", str(since), order):
         yield _finding(
-            setting, "needs-newer", "error", f"{what} {since} is the first to read it, {have} is in use", f"{what} {since} or newer, or take it out", source
+            setting, "needs-newer", "error", f"{what} reads it from {since} on, but {have} is in use", f"{what} {since} or newer, or remove it", source
         )
     elif not have and since and not torch and _is(str(since), ">=", NEW_ENOUGH, order):
         yield _finding(
             setting,
             "needs-newer",
             "info",
-            f"{what} {since} is the first to read it",
+            f"{what} reads it from {since} on",
             f"make sure that the job runs {what} {since} or newer (--nccl says which)",
             source,
         )
     if last and (have is None or _is(have, ">", str(last), order)):
         severity = "warning" if have or instead else "info"
-        yield _finding(setting, "removed", severity, f"{what} {last} was the last to read it", str(instead or "take it out"), source)
+        yield _finding(setting, "removed", severity, f"{what} reads it up to {last}", str(instead or "remove it"), source)
     elif instead and not torch:
-        yield _finding(setting, "deprecated", "warning", "another name took its place", str(instead), source)
+        yield _finding(setting, "deprecated", "warning", "the variable was renamed", str(instead), source)
 
 
 def _is(left: str, operator: str, right: str, order: str) -> bool:
@@ -157,8 +171,8 @@ def _is(left: str, operator: str, right: str, order: str) -> bool:
 
 def _value(setting: Setting, row: Mapping[str, Any], table: str, known: Knowledge, context: Context) -> Iterator[Finding]:
     value = setting.value
-    if value is None or setting.odd:
-        return
+    if value is None or setting.odd or (context.rccl and ("least" in row or "most" in row)):
+        return  # RCCL's valid ranges differ
     if fault := value_fault(setting.name, row, value, context.nccl):
         yield _finding(setting, "wrong-value", "error", fault.what, fault.allowed, fault.source or known.source(table, row))
 
@@ -171,7 +185,7 @@ def _hides(setting: Setting, known: Knowledge) -> Iterator[Finding]:
 
 
 def _class(setting: Setting, row: Mapping[str, Any], known: Knowledge, context: Context) -> Iterator[Finding]:
-    """Debug-only and undocumented names, unless the platform's own image sets them so."""
+    """Findings about debug-only and undocumented names, unless the platform's own image sets them."""
     if context.platform and known.row("nccl_platform_settings", f"{context.platform}/{setting.name}"):
         return
     source = known.source("nccl_variables", row)
@@ -180,20 +194,20 @@ def _class(setting: Setting, row: Mapping[str, Any], known: Knowledge, context: 
             "warning" if setting.name == "NCCL_PROTO" and "LL128" in (setting.value or "").upper() and not (setting.value or "").startswith("^") else "info"
         )
         why = (
-            "forcing LL128 where it is not supported corrupts data" if severity == "warning" else "for debugging only: NVIDIA asks not to keep it in production"
+            "forcing LL128 where it is not supported corrupts data" if severity == "warning" else "for debugging only: NVIDIA asks not to use it in production"
         )
-        yield _finding(setting, "debug-only", severity, why, "take it out once the experiment is over; --platform knows what a cloud's own image sets", source)
+        yield _finding(setting, "debug-only", severity, why, "remove it after the experiment; --platform allows the settings of a cloud's own image", source)
     elif row.get("class") == "undocumented" and setting.lasting and setting.name != "NCCL_COMM_ID":
         yield _finding(
             setting,
             "undocumented",
             "info",
-            "read by NCCL's source and documented nowhere; it may vanish in any release",
-            "take it out, or pin the NCCL that it was tried with",
+            "NCCL's source reads it, but it is not documented; any release may remove it",
+            "remove it, or pin the NCCL release that it was tested with",
             source,
         )
     elif row.get("use") == "debug" and setting.lasting:
-        yield _finding(setting, "debug-only", "info", "for debugging only", "take it out once the fault is found", known.source("torch_variables", row))
+        yield _finding(setting, "debug-only", "info", "for debugging only", "remove it when the fault is found", known.source("torch_variables", row))
 
 
 def _timeout(setting: Setting, known: Knowledge) -> Iterator[Finding]:
@@ -205,13 +219,13 @@ def _timeout(setting: Setting, known: Knowledge) -> Iterator[Finding]:
             setting,
             "timeout-hours",
             "warning",
-            f"a stuck watchdog is noticed after {number / 3600:.1f} hours; it is not the collective's limit",
+            f"a watchdog that hangs is noticed after {number / 3600:.1f} hours; the timeout of collectives is a different one",
             "600, and init_process_group(timeout=...) for collectives",
             known.source("torch_variables"),
         )
     if setting.name == "NCCL_IB_TIMEOUT" and (number == 0 or number > 23):
         why = (
-            "0 and values from 32 on wait for ever"
+            "with 0 and with values from 32 on a transfer waits for ever"
             if number == 0 or number >= 32
             else f"each try waits {4.096e-6 * 2**number:.0f} s, times NCCL_IB_RETRY_CNT: a dead link is noticed after minutes to hours"
         )
@@ -226,7 +240,7 @@ def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
                 setting,
                 "wrong-value",
                 "warning",
-                f"{value} reaches no other machine",
+                f"no other machine can be reached over {value}",
                 "the interface that the nodes share, by exact name: ==eno1",
                 known.source("nccl_variables"),
             )
@@ -235,7 +249,7 @@ def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
                 setting,
                 "interface-guessed",
                 "info",
-                "a name from a guide, taken as a prefix: eth1 also takes eth10, and many machines have no eth0",
+                "this is an example name from guides, and NCCL reads it as a prefix: eth1 also matches eth10; many machines have no eth0",
                 f"={value}, checked with ip -br addr on every node",
                 known.source("nccl_variables"),
             )
@@ -244,7 +258,7 @@ def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
             setting,
             "prefix-match",
             "info",
-            f"a prefix: {value.split(',')[0]} also takes {value.split(',')[0]}0 to {value.split(',')[0]}9",
+            f"NCCL reads it as a prefix: {value.split(',')[0]} also matches {value.split(',')[0]}0 to {value.split(',')[0]}9",
             f"={value}",
             known.source("nccl_variables"),
         )
@@ -266,8 +280,8 @@ def _contradictions(settings: Sequence[Setting], known: Knowledge) -> Iterator[F
                 later,
                 "contradiction",
                 "warning",
-                f"{row['why']} ({other.name} stands in line {other.line})",
-                "one of the two",
+                f"{row['why']} ({other.name} is in line {other.line})",
+                "only one of the two",
                 known.source("nccl_contradictions", row),
             )
 
@@ -279,7 +293,7 @@ def _has(setting: Setting, value: str | None) -> bool:
 
 
 def _product(settings: Sequence[Setting], known: Knowledge) -> Iterator[Finding]:
-    """Threads times sockets may be 64 at most."""
+    """Checks that threads times sockets is at most 64."""
     final = {setting.name: setting for setting in settings if setting.value}
     threads, sockets = final.get("NCCL_SOCKET_NTHREADS"), final.get("NCCL_NSOCKS_PERTHREAD")
     if threads and sockets and (one := whole_number(threads.value or "")) and (two := whole_number(sockets.value or "")) and one * two > 64:

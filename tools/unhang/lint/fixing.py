@@ -1,7 +1,7 @@
-"""What has one right answer is written in its place: names in their right spelling, values that NCCL reads, lines of nccl.conf. Text in, text out.
+"""Corrects faults with exactly one right answer: spelling of names, values that NCCL reads, lines of nccl.conf. Text in, text out.
 
-A change is kept only where the new text, linted again, is without that finding and without a new one, sets everything else as before, and is read by
-the parser of its kind as before. Whatever else would need a person's decision is left alone.
+A change is kept only if the new text, linted again, does not have that finding or a new one, sets everything else as before, and can still be parsed. Faults
+that need a person's decision are not changed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ from unhang.lint.lines import versions_in
 from unhang.lint.linting import lint_text
 from unhang.lint.settings import find_settings
 
-SAME_MEANING = ("NCCL_MAX_NCHANNELS", "NCCL_MIN_NCHANNELS", "NCCL_MNNVL", "NCCL_NCCL_ALLOC_P2P_NET_LL_BUFFERS")  # values are the same under the new name
-HARMFUL = ("hides-fault", "contradiction", "timeout-hours")  # a repair never makes a setting work that does harm
+SAME_MEANING = (
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MNNVL",
+    "NCCL_NCCL_ALLOC_P2P_NET_LL_BUFFERS",
+)  # renamed variables whose values are the same under the new name
+HARMFUL = ("hides-fault", "contradiction", "timeout-hours")  # a repair never enables a harmful setting
 NUMBERS = {"TRUE": "1", "YES": "1", "ON": "1", "FALSE": "0", "NO": "0", "OFF": "0"}
-SHORTEST_NAME = 9  # of a misspelt name: in a short one a letter makes another word
-VALUE_LINES = 3  # so far below `- name:` its `value:` may stand
+SHORTEST_NAME = 9  # minimum length of a misspelt name: in a short name one letter may make another word
+VALUE_LINES = 3  # maximum number of lines between `- name:` and its `value:`
 _CONF_LINE = re.compile(
     r"^(?:export\s{1,8})?\s{0,8}(?P<name>[A-Za-z_]\w{2,100})\s{0,8}=\s{0,8}(?P<value>\"[^\"]{0,400}\"|'[^']{0,400}'|[^\s\"'~]{1,400})\s{0,80}$"
 )
-MOST_FIXES = 1000  # of one file
+MOST_FIXES = 1000  # repairs of one file
 Change = Callable[[list[str]], bool]
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A finding that was repaired. found: what stood there; now: what stands there."""
+    """A finding that was repaired. found: the old text; now: the new text."""
 
     line: int
     rule: str
@@ -44,7 +49,7 @@ class Fix:
 
 
 def fix_text(text: str, kind: str, context: Context, takes: Callable[[Finding], bool] = lambda finding: True) -> tuple[str, list[Fix]]:
-    """The text with every finding repaired that has one right answer, and what was repaired. takes: whether a finding may be."""
+    """The text with every finding repaired that has one right answer, and the repairs. takes: whether a finding may be repaired."""
     done: list[Fix] = []
     while len(done) < MOST_FIXES and (one := _first_fix(text, kind, context, takes)):
         text = one[0]
@@ -53,7 +58,7 @@ def fix_text(text: str, kind: str, context: Context, takes: Callable[[Finding], 
 
 
 def _first_fix(text: str, kind: str, context: Context, takes: Callable[[Finding], bool]) -> tuple[str, Fix] | None:
-    """One repair at a time: what a wrong name hid is seen when the name is right."""
+    """Makes one repair at a time, because a wrong name can hide further findings."""
     known = load_knowledge()
     nccl, torch = versions_in(text, known)
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch)
@@ -76,7 +81,7 @@ def _proposals(finding: Finding, kind: str, context: Context, known: Knowledge) 
 
 
 def _right_name(finding: Finding, name: str, context: Context, known: Knowledge) -> str | None:
-    """The name that the finding's variable has in what the job runs; None where that is not certain."""
+    """The variable's name in the job's release; None if that is uncertain."""
     if finding.rule in ("wrong-case", "name-not-real") and name != name.upper():
         return name.upper() if _is_known(name.upper(), known) else None
     if finding.rule == "unknown-name":
@@ -97,7 +102,7 @@ def _is_known(name: str, known: Knowledge) -> bool:
 
 
 def _is_one_slip_apart(name: str, right: str) -> bool:
-    """One letter too many, too few, wrong, or two that changed places; never in a digit, which tells variables apart."""
+    """Whether a name has one letter too many, too few or wrong, or two swapped; never a digit, because digits distinguish variables."""
     start = len(list(takewhile(lambda at: name[at : at + 1] == right[at : at + 1] != "", range(len(name)))))
     left, wanted = name[start:], right[start:]
     slips = ((left[1:], wanted), (left, wanted[1:]), (left[1:], wanted[1:]), (f"{left[1:2]}{left[:1]}{left[2:]}", wanted))
@@ -130,7 +135,7 @@ def _bare(value: str) -> str:
 
 
 def _renamed(old: str, new: str, line: int) -> Change:
-    """Only where the file names it once, and the new name not at all: a script may also read the variable that it sets, or set both."""
+    """The line with the new name, only if the file contains the old name once and the new name not at all: a script may also read the variable, or set both."""
 
     def change(lines: list[str]) -> bool:
         word = re.compile(rf"(?<!\w){old}(?!\w)")
@@ -143,7 +148,7 @@ def _renamed(old: str, new: str, line: int) -> Change:
 
 
 def _revalued(name: str, old: str, new: str, line: int, kind: str) -> Change:
-    """Beside the name, or, in YAML, as the `value:` below it; a value of YAML that stands alone is quoted, because 1 would be no text."""
+    """The line with the new value: beside the name, or in YAML as the `value:` below it. A plain YAML value is quoted, because 1 would not be a text."""
     value = rf"(?P<open>[\"']?){re.escape(old)}(?P<close>[\"']?)"
     beside = re.compile(rf"(?P<head>(?<![\w$]){name}[\"']?\]?\s{{0,4}}(?:=|:|,|\s)\s{{0,8}}(?:value:\s{{0,8}})?){value}(?![\w.-])")
     below = re.compile(rf"(?P<head>^\s{{1,80}}value:\s{{1,8}}){value}(?=\s{{0,80}}(?:#.*)?$)")
@@ -171,7 +176,7 @@ def _parted(line: str) -> tuple[str, str]:
 
 
 def _is_sound(before: str, after: str, finding: Finding, kind: str, context: Context) -> bool:
-    """Whether a change repaired its finding and nothing else came of it."""
+    """Whether a change repaired its finding without any other effect."""
     if len(before.splitlines()) != len(after.splitlines()) or _is_read(before, kind) != _is_read(after, kind):
         return False
     old, new = (lint_text(text, kind, context) for text in (before, after))
@@ -180,7 +185,7 @@ def _is_sound(before: str, after: str, finding: Finding, kind: str, context: Con
         return False
     known = {(one.line, one.rule) for one in old}
     added = [one for one in new if (one.line, one.rule) not in known and one.severity != "info"]
-    as_before = finding.rule == "renamed" and finding.severity == "warning"  # the old name is still read: what it does stays as it was
+    as_before = finding.rule == "renamed" and finding.severity == "warning"  # the old name is still read, so the effect stays the same
     if any(one.line != finding.line or (one.rule in HARMFUL and not as_before) for one in added):
         return False
     elsewhere = [[one for one in find_settings(text, kind) if one.line != finding.line] for text in (before, after)]
@@ -188,7 +193,7 @@ def _is_sound(before: str, after: str, finding: Finding, kind: str, context: Con
 
 
 def _is_read(text: str, kind: str) -> bool:
-    """Whether the parser of the file's kind takes it; a template of YAML is taken by none, before or after."""
+    """Whether the parser of the file's kind accepts the text; no parser accepts a YAML template, neither before nor after the change."""
     try:
         if kind == "python":
             ast.parse(text)

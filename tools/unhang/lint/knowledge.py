@@ -1,4 +1,4 @@
-"""The catalogue's tables that lint looks things up in, read once."""
+"""The catalogue's tables that lint uses, read once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Knowledge:
         return self.tables[table].get(name)
 
     def source(self, table: str, row: Mapping[str, Any] | None = None) -> str:
-        """Where a row can be read up."""
+        """The source of a row."""
         return str((row or {}).get("source") or self.sources[table])
 
 
 @cache
 def load_knowledge() -> Knowledge:
-    """Reads the tables. Raises UserError: they ship with the program."""
+    """Reads the tables. Raises UserError if that fails, because they ship with the program."""
     tables = {name: catalogue.table(name) for name in _TABLES}
     return Knowledge(tables, {name: table.row["sources"][0]["url"] for name, table in tables.items()})

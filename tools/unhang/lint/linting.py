@@ -3,63 +3,81 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
 from unhang.lint.checks import Context, Finding, check_settings
-from unhang.lint.fits import check_fits
 from unhang.lint.knowledge import load_knowledge
-from unhang.lint.lines import check_lines, versions_in
+from unhang.lint.launches import check_launch
+from unhang.lint.lines import about, check_lines, versions_in
 from unhang.lint.pods import check_library_path, check_pods
+from unhang.lint.python_ranks import check_python
 from unhang.lint.settings import IGNORED, find_settings, kind_of
-from unhang.text import visible
+from unhang.lint.version_match import check_fits
+from unhang.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.text import counted, visible
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024
 SEVERITIES = ("error", "warning", "info")
-POD_RULES = ("pod-shm", "pod-ipc-lock", "foreign-libnccl")
+STDIN = "-"
+PIPED_WIDTH = 100  # as the tables of a run have it
 _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
+_LOGS = {".log", ".out", ".err"}
 
 
-def lint(names: Iterable[str], context: Context, kind: str | None = None) -> dict[str, Any]:
-    """The lint document of files and folders. Reads files. Raises UserError when one is not there or none was read."""
+def lint(names: Sequence[str], context: Context, kind: str | None = None) -> dict[str, Any]:
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read."""
     answers = [_lint_file(file, context, kind) for file in find_files(names)]
+    if all(answer["kind"] == "skipped" for answer in answers):
+        raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
     findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
     return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
 
 
-def find_files(names: Iterable[str]) -> list[Path]:
-    """The files that are meant, those of folders by their endings. Raises UserError when one is not there, or there are none."""
+def find_files(names: Sequence[str]) -> list[Path]:
+    """The named files, and those in folders by their endings. Raises UserError if one is missing, or there are none."""
     files = [one for name in names for one in _files(name)]
     if not files:
-        raise UserError("expected scripts or configuration files, found none in what was named")
+        raise UserError(f"expected scripts or configuration files, found none in {', '.join(names)}; name a file itself to have it read whatever its ending is")
     return files
 
 
 def _files(name: str) -> list[Path]:
     path = Path(name)
+    if name == STDIN:
+        return [path]
     if not path.exists():
         raise UserError(f"expected a script, a configuration file or a folder, found nothing at {name}")
     if not path.is_dir():
         return [path]
-    return [one for one in sorted(path.rglob("*")) if one.is_file() and one.suffix.lower() in _ENDINGS and ".git" not in one.parts]
+    return [one for one in sorted(path.rglob("*")) if one.is_file() and _is_script(one) and ".git" not in one.parts]
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile (Dockerfile.gpu)."""
+    return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
 
 
 def _lint_file(path: Path, context: Context, kind: str | None) -> dict[str, Any]:
     text = read_script(path)
+    shown = "(stdin)" if str(path) == STDIN else str(path)
     if text is None:
-        return {"file": str(path), "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
+        return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
     chosen = kind or kind_of(str(path), text)
     found = lint_text(text, chosen, context)
-    return {"file": str(path), "kind": chosen, "note": None, "findings": [asdict(one) for one in found]}
+    note = "has the name of a log but was read as a script; unhang diagnose reads logs" if not found and path.suffix.lower() in _LOGS else None
+    return {"file": shown, "kind": chosen, "note": note, "findings": [asdict(one) for one in found]}
 
 
 def read_script(path: Path) -> str | None:
-    """The text without a byte order mark; None of what is binary or larger than 8 MiB. Raises UserError."""
+    """The text without a byte order mark; None for a file that is binary or larger than 8 MiB. Raises UserError."""
     try:
         data = _read(path)
     except OSError as problem:
@@ -68,7 +86,9 @@ def read_script(path: Path) -> str | None:
 
 
 def _read(path: Path) -> bytes:
-    """At most LARGEST + 1 bytes. Raises OSError, also for a pipe through which nothing comes."""
+    """At most LARGEST + 1 bytes. Raises OSError, also for a pipe without data."""
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read(LARGEST + 1)
     if not path.is_fifo():
         with path.open("rb") as source:
             return source.read(LARGEST + 1)
@@ -85,25 +105,38 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     """The findings of one file's text. Text in, values out."""
     known = load_knowledge()
     nccl, torch = versions_in(text, known)
-    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch)
-    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text)]
-    found += check_fits(text, known)
+    rccl, benchmark = about(text)
+    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl)
+    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
+    found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
-    found = [one for one in found if one.line not in ignored or one.rule not in POD_RULES]
+    found = [one for one in found if one.line not in ignored]
     unique = {(one.line, one.rule, one.found): one for one in found}
     return sorted(unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule))
 
 
-def render_table(document: Mapping[str, Any]) -> str:
-    """One finding in three lines: where and what, why, what instead."""
+def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
+    """One finding: where and what in one line, which editors and CI read; why, what instead and the source below it, wrapped.
+
+    width: columns; by default COLUMNS, else those of the terminal, else 100.
+    """
+    width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
     lines = []
     for one in document["findings"]:
         lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}]")
-        lines += [f"    why      {visible(one['why'], 400)}", f"    instead  {visible(one['instead'], 900)}", f"    source   {one['source']}", ""]
+        parts = (("why", visible(one["why"], 400)), ("instead", visible(one["instead"], 900)), ("source", one["source"]))
+        lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]
     lines += [f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]]
-    totals = document["totals"]
-    lines.append(f"{len(document['files'])} files: {totals['error']} errors, {totals['warning']} warnings, {totals['info']} remarks")
+    totals = (counted(document["totals"][severity], word) for severity, word in zip(SEVERITIES, ("error", "warning", "remark"), strict=True))
+    lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
+    if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
+        lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
     return "\n".join(lines) + "\n"
+
+
+def _part(label: str, text: str, width: int) -> list[str]:
+    start = f"    {label:<9}"
+    return textwrap.wrap(text, max(width, 40), initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False, break_long_words=False)
 
 
 def render_json(document: Mapping[str, Any]) -> str:

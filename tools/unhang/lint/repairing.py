@@ -1,4 +1,4 @@
-"""`unhang lint --fix` and `--diff` over files: what would be written, as a diff, and the writing itself."""
+"""`unhang lint --fix` and `--diff`: writes the corrected files, or shows them as a diff."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import contextlib
 import difflib
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.given_files import irregular
 from unhang.lint.checks import Context, Finding
 from unhang.lint.fixing import Fix, fix_text
 from unhang.lint.linting import find_files, read_script
 from unhang.lint.settings import kind_of
+from unhang.path_arguments import irregular
 from unhang.text import visible
 
 MARK = "\ufeff"
@@ -32,8 +32,8 @@ class Repair:
     fixes: tuple[Fix, ...]
 
 
-def repairs_of(names: Iterable[str], context: Context, kind: str | None, takes: Callable[[Finding], bool]) -> list[Repair]:
-    """The files in which something has one right answer. Reads files. Raises UserError."""
+def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: Callable[[Finding], bool]) -> list[Repair]:
+    """The files with a fault that has one right answer. Reads files. Raises UserError."""
     found = []
     once = {path.resolve(): path for path in reversed(find_files(names))}
     for path in sorted(once.values()):
@@ -47,12 +47,12 @@ def repairs_of(names: Iterable[str], context: Context, kind: str | None, takes: 
 
 
 def write_repair(repair: Repair) -> None:
-    """The file is replaced whole or not at all; its mode, its byte order mark and a link to it stay. Raises UserError."""
+    """Replaces the file atomically; its mode, its byte order mark and a link to it are kept. Raises UserError."""
     path = repair.path.resolve()
     try:
         read = path.read_bytes().decode("utf-8", "surrogateescape")
         if read.removeprefix(MARK) != repair.before:
-            raise UserError(f"{repair.path}: expected what was read before, found other text; run it again")
+            raise UserError(f"{repair.path}: expected the text that was read before, found different text; run it again")
         _replace(path, f"{MARK if read.startswith(MARK) else ''}{repair.after}".encode("utf-8", "surrogateescape"))
     except OSError as problem:
         raise UserError(f"{repair.path}: cannot be written: {problem.strerror or problem}") from None
@@ -72,7 +72,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def render_diff(repairs: Iterable[Repair]) -> str:
-    """One unified diff of all files, as patch takes it; what a terminal would act upon is shown."""
+    """One unified diff of all files, for patch; control characters are escaped."""
     shown = []
     for one in repairs:
         before, after = one.before.splitlines(), one.after.splitlines()

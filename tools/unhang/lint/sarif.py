@@ -23,7 +23,7 @@ def render_sarif(document: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
-    """What a code host shows of a rule beside its findings: its name in words, and where to read on."""
+    """The description of a rule for a code host: its name in words, and a link."""
     description = {"text": rule.replace("-", " ")}
     return {"id": rule, "shortDescription": description, "helpUri": finding["source"], "defaultConfiguration": {"level": LEVELS[finding["severity"]]}}
 

@@ -1,1 +1,1 @@
-"""What a role is to bring a node to, worked out on the controller from the policy and the node's facts. Values in, values out; nothing here acts."""
+"""Plans on the controller what a role must change on a node, from the policy and the node's facts. Values in, values out; changes nothing."""

@@ -1,4 +1,4 @@
-"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its configuration is another. Values in, values out."""
+"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its configuration has changed. Values in, values out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGAIN = "audit it again, then unhang plan"
 
 @dataclass(frozen=True)
 class NodeNow:
-    """The node as it was read just now. sections: of its facts, plain; None where it was not read."""
+    """The node at its latest reading. sections: of its facts, plain; None if it was not read."""
 
     boot_id: str | None
     sections: Mapping[str, Any] | None
@@ -24,7 +24,7 @@ class NodeNow:
 
 @dataclass(frozen=True)
 class OwnWork:
-    """What the journal records as this rollout's own on the node. boots: boot ids that it brought about; changed: a step that changes the node has begun."""
+    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it caused; changed: a step that changes the node has begun."""
 
     boots: Collection[str] = ()
     changed: bool = False
@@ -33,10 +33,10 @@ class OwnWork:
 def reasons_against(
     plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime, then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
 ) -> list[str]:  # fmt: skip
-    """One line for each reason why the entry is not to be applied; [] when it may be.
+    """One line for each reason why the entry must not be applied; [] if it may be.
 
-    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's run, plain, to name the facts; None when they are gone.
-    own: what this rollout has done there already. A node on which it has begun is gone on with, whatever the plan's age.
+    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's run, plain, to name the facts; None if they no longer
+    exist. own: this rollout's changes of the node. A node on which it has begun is completed, however old the plan is.
     """
     own = own or OwnWork()
     if entry.config_hash is None:

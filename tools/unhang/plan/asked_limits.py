@@ -1,4 +1,4 @@
-"""Limits of a plan as people write them, N or N%, made into numbers of nodes. Values in, values out."""
+"""Converts limits of a plan, N or N%, to numbers of nodes. Values in, values out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from unhang.errors import UserError
-from unhang.nodeset import expand_limit
+from unhang.nodeset import expand_limit, fold_hosts, shortened
 from unhang.schemas.shapes import nearest
+from unhang.text import counted, visible
 
 _AMOUNT = re.compile(r"(\d{1,6})(%?)")
 SHOWN = 6
+LONGEST_LIST = 120
 
 
 def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool = False) -> int:
-    """A number of nodes, of `total` where it is a share. least: what a share gives at least. Raises UserError naming the option."""
+    """A number of nodes; a share is taken of `total`. least: minimum for a share. Raises UserError naming the option."""
     found = _AMOUNT.fullmatch(text.strip())
     number = int(found[1]) if found else -1
     if found is None or (found[2] and number > 100):
@@ -25,23 +27,32 @@ def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool
     return max(least, -(-total * number // 100) if round_up else total * number // 100)
 
 
-def most_unavailable(text: str, floor: str, in_service: int) -> tuple[int, int]:
-    """(nodes that may be out of service at once, floor). Raises UserError for a floor that cannot be kept."""
-    kept = amount(floor, in_service, "--floor", round_up=True)
-    most = amount(text, in_service, "--max-unavailable", least=1)
+def most_unavailable(text: str, floor: str, answered: int, out: Collection[str] = ()) -> tuple[int, int]:
+    """(nodes that a rollout may take out of service at once, floor). Raises UserError for a floor that cannot be kept.
+
+    answered: number of nodes for a share; out: those of them that are already out of service, which reduces the room above the floor.
+    """
+    kept = amount(floor, answered, "--floor", round_up=True)
+    most = amount(text, answered, "--max-unavailable", least=1)
     if most < 1:
         raise UserError(f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be repaired")
-    if in_service - kept < 1:
-        raise UserError(
-            f"--floor {floor}: expected a floor below the {in_service} nodes that answered, found {kept}: no node could ever be taken out of service"
-        )
-    return min(most, in_service - kept), kept
+    room = answered - kept - (len(out) if kept else 0)
+    if room < 1:
+        raise UserError(f"--floor {floor}: expected a floor below {_in_service(answered, out)}, found {kept}: no node could ever be taken out of service")
+    return min(most, room), kept
+
+
+def _in_service(answered: int, out: Collection[str]) -> str:
+    if not out:
+        return f"the {counted(answered, 'node')} that answered"
+    return f"the {counted(answered - len(out), 'node')} in service ({answered} answered, out of service: {shortened(fold_hosts(out), LONGEST_LIST)})"
 
 
 def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """group -> nodes of it that may be out of service at once. given: GROUP=N or GROUP=N%, GROUP may hold * and ?. members: group -> nodes that answered.
+    """group -> number of its nodes that may be out of service at once. given: GROUP=N or GROUP=N%, GROUP may hold * and ?. members: group -> nodes that
+    answered.
 
-    Raises UserError for a group that covers no node, and for a limit of none.
+    Raises UserError for a group without a node, and for a limit of 0.
     """
     found: dict[str, int] = {}
     for text in given:
@@ -62,8 +73,9 @@ def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -
 
 
 def named_hosts(given: Iterable[str], hosts: Collection[str], members: Mapping[str, Collection[str]], option: str) -> set[str]:
-    """Hosts that node sets, groups and wildcards name. Raises UserError for one that names no host of the run."""
+    """Hosts that node sets, groups and wildcards name. Raises UserError naming those without a host in the run."""
     found: set[str] = set()
+    unknown: list[str] = []
     for text in given:
         for pattern in expand_limit(text):
             if pattern in hosts:
@@ -71,14 +83,16 @@ def named_hosts(given: Iterable[str], hosts: Collection[str], members: Mapping[s
             else:
                 groups = [group for group in members if fnmatch.fnmatchcase(group, pattern)]
                 named = {*(host for group in groups for host in members[group]), *fnmatch.filter(hosts, pattern)}
-            if not named:
-                raise UserError(f"{option} {text}: expected hosts or groups of the run, found none that {pattern} names{_among(pattern, [*members, *hosts])}")
+            unknown += [] if named else [pattern]
             found.update(named)
+    if unknown:
+        names, typed = shortened(fold_hosts(unknown), LONGEST_LIST), visible(",".join(given), 200)
+        raise UserError(f"{option} {typed}: expected hosts or groups of the run, found none that {names} names{_among(unknown[0], [*members, *hosts])}")
     return found
 
 
 def known_rules(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """Ids of rules, sorted. Raises UserError for one that no rule has."""
+    """Ids of rules, sorted. Raises UserError for an unknown id."""
     names = sorted({name.strip() for text in given for name in text.split(",") if name.strip()})
     for name in names:
         if name not in known:

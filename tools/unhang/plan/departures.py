@@ -1,4 +1,4 @@
-"""Whether a node departs from its policy in what a role brings: kernel, driver, fabric manager, NCCL. Values in, values out."""
+"""Whether a node has another version than its policy of what a role installs: kernel, driver, fabric manager, NCCL. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang_node.versions.compare import compare_versions, holds
 
 
 def fact(sections: Any, path: str) -> Any:
-    """A fact of typed sections by its path, None where it was not read."""
+    """A fact of typed sections by its path, None if it was not read."""
     value = sections
     for name in path.split("."):
         value = getattr(value, name, None)
@@ -20,7 +20,7 @@ def fact(sections: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class Present:
-    """What a node has now of what roles bring; None where it was not read. settings: (name, source) of each line that sets a variable, in the facts' order."""
+    """The versions on a node of what roles install; None if not read. settings: (name, source) of each line that sets a variable, in order."""
 
     kernel: str | None = None
     boots_next: str | None = None
@@ -47,23 +47,23 @@ def present_in(sections: Any) -> Present:
 
 
 def departs(role: str, policy: Mapping[str, Any], present: Present) -> bool:
-    """True when the node has another version than the policy asks for. False for a role that is about no version, and where the version was not read."""
+    """True when the node has another version than the policy asks for. False for a role without a version, and if the version was not read."""
     found = _DEPARTURES.get(role)
     return found is not None and found(policy, present)
 
 
 def reads_version(role: str, reads: Collection[tuple[str, ...]]) -> bool:
-    """Whether a rule that these facts decide is about what the role brings, and not about something beside it such as a parameter."""
+    """Whether a rule that reads these facts is about the version that the role installs, not about something else such as a parameter."""
     return any(".".join(path).startswith(start) for path in reads for start in _VERSION_FACTS.get(role, ()))
 
 
 def suits_kernel(release: str, desired: Mapping[str, Any]) -> bool:
-    """Whether a kernel is one that the policy's part `kernel` allows."""
+    """Whether the policy's part `kernel` allows a kernel."""
     return _suits(release, desired, "kernel")
 
 
 def nccl_package(sections: Any) -> str | None:
-    """Version of the NCCL that the node's package brought, None where there is no such package."""
+    """Version of the NCCL package on the node, None without one."""
     found = [row.version for row in fact(sections, "nccl.libraries") or () if (row.package or "").startswith("libnccl2") and row.version]
     return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""A plan described for people, whatever shows it: equal waves and equal nodes folded into one. Values in, values out."""
+"""A plan described for people, for every output: equal waves and equal nodes are folded. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LIST = 400
 
 @dataclass(frozen=True)
 class Alike:
-    """Nodes of a wave to which the same happens. Every text is one line that can be shown."""
+    """Nodes of a wave with the same changes. Every text is one line that is safe to show."""
 
     hosts: str
     roles: tuple[str, ...]
@@ -26,7 +26,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class DescribedWaves:
-    """One wave, or several that follow each other and do the same: `canary 1`, `wave 2 to 9`."""
+    """One wave, or several consecutive waves with the same changes: `canary 1`, `wave 2 to 9`."""
 
     name: str
     nodes: str
@@ -39,44 +39,47 @@ def describe_waves(plan: Plan) -> list[DescribedWaves]:
 
 
 def describe_refusals(plan: Plan) -> dict[str, str]:
-    """Why -> hosts, those of most hosts first."""
+    """Reason -> hosts, the reasons with most hosts first."""
     return _folded((entry.host, visible(one.why)) for entry in plan.hosts for one in entry.refused)
 
 
 def describe_persons(plan: Plan) -> dict[str, str]:
-    """What somebody has to look at, with its rule -> hosts, those of most hosts first."""
+    """Manual work with its rule -> hosts, the work on most hosts first."""
     return _folded((entry.host, f"{visible(one.what)} ({one.rule})") for entry in plan.hosts for one in entry.person)
 
 
 def describe_person_rules(plan: Plan) -> dict[str, str]:
-    """Rules that are left to a person -> hosts that have just these, those of most hosts first."""
+    """Rules that are left to a person -> hosts with exactly these rules, those with most hosts first."""
     return _folded((entry.host, ", ".join(sorted({one.rule for one in entry.person}))) for entry in plan.hosts if entry.person)
 
 
 def describe_unrepaired(plan: Plan, most: int = 6) -> list[str]:
-    """What no role repairs, a line each with its hosts, refusals first; more than `most` are counted."""
+    """Findings that no role repairs, a line each with its hosts, refusals first; beyond `most` only their number."""
     found = [*describe_refusals(plan).items(), *describe_persons(plan).items()]
     lines = [f"{shortened(hosts, 120)}: {what}" for what, hosts in found[:most]]
     return [*lines, *([f"and {len(found) - most} more"] if len(found) > most else [])]
 
 
 def describe_totals(plan: Plan) -> str:
-    """How much there is to do, in one line."""
+    """The totals of the plan, in one line."""
     planned = [one for one in plan.hosts if one.remedies]
     forward = sum(one.step != "rollback" for entry in planned for one in entry.reboots)
     back = sum(one.step == "rollback" for entry in planned for one in entry.reboots)
     waves = f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}" if planned else "no role has anything to repair"
     refused, person = (sum(bool(rows) for rows in found) for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts)))
-    text = f"{waves}; {counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back; "
-    text += f"{minutes}; " if (minutes := describe_minutes(plan)) else ""
-    return text + f"something is refused on {counted(refused, 'node')}; a person has to look at {counted(person, 'node')}"
+    reboots = f"{counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back" if forward or back else "no reboot"
+    parts = [waves, reboots, *([minutes] if (minutes := describe_minutes(plan)) else [])]
+    parts += [f"something is refused on {counted(refused, 'node')}"] if refused else []
+    parts += [f"a person has to look at {counted(person, 'node')}"] if person else []
+    return "; ".join(parts)
 
 
 def describe_limits(plan: Plan) -> str:
-    """What the waves keep to, in one line."""
+    """The limits of the waves, in one line."""
     limits = plan.limits
     parts = [f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"]
     parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []
+    parts += [f"{shortened(fold_hosts(limits.out_of_service), LONGEST_LIST)} out of service already"] if limits.out_of_service else []
     by_limit: dict[int, list[str]] = {}
     for one in limits.groups:
         by_limit.setdefault(one.max_unavailable, []).append(one.group)
@@ -88,7 +91,7 @@ def describe_limits(plan: Plan) -> str:
 
 
 def _equal_waves(plan: Plan) -> list[list[Wave]]:
-    """Waves that follow each other and do the same to equally many nodes, as one group."""
+    """Groups of consecutive waves with the same changes and the same number of nodes."""
     alike = [(len(wave.hosts), wave.is_canary, sorted({_what_happens(plan.by_host[host]) for host in wave.hosts})) for wave in plan.waves]
     grouped: list[list[Wave]] = []
     for number, wave in enumerate(plan.waves):
@@ -104,7 +107,7 @@ def _what_happens(entry: HostPlan) -> tuple[str, ...]:
 
 
 def _described(plan: Plan, waves: Sequence[Wave]) -> DescribedWaves:
-    """The waves' hosts, those to which the same happens together."""
+    """The waves' hosts, grouped by equal changes."""
     alike: dict[tuple[str, ...], list[HostPlan]] = {}
     for entry in (plan.by_host[host] for wave in waves for host in wave.hosts):
         alike.setdefault(_what_happens(entry), []).append(entry)
@@ -147,7 +150,7 @@ def _minutes(entry: HostPlan) -> str:
 
 
 def describe_minutes(plan: Plan) -> str:
-    """How long the waves take one after the other, each as long as its slowest node; "" where nothing is known. Waiting for jobs is not in it."""
+    """The duration of all waves in sequence, each as long as its slowest node; "" if nothing is known. The wait for jobs is not included."""
     entries = [[plan.by_host[host] for host in wave.hosts] for wave in plan.waves]
     total = sum(max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave) for wave in entries)
     whole = all(one.minutes is not None for wave in entries for one in wave)
@@ -155,7 +158,7 @@ def describe_minutes(plan: Plan) -> str:
 
 
 def describe_steps(plan: Plan) -> str:
-    """Where the minutes come from, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5 (assumed)"; "" where the plan does not say."""
+    """The durations behind the minutes, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5 (assumed)"; "" if the plan has none."""
     return ", ".join(f"{one.step} {_source(one)}" for one in plan.steps)
 
 
@@ -177,7 +180,7 @@ def _jobs(entries: Sequence[HostPlan]) -> str:
 
 
 def _folded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Text -> its hosts as a node set, those of most hosts first."""
+    """Text -> its hosts as a node set, the texts with most hosts first."""
     found: dict[str, list[str]] = {}
     for host, text in rows:
         found.setdefault(text, []).append(host)

@@ -1,23 +1,25 @@
-"""What a plan disrupts on one node: versions before and after, reboots, jobs, minutes. Values in, values out."""
+"""The disruption of one node by a plan: versions before and after, reboots, jobs, minutes. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from unhang.plan.departures import fact, nccl_package, suits_kernel
 from unhang.plan.plan_document import HostPlan, Job, Reboot, StepMinutes
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
-OF_EVERY_NODE = ("frame", "smoke", "smoke")  # lock, save, read, judge, release; and the smoke test alone, before the change and after it
+OF_EVERY_NODE = ("frame", "smoke", "smoke")  # steps of every node: lock, saved state, reading, judging, release; the smoke tests before and after the change
 OF_A_KIND = (
     *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
     *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
 )
+_facts_of_a_kind = attrgetter(*OF_A_KIND)
 
 
 def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
-    """(before, after) of what the role brings; None where it is about no version, or it was not read."""
+    """(version before, version after) of what the role installs; None if there is none, or it was not read."""
     if role == "fabric_manager":
         _, driver = versions("gpu_driver", policy, sections)
         return fact(sections, "fabric_manager.version"), driver or fact(sections, "driver.loaded.version")
@@ -38,7 +40,7 @@ def _asked(desired: Mapping[str, Any]) -> str | None:
 
 
 def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> list[Reboot]:
-    """The most that the node may make. All roles share one; a new kernel has its trial boot beside it; a rollback takes each of the two back."""
+    """The maximum number of reboots. All roles share one; a new kernel needs a trial boot in addition; a rollback may need one for each of the two."""
     roles, found = set(roles), []
     release = fact(sections, "kernel.release")
     trial = "kernel" in roles and not (release and suits_kernel(release, policy.get("kernel") or {}))
@@ -55,7 +57,7 @@ def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> l
 
 
 def _reasons(policy: Mapping[str, Any], sections: Any) -> list[tuple[str, str]]:
-    """(role, why a boot is needed for what it sets)."""
+    """(role, why its change needs a reboot)."""
     host, reasons = policy.get("host") or {}, []
     if fact(sections, "driver.loaded.is_loaded") is not False or fact(sections, "driver.nouveau_loaded"):
         reload = (policy.get("driver") or {}).get("reload")
@@ -68,7 +70,7 @@ def _reasons(policy: Mapping[str, Any], sections: Any) -> list[tuple[str, str]]:
 
 
 def jobs(sections: Any) -> list[Job] | None:
-    """Processes on the GPUs, by pid; None where no GPU could tell."""
+    """Processes on the GPUs, by pid; None if they could not be read for any GPU."""
     devices = fact(sections, "gpus.devices")
     lists = [(device.index, device.processes) for device in devices or () if device.processes is not None]
     if devices is None or (devices and not lists):
@@ -81,7 +83,7 @@ def jobs(sections: Any) -> list[Job] | None:
 
 
 def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
-    """measured: step of the table remedy_steps -> minutes. None when one of them is not known. A rollback is not in it."""
+    """measured: step of the table remedy_steps -> minutes. None if one of them is unknown. A rollback is not included."""
     known = _minutes_of_steps(roles, needed, measured)
     return None if None in known else _sum(known)
 
@@ -96,7 +98,7 @@ def _minutes_of_steps(roles: Sequence[str], needed: Iterable[Reboot], measured: 
 
 
 def _steps(roles: Sequence[str], needed: Iterable[Reboot]) -> list[str]:
-    """What the minutes of a node are the sum of."""
+    """The steps whose durations make up a node's minutes."""
     return [*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback")]
 
 
@@ -112,12 +114,16 @@ def _sum(known: Iterable[float | None]) -> float:
 
 
 def kind_of(sections: Any) -> str:
-    """The node's hardware and image, as one text: nodes that are equal in it share a canary. sections: typed."""
-    return " / ".join(str(fact(sections, path)) for path in OF_A_KIND)
+    """The node's hardware and image, as one text: nodes with the same text share a canary. sections: typed."""
+    try:
+        values = _facts_of_a_kind(sections)
+    except AttributeError:  # a section with one of these facts was not read
+        values = tuple(fact(sections, path) for path in OF_A_KIND)
+    return " / ".join(map(str, values))
 
 
 def kind_of_plain(sections: Mapping[str, Any]) -> str:
-    """The same, of sections as they stand in a node's file."""
+    """The same for plain sections from a node's file."""
     return " / ".join(str(_plain_fact(sections, path)) for path in OF_A_KIND)
 
 

@@ -1,4 +1,4 @@
-"""After a change of driver: is what boots next what the plan says, and what is still to come. Values in, values out."""
+"""Checks after a change of driver: whether the next boot loads the planned driver, and what remains to be done. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from unhang_node.parse.nvidia_driver import upstream_version
 
 
 def check_driver(inputs: DriverInputs, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """{faults: lines that forbid a boot, notes, pending: the line that says what only a reboot brings, or None, kernel: the one that boots next, loaded}.
-
-    inputs: of the node as it is now. plan: of plan_driver.
+    """{faults: reasons against a reboot, notes, pending: a line about the pending reboot, or None, kernel: the one that boots next, loaded}. inputs: of the
+    node after the change. plan: result of plan_driver.
     """
     version = str(plan["version"])
     faults = [*_package_faults(inputs, version), *_boot_faults(inputs, version)]
@@ -34,7 +33,7 @@ def _package_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
 
 
 def _boot_faults(inputs: DriverInputs, version: str) -> Iterator[str]:
-    """The kernel that boots next has to find the module, by whatever name the distribution gives it."""
+    """The kernel that boots next must have the module, under the distribution's name."""
     release = boot_release(inputs)
     row = next((row for row in inputs.fact("kernel.installed") or () if row["release"] == release), None)
     if row is None:
@@ -61,7 +60,7 @@ def _dkms_states(inputs: DriverInputs, version: str, release: str) -> str:
 
 
 def _other_kernels(inputs: DriverInputs, version: str) -> Iterator[str]:
-    """Kernels that do not boot next and that would come up without this driver."""
+    """Other kernels, which would boot without this driver."""
     release = boot_release(inputs)
     for row in inputs.fact("kernel.installed") or ():
         built = same(row.get("nvidia_module"), version) or (row.get("nvidia_module") is None and _is_built(inputs, version, row["release"]))
@@ -72,7 +71,7 @@ def _other_kernels(inputs: DriverInputs, version: str) -> Iterator[str]:
 
 
 def _pending(inputs: DriverInputs, version: str) -> str | None:
-    """What is loaded is not what is installed."""
+    """A line if the loaded driver is not the installed one, else None."""
     loaded = inputs.fact("driver.loaded.version")
     if not inputs.fact("driver.loaded.is_loaded") or same(loaded, version):
         return None

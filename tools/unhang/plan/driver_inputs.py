@@ -1,4 +1,4 @@
-"""What a driver plan is made from: the node's facts, its policy, what is on offer, who uses the GPUs. Values in, values out."""
+"""The input of a driver plan: the node's facts, its policy, the offered packages, the users of the GPUs. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.versions.compare import compare_versions, holds
 
 NVIDIA_REPOSITORY = re.compile(r"^(cuda-drivers(-\d+)?|nvidia-open(-\d+)?|nvidia-driver-pinning-\d+|kmod-nvidia-latest-dkms)$")
-PROPRIETARY_BELOW = 560  # from this branch on NVIDIA's own installer takes the open modules where the GPUs allow it
+PROPRIETARY_BELOW = 560  # from this branch on NVIDIA's own installer chooses the open modules if the GPUs support them
 
 
 @dataclass(frozen=True)
 class Options:
-    """What an operator may say. source: auto, distribution or nvidia; each flag allows what is refused without it.
-
-    reboot: the node boots when all is done; previews: nothing is changed, and what another role would have done has not been done.
+    """The operator's options. source: auto, distribution or nvidia; each flag allows something that is refused without it. reboot: the node is rebooted at
+    the end; previews: check mode, in which earlier roles have made no changes either.
     """
 
     source: str = "auto"
@@ -49,7 +48,7 @@ class DriverInputs:
     streams: Mapping[str, Any] = field(default_factory=dict)
 
     def fact(self, path: str) -> Any:
-        """The fact at a dotted path, None where any step is missing or not read."""
+        """The fact at a dotted path, None if any part of it is missing or was not read."""
         value: Any = self.sections
         for name in path.split("."):
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -57,17 +56,17 @@ class DriverInputs:
 
     @property
     def desired(self) -> Mapping[str, Any]:
-        """What the policy says of the driver."""
+        """The policy's part about the driver."""
         return self.policy.get("driver") or {}
 
 
 def same(left: str | None, right: str | None) -> bool:
-    """Whether two driver versions are one."""
+    """Whether two driver versions are equal."""
     return bool(left and right) and holds(compare_versions(left, right, "driver"), "==") is True
 
 
 def within(version: str | None, desired: Mapping[str, Any]) -> bool:
-    """Whether a driver version is one that the policy allows."""
+    """Whether the policy allows a driver version."""
     if not version:
         return False
     pairs = (("version", "=="), ("min", ">="), ("max", "<="))
@@ -75,12 +74,12 @@ def within(version: str | None, desired: Mapping[str, Any]) -> bool:
 
 
 def wanted_branch(desired: Mapping[str, Any]) -> str | None:
-    """The branch that the policy's version lies in, or its lower bound, or its upper one."""
+    """The branch of the policy's version, or of its lower bound, or of its upper bound."""
     return branch_of(desired.get("version") or desired.get("min") or desired.get("max"))
 
 
 def offered_version(inputs: DriverInputs, name: str, version: str) -> str | None:
-    """The package's own version that carries a driver version: the installed one when it does, else the newest on offer; None when there is none."""
+    """The package version that contains a driver version: the installed one if it does, else the newest that is offered; None if there is none."""
     row = inputs.installed.get(name)
     if row and same(upstream_version(row["version"]), version):
         return str(row["version"])
@@ -88,7 +87,7 @@ def offered_version(inputs: DriverInputs, name: str, version: str) -> str | None
 
 
 def packaged_driver(inputs: DriverInputs) -> str | None:
-    """Version of the driver that the node's packages make up, None when there are none. That of the library: modules and metapackages may lag."""
+    """Version of the installed driver packages, None without any. The library's version counts, because modules and metapackages may be older."""
     rows = {row["name"]: row["version"] for row in inputs.fact("driver.packages") or ()}
     for start in ("libnvidia-ml1", "libnvidia-compute", "libnvidia-tesla", "nvidia-driver-cuda-libs", "nvidia-driver-", "nvidia-driver", "cuda-drivers"):
         for name in sorted(rows):
@@ -99,7 +98,7 @@ def packaged_driver(inputs: DriverInputs) -> str | None:
 
 
 def chosen_flavour(inputs: DriverInputs, branch: str) -> str:
-    """The policy's flavour; else the only one that the GPUs take; else the loaded one; else what NVIDIA takes for the branch."""
+    """The policy's flavour; else the only one that the GPUs support; else the loaded one; else NVIDIA's default for the branch."""
     if inputs.desired.get("flavour"):
         return str(inputs.desired["flavour"])
     known = {row["architecture"]: row["modules"] for row in inputs.tables["gpu_architectures"]}
@@ -118,7 +117,7 @@ def architectures(inputs: DriverInputs) -> list[str]:
 
 
 def sources(inputs: DriverInputs) -> list[tuple[str, str]]:
-    """(family, release) of the places to take a driver from, in the order in which they are tried; [] for a system that nobody knows."""
+    """(family, release) of the sources of a driver, in the order of trial; [] for an unknown operating system."""
     system, version, family = inputs.fact("node.os.id"), str(inputs.fact("node.os.version_id") or ""), inputs.fact("node.os.family")
     if family == "redhat":
         return [("redhat", version.split(".")[0])]
@@ -140,6 +139,6 @@ def kernel_stream(inputs: DriverInputs) -> str:
 
 
 def boot_release(inputs: DriverInputs) -> str | None:
-    """Release of the kernel that boots next; where that is unknown, the running one's."""
+    """Release of the kernel that boots next; if that is unknown, of the running one."""
     release = inputs.fact("kernel.boot.default_release") or inputs.fact("kernel.release")
     return str(release) if release else None

@@ -1,6 +1,5 @@
-"""Which packages make up a driver: (family, release, branch, flavour) becomes a set, with how that is known. Pure: tables in, values out.
-
-Names lie: a package of one branch may be empty and install another. Such a request is refused with what would come instead.
+"""The packages of a driver: (family, release, branch, flavour) determines a package set, with its source. Tables in, values out. A package's name may
+mislead: a package of one branch may be empty and install another branch. Such a request is refused, with the branch that would be installed.
 """
 
 from __future__ import annotations
@@ -14,21 +13,20 @@ Tables = Mapping[str, Iterable[Mapping[str, Any]]]
 """Rows of the catalogue's tables driver_packages, ubuntu_driver_packages, gpu_architectures and driver_branches, by the table's name."""
 
 FAMILIES = ("debian", "ubuntu", "nvidia-deb", "redhat")
-PLAIN_NAMES_FROM = 590  # from here on NVIDIA's packages carry no branch in their names
+PLAIN_NAMES_FROM = 590  # from this branch on NVIDIA's package names do not contain the branch
 FIRST_OPEN = 515
 REDHAT_RELEASES = ("8", "9", "10")
 _UBUNTU_NAME = re.compile(r"^nvidia-driver-(\d+)(-server)?(-open)?$")
 
 
 class NotOffered(ValueError):
-    """There is no such driver from there. The text says what there is instead."""
+    """The source has no such driver. The text names the drivers that it has."""
 
 
 @dataclass(frozen=True)
 class PackageSet:
-    """packages: to install; before: commands that choose the branch first; pin: source packages, or globs of names, that have to stay together.
-
-    proof: executed, simulated or table; acting on a `table` row needs an explicit yes. library: the package to read the version back from.
+    """packages: to install; before: commands that choose the branch first; pin: source packages, or globs of names, that must have the same version. proof:
+    executed, simulated or table; a `table` row needs an explicit yes. library: the package whose version is read back.
     """
 
     packages: tuple[str, ...]
@@ -41,7 +39,7 @@ class PackageSet:
 
     @property
     def streams(self) -> dict[str, str]:
-        """{module of dnf: stream} that the packages are taken from, where repositories have modules."""
+        """{module of dnf: stream} of the packages, if repositories have modules."""
         pairs = [command.rpartition(" ")[2].partition(":") for command in self.before if command.startswith("dnf module enable ")]
         return {module: stream for module, _colon, stream in pairs}
 
@@ -49,7 +47,7 @@ class PackageSet:
 def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
     """The set of a family (one of FAMILIES), its release (12, 24.04, 9), a branch (535) and a flavour (open, proprietary). Raises NotOffered.
 
-    kernel: Ubuntu's name for the kernels whose ready-built modules are wanted (generic, generic-hwe-24.04, aws …).
+    kernel: Ubuntu's name for the kernels that need prebuilt modules (generic, generic-hwe-24.04, aws …).
     """
     if flavour not in ("open", "proprietary"):
         raise NotOffered(f"expected flavour open or proprietary, found {flavour!r}")
@@ -74,7 +72,8 @@ def _debian(release: str, branch: str, flavour: str, tables: Tables, _kernel: st
 
 
 def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str) -> PackageSet:
-    """The data-centre stream (-server) where it is real, else the desktop's. Without ready-built modules of the branch they are built on the node."""
+    """The data-centre packages (-server) if they exist for the branch, else the desktop ones. Without prebuilt modules of the branch, modules are built on
+    the node."""
     rows = {row["package"]: row for row in tables["ubuntu_driver_packages"] if row["release"] == release}
     opened = "-open" if flavour == "open" else ""
     names = [f"{branch}-server{opened}", f"{branch}{opened}"]
@@ -94,7 +93,7 @@ def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str
 
 
 def _bare(name: str) -> str:
-    """Libraries are the same for both flavours."""
+    """The branch without its flavour, for libraries, which are the same for both flavours."""
     return name.removesuffix("-open")
 
 
@@ -108,7 +107,7 @@ def _offered(rows: Mapping[str, Mapping[str, Any]], flavour: str) -> str:
 
 
 def _nvidia_deb(_release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
-    """NVIDIA's repository for Debian and Ubuntu: the branch stands in the name up to 580, after that it is chosen by a package of pins."""
+    """NVIDIA's repository for Debian and Ubuntu: up to 580 the branch is part of the package names; later a package with pins chooses it."""
     _check_branch(branch, flavour, tables)
     plain = int(branch) >= PLAIN_NAMES_FROM
     name = "nvidia-open" if flavour == "open" else "cuda-drivers"
@@ -119,7 +118,7 @@ def _nvidia_deb(_release: str, branch: str, flavour: str, tables: Tables, _kerne
 
 
 def _redhat(release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
-    """NVIDIA's repository for RHEL and its kin: module streams up to 9, version locks from 10 on, which has no modules."""
+    """NVIDIA's repository for RHEL-like systems: module streams up to 9, version locks from 10 on, which has no modules."""
     if release not in REDHAT_RELEASES:
         raise NotOffered(f"expected release {', '.join(REDHAT_RELEASES)}, found {release!r}")
     _check_branch(branch, flavour, tables)
@@ -146,7 +145,7 @@ def _check_branch(branch: str, flavour: str, tables: Tables) -> None:
 
 
 def flavour_faults(architectures: Iterable[str], branch: str, flavour: str, tables: Tables) -> Iterator[str]:
-    """Why GPUs of these architectures cannot run a driver of this branch and flavour, a line each."""
+    """Reasons why GPUs of these architectures cannot use a driver of this branch and flavour, a line each."""
     known = {row["architecture"]: row for row in tables["gpu_architectures"]}
     for name in sorted(set(architectures)):
         row = known.get(name)

@@ -1,4 +1,4 @@
-"""What brings a node to the driver that its policy names: packages with exact versions, pins, what goes, and why it must not be. Values in, values out."""
+"""Plans the change to the policy's driver: packages with exact versions, pins, removals, and reasons to refuse. Values in, values out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unhang_node.versions.compare import compare_versions, holds
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
 
-# Of other source packages than the driver: their versions are their own, and both families use them.
+# Packages from other sources than the driver: they have versions of their own, and both families use them.
 SHARED: tuple[str, ...] = ("nvidia-settings", "nvidia-xconfig", "nvidia-modprobe", "nvidia-persistenced", "nvidia-support", "nvidia-kernel-common")
 SHARED += ("glx-", "nvidia-prime", "nvidia-installer-cleanup", "libnvidia-egl-", "libxnvctrl", "nvidia-suspend-common")
 DRIVER_SOURCES = ("nvidia-graphics-drivers", "nvidia-open-gpu-kernel-modules")
@@ -54,7 +54,7 @@ def _refusals(inputs: DriverInputs, packages: PackageSet, version: str, flavour:
 
 
 def _target(inputs: DriverInputs, branch: str, present: str | None) -> str | None:
-    """The exact version: the one that is named, the one that is there when the policy allows it, else the newest of the bound's branch on offer."""
+    """The exact version: the policy's, else the installed one if the policy allows it, else the newest offered one of the bound's branch."""
     desired = inputs.desired
     if "version" in desired:
         return str(desired["version"])
@@ -76,7 +76,7 @@ def _desired_text(inputs: DriverInputs) -> str:
 
 
 def _choose(inputs: DriverInputs, branch: str, version: str) -> tuple[tuple[PackageSet, dict[str, str]] | None, list[dict[str, str]]]:
-    """((the set, {package: its own version}), []) of the first source that has it all, or (None, refusals)."""
+    """((the set, {package: its own version}), []) of the first source that offers all packages, or (None, refusals)."""
     reasons = []
     for found in sets_of(inputs, branch):
         if isinstance(found, str):
@@ -94,7 +94,7 @@ def _choose(inputs: DriverInputs, branch: str, version: str) -> tuple[tuple[Pack
 
 
 def not_offered(inputs: DriverInputs, expected: str, reasons: Iterable[str]) -> dict[str, str]:
-    """The refusal that lists what there is."""
+    """The refusal, with a list of the offered versions."""
     names = [name for name in sorted(inputs.offers) if re.match(r"nvidia-(driver|tesla|open)|cuda-drivers", name) and not re.search("kernel|dkms", name)]
     there = "; ".join(f"{name} {', '.join(row['version'] for row in inputs.offers[name][:6])}" for name in names if inputs.offers[name])
     found = "; ".join(reasons) + f". On offer: {there or 'no driver package at all'}"
@@ -108,7 +108,7 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
     library = _library(inputs, packages, version)
     leaves = other_sources(inputs, packages)
     install = {**companions(inputs, version, flavour), **install, **fabric}
-    if leaves:  # apt would take the old family's library for one that the new driver depends on
+    if leaves:  # apt would accept the old family's library as a dependency of the new driver
         install.update({name: own for name, own in library.items() if "*" not in own})
     expect = {**{name: own for name, own in install.items() if own}, **library}
     kept = {row["name"] for row in inputs.fact("driver.packages") or () if inputs.installed.get(row["name"], {}).get("source") not in leaves}
@@ -125,13 +125,13 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
     plan["allow_remove"] = allowed_removals(inputs, version)
     plan["built_here"] = driver_refusals.is_built_here(packages)
     plan.update(_services(inputs, version))
-    if action == "none":  # what an earlier run left to do
+    if action == "none":  # packages that an earlier run did not complete
         plan.update(stop=[], needs_reboot=_is_pending(inputs, version) and not plan["reload"])
     return plan
 
 
 def _streams(inputs: DriverInputs, packages: PackageSet, notes: list[str]) -> tuple[dict[str, str], bool]:
-    """Module streams that the change enables, and whether another one is enabled now."""
+    """Module streams that the change enables; notes get a line if another one is enabled now."""
     streams = {module: stream for module, stream in packages.streams.items() if module in inputs.streams}
     if packages.streams and not streams:
         notes.append("no repository of this node has module streams: the version alone chooses the branch")
@@ -145,7 +145,7 @@ def _library(inputs: DriverInputs, packages: PackageSet, version: str) -> dict[s
 
 
 def _is_there(inputs: DriverInputs, install: Mapping[str, str], expect: Mapping[str, str]) -> bool:
-    """Whether every package is installed to the end and at its version."""
+    """Whether every package is completely installed at its version."""
     rows = {**{row["name"]: row for row in inputs.fact("driver.packages") or ()}, **inputs.installed}
     for name in {*install, *expect}:
         row, own = rows.get(name), expect.get(name) or install.get(name)
@@ -157,14 +157,13 @@ def _is_there(inputs: DriverInputs, install: Mapping[str, str], expect: Mapping[
 
 
 def _is_rpm(inputs: DriverInputs) -> bool:
-    """Pins are apt's; there package_pin locks versions afterwards."""
+    """Whether the node has rpm packages: they have no pins, and package_pin locks versions afterwards."""
     return bool(inputs.fact("node.os.family") == "redhat")
 
 
 def companions(inputs: DriverInputs, version: str, flavour: str) -> dict[str, str]:
-    """{package: version} of what else of the driver is installed on a node of rpm, at the wanted version where that is on offer.
-
-    Its packages want each other at exactly their version: dnf would take the rest away (nvidia-smi among it) to bring those that are named.
+    """{package: version} of the driver's other installed packages on a node of rpm, at the wanted version if it is offered. The packages depend on each
+    other's exact version: to install the named ones, dnf would remove the others (nvidia-smi among them).
     """
     rows = (inputs.fact("driver.packages") or ()) if _is_rpm(inputs) else ()
     names = [row["name"] for row in rows if not (_MODULES.match(row["name"]) and ("-open" in row["name"]) != (flavour == "open"))]
@@ -173,7 +172,7 @@ def companions(inputs: DriverInputs, version: str, flavour: str) -> dict[str, st
 
 
 def other_family(inputs: DriverInputs, install: Iterable[str], version: str) -> list[str]:
-    """Installed packages of a driver that goes by other names than the wanted one: both would stay, and the old one might be loaded."""
+    """Installed packages of a driver with other names than the wanted one: both would stay, and the old one might be loaded."""
     wanted = {family_of(name) for name in install if not name.startswith((*NO_DRIVER_VERSION, *FABRIC_PACKAGES))}
     found = []
     for row in inputs.fact("driver.packages") or ():
@@ -185,12 +184,12 @@ def other_family(inputs: DriverInputs, install: Iterable[str], version: str) -> 
 
 
 def _is_shared(name: str) -> bool:
-    """Of no family alone: another's packages need it too."""
+    """Whether packages of several families depend on it."""
     return name.startswith(SHARED) or name.endswith("-common")
 
 
 def other_sources(inputs: DriverInputs, packages: PackageSet) -> list[str]:
-    """Source packages of installed drivers that are not the wanted one's, where sources have names of their own: Debian's families stand beside each other."""
+    """Source packages of installed drivers other than the wanted one, if sources have names of their own: Debian's families can be installed side by side."""
     if any("*" in pin for pin in packages.pin):
         return []
     found = {str(row.get("source") or "") for name, row in inputs.installed.items() if not _is_shared(name)}
@@ -198,18 +197,18 @@ def other_sources(inputs: DriverInputs, packages: PackageSet) -> list[str]:
 
 
 def other_flavour(inputs: DriverInputs, install: Iterable[str], flavour: str) -> list[str]:
-    """Installed packages of kernel modules of the other flavour: two modules of one version would be there, and either might be loaded."""
+    """Installed packages of kernel modules of the other flavour: otherwise there would be two modules of one version, and either might be loaded."""
     names = [row["name"] for row in inputs.fact("driver.packages") or () if _MODULES.match(row["name"])]
     return sorted(name for name in names if ("-open" in name) != (flavour == "open") and name not in install)
 
 
 def _is_plain_fabric(name: str) -> bool:
-    """Of a name without a branch, such as nvidia-fabricmanager: there is one of it, whatever the driver."""
+    """Whether a name has no branch, such as nvidia-fabricmanager, so that there is only one for all drivers."""
     return name.startswith(FABRIC_PACKAGES) and family_of(name) is None
 
 
 def allowed_removals(inputs: DriverInputs, version: str) -> list[str]:
-    """Names of installed driver packages of other versions: apt may take them away where they stand in the way, and nothing else."""
+    """Names of installed driver packages of other versions: apt may remove these if they conflict, and no other packages."""
     rows = inputs.fact("driver.packages") or ()
     return sorted({row["name"] for row in rows if not same(upstream_version(row["version"]), version) and not row["name"].startswith("dkms")})
 
@@ -226,14 +225,15 @@ def pins(packages: PackageSet, install: Mapping[str, str], version: str) -> list
 
 
 def _services(inputs: DriverInputs, version: str) -> dict[str, Any]:
-    """Which services are stopped, and whether and how the modules are exchanged without a reboot."""
+    """The services to stop, and whether and how the modules are exchanged without a reboot."""
     loaded = inputs.fact("driver.loaded.is_loaded")
     foreign = driver_refusals.foreign_users(inputs)
     wanted = bool(inputs.desired.get("reload")) and bool(loaded) and not same(inputs.fact("driver.loaded.version"), version)
-    why_not = f"the modules are not exchanged: {foreign[0]}" if wanted and foreign else None
-    reload = wanted and not foreign and not inputs.options.reboot
+    against = foreign or driver_refusals.partitioned_gpus(inputs)
+    why_not = f"the modules are not exchanged: {against[0]}" if wanted and against else None
+    reload = wanted and not against and not inputs.options.reboot
     active = [row["unit"] for row in inputs.users.get("services") or () if row.get("active")]
-    # Fabric manager stops only in the exchange itself: whoever stops it has to reset the GPUs before it starts again.
+    # Fabric manager is stopped only by the exchange itself, because the GPUs must be reset before it starts again.
     stop = [] if foreign else [unit for unit in active if unit not in FABRIC_MANAGER]
     return {"stop": stop, "reload": reload, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
 

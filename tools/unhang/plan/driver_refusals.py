@@ -1,4 +1,4 @@
-"""Why a driver must not be brought onto a node: each refusal says expected, found, where, and what to do next. Values in, values out."""
+"""Reasons not to install a driver on a node: each refusal gives expected, found, where, and the next step. A pure function of its inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refusal(kind: str, expected: str, found: str, where: str, next_step: str) ->
 
 
 def ownership(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """A driver that packages do not own would stay beside the new one."""
+    """A driver that no package owns would stay installed beside the new one."""
     method = inputs.fact("driver.install_method")
     operated = inputs.fact("node.kubernetes.gpu_operator") and method != "packages"
     owner = "gpu_operator" if operated else str(method)
@@ -42,7 +42,7 @@ def ownership(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: s
 
 
 def image(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """What is installed on a stateless node is gone at its next boot."""
+    """A stateless node loses what is installed on it at its next boot."""
     if inputs.fact("node.image.kind") == "stateless":
         found = f"a stateless image ({inputs.fact('node.image.evidence') or 'its root is no disk'})"
         yield refusal(
@@ -51,7 +51,7 @@ def image(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) 
 
 
 def gpus(inputs: DriverInputs, _set: PackageSet, version: str, flavour: str) -> Iterator[dict[str, str]]:
-    """GPUs that this driver does not serve."""
+    """GPUs that this driver does not support."""
     branch = branch_of(version) or ""
     for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
         yield refusal("gpu-not-served", "a driver that the node's GPUs run with", fault, inputs.host, "name another version or flavour in unhang_policy.driver")
@@ -67,7 +67,7 @@ def gpus(inputs: DriverInputs, _set: PackageSet, version: str, flavour: str) -> 
 
 
 def cuda(inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """Programs whose CUDA does not start on this driver."""
+    """Programs whose CUDA version needs a newer driver than this one."""
     if inputs.fact("cuda.forward_compat"):
         return
     floors = {str(row["major"]): row["driver"] for row in inputs.tables["cuda_majors"]}
@@ -97,7 +97,7 @@ def is_built_here(packages: PackageSet) -> bool:
 
 
 def headers(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """Without headers nothing is built, and the node comes back without GPUs."""
+    """Without kernel headers the modules cannot be built, and the node boots without GPUs."""
     release = boot_release(inputs)
     if not is_built_here(packages) or release is None:
         return
@@ -110,7 +110,7 @@ def headers(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour:
 
 
 def secure_boot(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """A kernel under Secure Boot loads no module whose key it does not know. What it loaded before was signed with a key that it knows."""
+    """Under Secure Boot a kernel loads only modules signed with a key that it knows. The modules that it loaded before were signed with such a key."""
     if not inputs.fact("node.secure_boot") or not is_built_here(packages) or inputs.options.module_key_enrolled or inputs.fact("node.module_key.enrolled"):
         return
     running = inputs.fact("kernel.release")
@@ -123,7 +123,7 @@ def secure_boot(inputs: DriverInputs, packages: PackageSet, _version: str, _flav
 
 
 def in_use(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """Who holds the GPUs and is none of the services that the role stops and starts again."""
+    """Programs that hold the GPUs and are none of the services that the role stops and starts again."""
     if inputs.options.allow_in_use:
         return
     found = foreign_users(inputs)
@@ -143,9 +143,15 @@ def foreign_users(inputs: DriverInputs) -> list[str]:
             places = ", ".join(_gpu(device, names) for device in user["devices"])
             rows.append(f"process {user['pid']} ({user.get('command')}) of {user.get('user')} on {places}")
     rows += [f"the kernel module {name}, which needs the driver" for name in inputs.users.get("foreign_modules") or ()]
-    if not inputs.users.get("processes"):  # else it is they who hold them
+    if not inputs.users.get("processes"):  # else the module's users are the processes that are listed
         rows += [f"the kernel module {row['name']}, held {row['holds']} times by no process" for row in inputs.users.get("modules_held") or ()]
     return rows
+
+
+def partitioned_gpus(inputs: DriverInputs) -> list[str]:
+    """A text for each GPU in MIG mode: a reset or a reload of the driver deletes its instances, and only a service that runs at boot creates them again."""
+    on = [gpu for gpu in inputs.fact("gpus.devices") or () if (gpu.get("mig") or {}).get("enabled")]
+    return [f"GPU {gpu['index']} ({gpu.get('uuid')}) is in MIG mode, and its instances would be gone" for gpu in on]
 
 
 def _gpu(device: str, names: Mapping[int, str]) -> str:
@@ -154,14 +160,14 @@ def _gpu(device: str, names: Mapping[int, str]) -> str:
 
 
 def proof(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """A set that nobody has seen a package manager resolve."""
+    """A package set that no package manager has resolved yet."""
     if packages.proof == "table" and not inputs.options.accept_unproved:
         found = f"{', '.join(packages.packages)}, which is only written down"
         yield refusal("unproved", "a package set that was tried", found, inputs.host, "try it on one node with gpu_driver_accept_unproved: true")
 
 
 def streams(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """A branch is a module stream of dnf, and the repository has modules but not that stream."""
+    """The branch is a module stream of dnf, and the repository has module streams but not this one."""
     for module, stream in packages.streams.items():
         offered = inputs.streams.get(module, {}).get("streams")
         if offered and stream not in offered:

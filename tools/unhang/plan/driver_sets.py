@@ -1,4 +1,4 @@
-"""The package sets that may give a node its driver, from each place in turn, and the fabric manager that goes with one. Tables in, values out."""
+"""The package sets that can provide a node's driver, source by source, and the fabric manager that belongs to each. Tables in, values out."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from unhang_node.parse.nvidia_driver import branch_of
 
 FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
 TABLES = ("driver_packages", "ubuntu_driver_packages", "driver_branches", "gpu_architectures", "cuda_majors", "gpu_models")
-# What is asked for besides the sets themselves, so that a refusal can say what there is.
+# Further packages whose offers are listed, so that a refusal can name what exists.
 ON_OFFER = ("nvidia-driver", "nvidia-driver-[0-9]*", "nvidia-tesla-driver", "nvidia-tesla-*-driver", "cuda-drivers", "cuda-drivers-*", "nvidia-open*")
-NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these carry the kernel's version, or none
+NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these have the kernel's version, or none
 _FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
 
 
 @functools.cache
 def read_tables() -> dict[str, list[dict[str, Any]]]:
-    """The catalogue's tables that a plan needs, rows by table. Raises UserError: one source for audit and role."""
+    """The catalogue's tables that a plan needs, rows by table; the audit reads the same ones. Raises UserError."""
     return {name: list(catalogue.table(name).values()) for name in TABLES}
 
 
 def names_to_ask(inputs: DriverInputs) -> list[str]:
-    """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
+    """Packages (names and globs) whose offered versions plan_driver needs. [] if the policy names no driver."""
     branch = wanted_branch(inputs.desired)
     if branch is None:
         return []
@@ -40,7 +40,7 @@ def names_to_ask(inputs: DriverInputs) -> list[str]:
 
 
 def sets_of(inputs: DriverInputs, branch: str) -> Iterator[PackageSet | str]:
-    """The set of each source in turn, or why it has none."""
+    """The set of each source, or the reason why it has none, in order."""
     flavour = chosen_flavour(inputs, branch)
     for family, release in sources(inputs):
         try:
@@ -54,20 +54,20 @@ def before_packages(packages: PackageSet) -> list[str]:
 
 
 def family_of(name: str) -> str | None:
-    """tesla-535 of nvidia-tesla-535-driver, 580 of libnvidia-compute-580-server, None of nvidia-driver."""
+    """tesla-535 from nvidia-tesla-535-driver, 580 from libnvidia-compute-580-server, None from nvidia-driver."""
     matched = _FAMILY.search(name)
     return matched.group(1) if matched else None
 
 
 def fabric_of(inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
-    """Fabric manager (and what has to be of its version) for the same transaction; {} on a node without NVSwitch."""
+    """Fabric manager (and packages that need its version) for the same transaction; {} on a node without NVSwitch."""
     if not inputs.fact("fabric_manager.nvswitch_present") or (inputs.policy.get("fabric_manager") or {}).get("match_driver") is False:
         return {}
     return _fabric_versions(inputs, packages, version, refusals)
 
 
 def fabric_packages(inputs: DriverInputs, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
-    """{package: version} of the fabric manager that goes with an installed driver, from the first source that has it; refusals get why there is none."""
+    """{package: version} of the fabric manager for an installed driver, from the first source that offers it; otherwise the reason is added to refusals."""
     problems: list[dict[str, str]] = []
     for found in sets_of(inputs, str(branch_of(version))):
         missing: list[dict[str, str]] = []

@@ -1,11 +1,11 @@
-"""What a node's fabric manager needs: the driver's version, its service on, and never a restart under jobs. Values in, values out."""
+"""Plans a node's fabric manager: the driver's version, its service enabled, and never a restart while jobs run. Values in, values out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from unhang.plan.driver_inputs import DriverInputs, packaged_driver, same, wanted_branch, within
-from unhang.plan.driver_refusals import foreign_users, refusal
+from unhang.plan.driver_refusals import foreign_users, partitioned_gpus, refusal
 from unhang.plan.driver_sets import fabric_packages
 from unhang_node.change.gpu.services import FABRIC_MANAGER
 
@@ -13,7 +13,7 @@ UNIT = FABRIC_MANAGER[0]
 
 
 def plan_fabric_manager(inputs: DriverInputs, reset_allowed: bool = False) -> dict[str, Any]:
-    """{install, expect, enable, disable, start, reset, refusals, notes}. reset_allowed: GPUs may be reset to start it again."""
+    """{install, expect, enable, disable, start, reset, refusals, notes}. reset_allowed: whether the GPUs may be reset to restart it."""
     switched = inputs.fact("fabric_manager.nvswitch_present")
     if switched is None:
         found = "that its PCI devices could not be listed"
@@ -55,7 +55,7 @@ def _plan(**parts: Any) -> dict[str, Any]:
 
 
 def _driver_first(inputs: DriverInputs, driver: str | None) -> dict[str, str] | None:
-    """The refusal where the driver is not the policy's: both change in one step, or the node comes back without a fabric."""
+    """The refusal if the driver is not the policy's: both must change in one step, or the node has no fabric after a reboot."""
     if driver is not None and (wanted_branch(inputs.desired) is None or within(driver, inputs.desired)):
         return None
     wanted = " ".join(f"{key} {inputs.desired[key]}" for key in ("version", "min", "max") if key in inputs.desired) or "a driver from packages"
@@ -64,7 +64,7 @@ def _driver_first(inputs: DriverInputs, driver: str | None) -> dict[str, str] | 
 
 
 def _in_use(inputs: DriverInputs) -> list[dict[str, str]]:
-    """A package of a service may start it again by itself."""
+    """A line for each user of the GPUs, because a service's package may restart the service by itself."""
     if inputs.options.allow_in_use:
         return []
     next_step = "let it end or drain the node"
@@ -72,7 +72,7 @@ def _in_use(inputs: DriverInputs) -> list[dict[str, str]]:
 
 
 def _start(inputs: DriverInputs, driver: str, reset_allowed: bool) -> dict[str, Any]:
-    """Whether the service is started, plainly at its first start since the boot, else only with a reset of all GPUs."""
+    """Whether the service is started: without a reset at its first start since the boot, otherwise only with a reset of all GPUs."""
     if inputs.fact("fabric_manager.running"):
         return {"notes": ["it runs; a restart without a reset of all GPUs would break NVLS for every later job, so there is none"]}
     loaded = inputs.fact("driver.loaded.version")
@@ -83,6 +83,9 @@ def _start(inputs: DriverInputs, driver: str, reset_allowed: bool) -> dict[str, 
     foreign = foreign_users(inputs)
     if foreign:
         return {"notes": [f"it does not run, and to start it again takes a reset of all GPUs, which {foreign[0]} does not allow"]}
+    partitioned = partitioned_gpus(inputs)
+    if partitioned:
+        return {"notes": [f"it does not run, and to start it again takes a reset of all GPUs: {partitioned[0]}; reboot the node"]}
     if not reset_allowed:
         return {"notes": ["it does not run, and to start it again takes a reset of all GPUs: fabric_manager_reset, or a reboot"]}
     return {"reset": True}

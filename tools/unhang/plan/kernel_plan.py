@@ -1,4 +1,4 @@
-"""What brings a node to the kernel that its policy names: release, packages, the modules that it must have, why it may not be. Values in, values out."""
+"""Plans the change to the policy's kernel: release, packages, the modules that it needs, and reasons to refuse. Values in, values out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from unhang_node.parse.values import release_key
 from unhang_node.versions.compare import compare_versions
 
-# Names in Debian's and Ubuntu's archives: a kernel's release is part of the name, and a version of its own comes on top.
+# Package names in Debian's and Ubuntu's archives contain the kernel's release; the package has a version of its own in addition.
 IMAGE = re.compile(r"^linux-image-(?:unsigned-)?(\d+\.\d+(?:[.+~-][0-9A-Za-z.+~]+)*)$")
 NO_IMAGE = re.compile(r"-(?:dbg|dbgsym|unsigned)$")
 FAMILIES = ("debian",)
-# What has to come with a kernel when the running one has it: a package of these that is missing leaves the node without a device or a file system.
+# Packages that must be installed with a new kernel if the running one has them: without them the node may lack a device or a file system.
 NEEDED = ("linux-modules-nvidia-", "linux-modules-extra-", "linux-headers-")
 LISTED = 8
 
 
 @dataclass(frozen=True)
 class KernelInputs:
-    """One node: sections of its facts, its policy's part `kernel`, what is offered, how the last trial stands, and what the operator allows."""
+    """One node: sections of its facts, its policy's part `kernel`, offered packages, state of the last trial, and the operator's permissions."""
 
     sections: Mapping[str, Mapping[str, Any]]
     desired: Mapping[str, Any]
@@ -35,7 +35,7 @@ class KernelInputs:
     busy: bool = False
 
     def fact(self, path: str) -> Any:
-        """A fact by its path, None where it was not read."""
+        """A fact by its path, None if it was not read."""
         value: Any = self.sections
         for name in path.split("."):
             value = value.get(name) if isinstance(value, Mapping) else None
@@ -43,7 +43,7 @@ class KernelInputs:
 
 
 def names_to_ask(sections: Mapping[str, Any]) -> list[str]:
-    """Packages (globs) whose offers plan_kernel needs: kernels, and what the running one has beside it."""
+    """Packages (globs) whose offered versions plan_kernel needs: kernels, and the further packages of the running one."""
     inputs = KernelInputs(sections, {})
     running = inputs.fact("kernel.release") or ""
     beside = {row["name"].replace(running, "*") for row in inputs.fact("packages.installed") or () if running and running in row["name"]}
@@ -54,8 +54,8 @@ def names_to_ask(sections: Mapping[str, Any]) -> list[str]:
 def plan_kernel(inputs: KernelInputs) -> dict[str, Any]:
     """The plan.
 
-    {action, release, running, packages: {name: version}, modules: [names], gpus: [identities], notes: [lines], problems: [lines]}
-    action: none; select (it runs, and another one would boot next); install (packages, then a trial); verify (it runs on trial); with problems none is taken.
+    {action, release, running, packages: {name: version}, modules: [names], gpus: [identities], notes: [lines], problems: [lines]} action: none; select (it
+    runs, but another one would boot next); install (packages, then a trial); verify (it runs on trial). With problems no action is taken.
     """
     running = inputs.fact("kernel.release")
     plan: dict[str, Any] = {"action": "none", "release": running, "running": running, "packages": {}, "modules": [], "gpus": [], "notes": [], "problems": []}
@@ -91,7 +91,7 @@ def _to_install(inputs: KernelInputs, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def refusals(inputs: KernelInputs) -> list[str]:
-    """Why nobody may choose this node's kernel from here. [] where one may."""
+    """Reasons why this node's kernel cannot be set on the node; [] if it can."""
     if inputs.fact("node.virtualization.is_container"):
         return ["expected a machine, found a container ({}): its kernel is the machine's".format(inputs.fact("node.virtualization.kind"))]
     if inputs.fact("node.image.kind") == "stateless":
@@ -112,7 +112,8 @@ def refusals(inputs: KernelInputs) -> list[str]:
 
 
 def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:
-    """(release or None, notes): exactly the one named; for a minimum the newest of the nearest series that has it, of the running flavour."""
+    """(release or None, notes): the exact release of the policy; for a minimum the newest release of the nearest series that satisfies it, of the running
+    flavour."""
     known = sorted(known_releases(inputs), key=release_key)
     if inputs.desired.get("version"):
         wanted = str(inputs.desired["version"])
@@ -138,25 +139,25 @@ def known_releases(inputs: KernelInputs) -> set[str]:
 
 
 def release_of_package(name: str) -> str | None:
-    """6.1.0-56-amd64 of linux-image-6.1.0-56-amd64; None of what holds no kernel of its own (debug symbols, unsigned beside signed)."""
+    """6.1.0-56-amd64 from linux-image-6.1.0-56-amd64; None for packages without a kernel of their own (debug symbols, unsigned beside signed)."""
     found = IMAGE.match(name)
     return found.group(1) if found and not NO_IMAGE.search(name) else None
 
 
 def flavour_of(release: str) -> str:
-    """cloud-amd64 of 6.1.0-56-cloud-amd64, generic of 6.8.0-85-generic, amd64 of 6.12.12+bpo-amd64; "" of a release without one."""
+    """cloud-amd64 from 6.1.0-56-cloud-amd64, generic from 6.8.0-85-generic, amd64 from 6.12.12+bpo-amd64; "" for a release without a flavour."""
     parts = release.split("-")
     first = next((number for number, word in enumerate(parts[1:], 1) if word[:1].isalpha()), len(parts))
     return "-".join(parts[first:])
 
 
 def series_of(release: str) -> tuple[int, ...]:
-    """(6, 8) of 6.8.0-85-generic."""
+    """(6, 8) from 6.8.0-85-generic."""
     return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
 
 
 def _suits(inputs: KernelInputs, release: str) -> bool:
-    """True when the policy is met by this release, as the audit's rules judge it."""
+    """True if this release satisfies the policy, by the same comparison as the audit's rules."""
     if inputs.desired.get("version"):
         equal = compare_versions(release, str(inputs.desired["version"]), "kernel").equal
         if not equal or (flavour_of(str(inputs.desired["version"])) and flavour_of(release) != flavour_of(str(inputs.desired["version"]))):
@@ -168,7 +169,7 @@ def _suits(inputs: KernelInputs, release: str) -> bool:
 
 
 def not_offered(inputs: KernelInputs) -> str:
-    """What was asked for and what there is."""
+    """The problem that no kernel fits, with the wanted and the known releases."""
     wanted = str(inputs.desired.get("version") or f"{inputs.desired['min']} or newer")
     flavour = flavour_of(inputs.fact("kernel.release"))
     known = sorted(known_releases(inputs), key=release_key, reverse=True)
@@ -179,7 +180,7 @@ def not_offered(inputs: KernelInputs) -> str:
 
 
 def packages_of(inputs: KernelInputs, release: str) -> tuple[dict[str, str], list[str]]:
-    """({name: version} to be installed, problems): the image, its headers, and for each package of the running kernel its counterpart."""
+    """({name: version} to install, problems): the image, its headers, and the counterpart of each package of the running kernel."""
     running, problems = inputs.fact("kernel.release"), []
     names = {name[: -len(running)] + release for name in inputs.packages if name.endswith("-" + running) and _is_there(inputs, name)}
     if not any(release_of_package(name) == release for name in names):
@@ -202,7 +203,7 @@ def _is_there(inputs: KernelInputs, name: str) -> bool:
 
 
 def space_problems(inputs: KernelInputs, release: str) -> list[str]:
-    """Why the kernel does not fit in /boot."""
+    """A line if the kernel does not fit in /boot."""
     space = inputs.trial.get("space") or {}
     if any(row["release"] == release and row.get("image") for row in inputs.fact("kernel.installed") or ()):
         return []
@@ -216,7 +217,7 @@ def space_problems(inputs: KernelInputs, release: str) -> list[str]:
 
 
 def trial_problems(inputs: KernelInputs, release: str) -> list[str]:
-    """A kernel that fell back is not tried again by itself."""
+    """A line if the kernel fell back in an earlier trial: it is tried again only on request."""
     tried = inputs.trial.get("trial") or {}
     if inputs.trial.get("standing") == "fell_back" and tried.get("release") == release and not inputs.retry:
         return [f"{release} was tried and fell back ({tried.get('at')}): {inputs.trial.get('why')}; mend it, then say kernel_retry: true"]
@@ -233,18 +234,18 @@ def users_of_gpus(inputs: KernelInputs) -> list[str]:
 
 
 def needed_modules(inputs: KernelInputs) -> list[str]:
-    """Modules from outside the kernel that are loaded now."""
+    """Loaded out-of-tree modules."""
     return sorted(set(inputs.fact("kernel.out_of_tree") or ()) - set(inputs.without_modules))
 
 
 def gpu_identities(inputs: KernelInputs) -> list[str]:
-    """UUIDs of the GPUs that answer; a GPU that gives no handle is not there."""
+    """UUIDs of the GPUs that answer; a GPU without a handle counts as missing."""
     devices = inputs.fact("gpus.devices") or ()
     return sorted(str(device.get("uuid") or device.get("pci_address")) for device in devices if not device.get("error"))
 
 
 def faults_after(inputs: KernelInputs, before: Mapping[str, Any]) -> list[str]:
-    """Why a kernel on trial may not stay, from the facts read under it. before: {release, modules, gpus} of the trial."""
+    """Reasons against keeping a kernel that is on trial, from the facts read under it. before: {release, modules, gpus} of the trial."""
     running, faults = inputs.fact("kernel.release"), []
     if running != before["release"]:
         return [f"expected {before['release']} to run, found {running}"]

@@ -1,4 +1,4 @@
-"""Which package of libnccl a node should have: the policy's version or minimum, what is installed, and what its repositories offer. Values in, values out."""
+"""The package of libnccl that a node should have, from the policy's version or minimum, the installed packages and the offered ones. Values in, values out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _PACKAGE = re.compile(r"^(?P<nccl>[0-9]+(?:\.[0-9]+)*)-[^+]*(?:\+cuda(?P<cuda>[0
 
 @dataclass
 class LibraryPlan:
-    """install: {package: version}, empty when nothing is to be done; needs_offers: the repositories have to be asked; problems: why nothing can be done."""
+    """install: {package: version}, empty if there is nothing to do; needs_offers: whether the repositories must be queried; problems: reasons why nothing can
+    be done."""
 
     install: dict[str, str] = field(default_factory=dict)
     needs_offers: bool = False
@@ -32,7 +33,8 @@ def plan_library(
 ) -> dict[str, Any]:
     """A LibraryPlan as a dict.
 
-    policy: unhang_policy; libraries, packages: nccl.libraries and packages.installed of the facts; offers: {name: [{version}]}, None when nobody asked.
+    policy: unhang_policy; libraries, packages: nccl.libraries and packages.installed of the facts; offers: {name: [{version}]}, None if the repositories were
+    not queried.
     """
     plan = LibraryPlan()
     nccl = policy.get("nccl") or {}
@@ -57,7 +59,7 @@ def _choose(plan: LibraryPlan, nccl: Mapping[str, Any], installed: Mapping[str, 
         found = ", ".join(offered) or "none"
         plan.problems.append(f"expected {LIBRARY} {_wanted(nccl)}{_for_cuda(installed[LIBRARY])} in the node's repositories, found {found}; add the repository")
         return
-    # Of a minimum the lowest that is enough, for the least change; of several builds the one for the same CUDA, else for the oldest.
+    # For a minimum the lowest sufficient version, which is the smallest change; of several builds the one for the same CUDA, else for the oldest.
     chosen = min(fitting, key=lambda version: (_key(_nccl_of(version)), _cuda_of(version) != _cuda_of(installed[LIBRARY]), _key(_cuda_of(version) or "0")))
     plan.install[LIBRARY] = chosen
     if HEADERS in installed:
@@ -80,7 +82,7 @@ def _wanted(nccl: Mapping[str, Any]) -> str:
 
 
 def _nccl_of(version: str) -> str:
-    """2.21.5 of 2.21.5-1+cuda12.4."""
+    """2.21.5 from 2.21.5-1+cuda12.4."""
     found = _PACKAGE.match(version)
     return found["nccl"] if found else version
 
@@ -91,7 +93,7 @@ def _cuda_of(version: str) -> str | None:
 
 
 def _same_cuda(version: str, installed: str) -> bool:
-    """Builds for another major release of CUDA do not run under the same driver and toolkit."""
+    """Whether a build is for the installed one's major release of CUDA: others need another driver and toolkit."""
     here, there = _cuda_of(installed), _cuda_of(version)
     return here is None or there is None or here.split(".")[0] == there.split(".")[0]
 

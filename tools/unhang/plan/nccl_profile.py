@@ -1,4 +1,4 @@
-"""What NCCL's configuration of one node should be: a named profile, the node's facts and the policy become settings with their values."""
+"""The NCCL settings that a node should have, from a named profile, the node's facts and the policy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from unhang.judge.policy import waivers_of
-from unhang.plan.nccl_known import Known, is_read, setting_faults
+from unhang.plan.nccl_setting_check import Known, is_read, setting_faults
 from unhang.plan.nccl_values import COMPUTED, CannotTell, DesiredState
 from unhang.schemas.shapes import nearest
 from unhang_node.versions.compare import compare_versions, holds
@@ -15,11 +15,11 @@ from unhang_node.versions.compare import compare_versions, holds
 
 @dataclass
 class ProfilePlan:
-    """What is to be written. problems: why nothing may be written, one line each. decided: names whose other lines are disabled."""
+    """The settings to write. problems: reasons why nothing may be written, one line each. decided: names whose other lines are disabled."""
 
     profile: str
     conf: dict[str, str] = field(default_factory=dict)  # NCCL_*: read by NCCL from its file
-    environment: dict[str, str] = field(default_factory=dict)  # what NCCL does not read: has to be in the process's environment
+    environment: dict[str, str] = field(default_factory=dict)  # variables that NCCL's file cannot set: they must be in the process's environment
     decided: list[str] = field(default_factory=list)
     until: str | None = None
     problems: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class ProfilePlan:
 
 @dataclass(frozen=True)
 class Node:
-    """The node as the plan sees it. groups: of the inventory. today: an ISO date."""
+    """The node's data for the plan. groups: of the inventory. today: an ISO date."""
 
     host: str
     groups: tuple[str, ...]
@@ -71,7 +71,7 @@ def _section(node: Node, name: str) -> Mapping[str, Any]:
 
 
 def _leave_out_unread(plan: ProfilePlan, node: Node, known: Known) -> None:
-    """What a profile sets for torch serves several releases: what none of the node's reads is left out."""
+    """Omits torch settings that no torch release on the node reads, because a profile is for several releases."""
     versions = sorted({row["torch"] for row in _section(node, "torch").get("environments") or () if row.get("torch")})
     for name in [name for name in plan.environment if name in known.torch and versions]:
         if not is_read(known.torch[name], versions, "generic"):
@@ -123,7 +123,7 @@ def _compute(plan: ProfilePlan, node: Node, profile: str, variable: str, how: st
 
 
 def _take_expiry(plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profile: str, rule: str) -> None:
-    """A workaround holds as long as the waiver for the rule that tells of it: one date for audit and role."""
+    """Adds the expiry of a workaround, which is that of the waiver for its rule: the audit and the role use one date."""
     days = [one.row["until"] for one in waivers_of(policy) if one.rule == rule and one.covers(node.host, node.groups)]
     if not days:
         missing = f"expected a waiver of the rule {rule} for {node.host}, found none"

@@ -1,4 +1,4 @@
-"""Values of NCCL's settings that differ from node to node, worked out from a node's facts, never copied blindly."""
+"""Values of NCCL settings that differ from node to node, computed from a node's facts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class CannotTell(ValueError):
-    """The node's facts do not decide a value. The text says what was expected, what was found and what to name."""
+    """The node's facts do not decide a value. The text has what was expected, what was found, and the key to set."""
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What an operator may name where the facts leave a choice: an address range, exact interfaces, exact HCAs."""
+    """The operator's choice if the facts allow several: an address range, exact interfaces, exact HCAs."""
 
     network: str | None = None
     interfaces: Sequence[str] = ()
@@ -23,7 +23,7 @@ class DesiredState:
 
 @dataclass
 class ComputedValue:
-    """A value (None: leave it unset), and what was decided on the way, one line each."""
+    """A value (None: leave it unset), and the decisions that led to it, one line each."""
 
     value: str | None
     notes: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ def chosen_ports(network: Mapping[str, Any], layer: str, desired: DesiredState) 
 
 
 def gid_index(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
-    """Index of the RoCE v2 GID with an IPv4 address, when all chosen ports have it at the same place. Raises CannotTell."""
+    """Index of the RoCE v2 GID with an IPv4 address, if all chosen ports have it at the same index. Raises CannotTell."""
     chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", desired)}
     by_port: dict[str, list[int]] = {}
     for device in network["rdma"]:

@@ -1,4 +1,4 @@
-"""The plan as a value, as JSON (schema unhang/plan/1), and as a file that shows when somebody has edited it."""
+"""The plan as a value, as JSON (schema unhang/plan/1), and as a file with a digest that shows an edit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """The run that the plan was made of. started, finished: UTC, RFC 3339."""
+    """The run from which the plan was made. started, finished: UTC, RFC 3339."""
 
     id: str
     started: str
@@ -37,7 +37,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class GroupLimit:
-    """How many nodes of an inventory group may be out of service at once."""
+    """Number of nodes of an inventory group that may be out of service at once."""
 
     group: str
     max_unavailable: int
@@ -45,7 +45,9 @@ class GroupLimit:
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What the waves keep to, and what the plan was limited to. max_unavailable has the floor in it already."""
+    """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the floor into account. in_service: nodes that answered;
+    out_of_service: nodes that were named as out of service when the plan was made, whether or not they answered.
+    """
 
     max_unavailable: int
     floor: int
@@ -55,11 +57,12 @@ class PlanLimits:
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    out_of_service: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A role to play. policy: unhang_policy for it, the same in all remedies of a host. before, after: versions, None where the role is about none."""
+    """A role to run. policy: unhang_policy for it, the same in all remedies of a host. before, after: versions, None for a role without a version."""
 
     role: str
     policy: dict[str, Any]
@@ -76,9 +79,8 @@ class Reboot:
     why: str
 
 
-@dataclass(frozen=True)
-class Job:
-    """A process that had GPUs when the node was read."""
+class Job(msgspec.Struct, frozen=True, gc=False):  # not a dataclass: a fleet has tens of thousands of jobs, and making a dataclass takes five times as long
+    """A process that used GPUs when the node was read."""
 
     pid: int | None
     user: str | None
@@ -103,10 +105,7 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash: None where it was not read. jobs: None where that was not read; minutes: None for unknown.
-
-    minutes_at_least: of those steps that were measured.
-    """
+    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured."""
 
     host: str
     boot_id: str | None
@@ -121,7 +120,7 @@ class HostPlan:
 
     @property
     def roles(self) -> list[str]:
-        """The roles to play, in order."""
+        """The roles to run, in order."""
         return [one.role for one in self.remedies]
 
     @property
@@ -132,9 +131,8 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class StepMinutes:
-    """How long a step of the table remedy_steps takes on one node. times: how often this installation measured it, 0 where the table is all there is.
-
-    minutes: the median of what was measured, else the table's; None for unknown.
+    """The duration of a step of the table remedy_steps on one node. times: number of measurements in this installation, 0 if only the table is known.
+    minutes: the median of the measurements, else the table's value; None if unknown.
     """
 
     step: str
@@ -151,15 +149,14 @@ class Wave:
 
     @property
     def is_canary(self) -> bool:
-        """Whether no failure at all is allowed in it."""
+        """Whether no failure is allowed in it."""
         return self.name.startswith(CANARY)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies; wave_of: the wave of a host, from 0.
-
-    steps: what its minutes are the sum of.
+    """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies; wave_of: the wave of a host, from 0. steps: the steps whose
+    durations make up its minutes.
     """
 
     run: PlannedRun
@@ -176,27 +173,30 @@ class Plan:
         object.__setattr__(self, "wave_of", {host: number for number, wave in enumerate(self.waves) for host in wave.hosts})
 
     def for_host(self, host: str) -> HostPlan | None:
-        """The entry of a host; None for one that has no finding, or that the plan does not know."""
+        """The entry of a host; None for a host without a finding, or one that is not in the plan."""
         return self.by_host.get(host)
 
 
 def to_document(plan: Plan) -> dict[str, Any]:
-    """As JSON has it, with its digest. Hosts and waves are the plan's own, which the encoder writes as objects: a fleet's are not copied."""
+    """The plan as a JSON document, with its digest. Hosts and waves are not copied; the encoder writes the plan's own objects."""
     limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
     limits["except"] = limits.pop("except_")
+    if not plan.limits.out_of_service:  # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has no such key
+        limits.pop("out_of_service", None)
     content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything but the digest itself, however it is laid out in the file: of its JSON in ASCII, keys sorted, without spaces."""
+    """SHA-256 of everything but the digest itself, independent of the file's layout: of the JSON in ASCII, with sorted keys and without spaces."""
     content = {key: value for key, value in document.items() if key != "digest"}
     return hashlib.sha256(_canonical(content)).hexdigest()
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    """msgspec writes the same bytes as json, ten times as fast, but for characters that json escapes and numbers or texts that msgspec does not take."""
+    """msgspec writes the same bytes as json, ten times as fast, except for characters that json escapes and for values that msgspec refuses; json writes
+    those."""
     try:
         quick = _encode_sorted(content)
     except (msgspec.MsgspecError, ValueError, OverflowError):
@@ -212,15 +212,14 @@ def render_plan(plan: Plan) -> str:
 
 
 def write_plan(folder: Path, plan: Plan) -> Path:
-    """Writes plan.json into a run folder, whole or not at all. Raises OSError."""
+    """Writes plan.json into a run folder, atomically. Raises OSError."""
     write_atomically(folder / FILE, render_plan(plan))
     return folder / FILE
 
 
 def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
-    """A plan from its file, or from the run folder that holds it. known_hosts: of the inventory, when hosts that are gone shall be refused.
-
-    Raises UserError: not readable, of another version, edited since it was written, or with hosts that are gone.
+    """A plan from its file or its run folder. known_hosts: of the inventory, to refuse a plan with other hosts. Raises UserError if it is not readable, of
+    another version, edited since it was written, or has hosts that the inventory does not have.
     """
     path = path / FILE if path.is_dir() else path
     document = _read(path)
@@ -240,7 +239,7 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
 
 
 def _next(path: Path) -> str:
-    """How a plan is made that can be read. path: of plan.json."""
+    """The next step after an unreadable plan: the command that makes a new one. path: of plan.json."""
     folder, here = path.absolute().parent, Path.cwd()
     return f"; next: unhang plan {shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}"
 
@@ -269,7 +268,7 @@ def _to_plan(document: dict[str, Any]) -> Plan:
 
 
 def _check_hosts(plan: Plan, path: Path) -> None:
-    """Each host once, and each that has remedies in exactly one wave: what a digest made by hand would let through."""
+    """Checks that each host is listed once, and each host with remedies in exactly one wave, because somebody may have edited the plan and its digest."""
     in_waves = [host for wave in plan.waves for host in wave.hosts]
     wanted = [one.host for one in plan.hosts if one.remedies]
     if len(plan.by_host) != len(plan.hosts) or len(set(in_waves)) != len(in_waves) or set(in_waves) != set(wanted):

@@ -1,4 +1,4 @@
-"""What the page of a run shows of the plan that lies beside it."""
+"""The plan on the page of its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.plan.plan_document import FILE, read_plan
 
 
 def plan_view(folder: Path) -> dict[str, Any] | None:
-    """{fault, limits, totals, waves, refused, person} for the page's template; None where the run has no plan. fault: why its plan is not shown, else ""."""
+    """{fault, limits, totals, waves, refused, person} for the page's template; None if the run has no plan. fault: why its plan is not shown, else ""."""
     if not (folder / FILE).is_file():
         return None
     try:

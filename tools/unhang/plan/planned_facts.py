@@ -1,4 +1,4 @@
-"""The facts of a node that its plan is made of, and nothing else: nodes that are equal in them are planned once."""
+"""The facts on which a node's plan depends: nodes with equal values are planned once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-# Boot id, configuration hash, jobs and the judge of policies look at the whole node; what decides roles, versions and reboots stands here.
+# These facts decide roles, versions and reboots. Boot id, configuration hash, jobs and the judge of policies use the whole node.
 FIELDS = {
     "node": ("virtualization", "image", "os", "kubernetes"),
     "kernel": ("release", "out_of_tree", "boot"),
@@ -21,12 +21,12 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def planned_facts(sections: Any) -> Any:
-    """A structure of these facts alone, None for a node that was not read. sections: typed (judge.documents); what they hold is shared, not copied."""
+    """A structure with only these facts, None for a node that was not read. sections: typed (judge.documents); their values are shared, not copied."""
     return None if sections is None else msgspec.convert(sections, _structure(), from_attributes=True)
 
 
 def json_of(facts: Any) -> bytes:
-    """The same bytes for equal facts."""
+    """The facts as JSON, the same bytes for equal facts."""
     return _encode(facts)
 
 

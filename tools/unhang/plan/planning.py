@@ -1,11 +1,13 @@
-"""Makes the plan of a judged run: reads it node by node, plans each host that has a finding, and puts those that have remedies into waves."""
+"""Makes the plan of a judged run: reads it node by node, plans each host that has a finding, and assigns hosts with remedies to waves."""
 
 from __future__ import annotations
 
 import datetime
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +18,24 @@ from unhang.judge.documents import NodeDocument
 from unhang.judge.run_input import RunInput, natural, read_nodes, read_run_input
 from unhang.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
 from unhang.plan.disruption import kind_of, steps_of
-from unhang.plan.host_plan import Knowledge, plan_for_host
-from unhang.plan.nccl_known import read_known
+from unhang.plan.host_plan import Knowledge, plan_for_hosts
+from unhang.plan.nccl_setting_check import read_known
 from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
+from unhang.plan.planned_findings import read_planned_findings
 from unhang.plan.policy_check import PolicyJudge
 from unhang.plan.waves import WaveLimits, plan_waves
 from unhang.report.folding import hosts_of
-from unhang.report.run import read_findings
 from unhang.text import visible
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600
+AT_ONCE = 16  # documents in memory at once: 0.5 MB for a node of 50 KB, 40 MB for one of maximum size
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What was asked for. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of rules; except_: node sets, groups, wildcards;
-
-    hosts: those alone, None for all.
+    """The operator's options. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of rules; except_: node sets, groups, wildcards; hosts: the
+    only ones to plan, None for all. out_of_service: node sets, groups, wildcards of nodes that take no jobs now.
     """
 
     max_unavailable: str = MAX_UNAVAILABLE
@@ -43,15 +45,16 @@ class PlanOptions:
     except_: Sequence[str] = ()
     max_age_s: int = MAX_AGE_S
     hosts: frozenset[str] | None = None
+    out_of_service: Sequence[str] = ()
 
 
 @dataclass
 class _Fleet:
-    """What one pass over the nodes leaves behind."""
+    """The result of one pass over the nodes."""
 
     entries: list[HostPlan] = field(default_factory=list)
-    kinds: dict[str, str] = field(default_factory=dict)  # of hosts that have remedies
-    answered: int = 0
+    kinds: dict[str, str] = field(default_factory=dict)  # kinds of the hosts that have remedies
+    answered: set[str] = field(default_factory=set)
     members: dict[str, list[str]] = field(default_factory=dict)  # group -> hosts that answered
     all_members: dict[str, list[str]] = field(default_factory=dict)
 
@@ -59,17 +62,24 @@ class _Fleet:
 def plan_run(
     folder: Path, rules: Catalogue, options: PlanOptions | None = None, findings: Mapping[str, Any] | None = None, measured: Sequence[StepMinutes] = ()
 ) -> Plan:
-    """The plan of a run folder. findings: of its findings.json, where they were read already. Raises UserError, OSError.
-
-    measured: how long steps took in this installation's rollouts; the table remedy_steps stands in for the others.
-
-    The day is the one that the run was judged on: same findings, same plan.
+    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError, OSError. measured: durations of steps in this
+    installation's rollouts; other steps have the table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same findings give
+    the same plan.
     """
-    gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
+    with without_collections():
+        return _plan(folder, rules, options or PlanOptions(), findings or read_planned_findings(folder), measured)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Switches garbage collection off for a while: no object of a plan is cyclic, and a million small objects make each collection slow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        return _plan(folder, rules, options or PlanOptions(), findings or read_findings(folder), measured)
+        yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mapping[str, Any], measured: Sequence[StepMinutes]) -> Plan:
@@ -79,29 +89,38 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
     about = _by_host(findings["findings"], only)
     steps = step_minutes(measured)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"], steps))
-    hosts = sorted({*run.document["hosts"], *run.files}, key=natural)
-    left_out = named_hosts(options.except_, set(hosts), fleet.all_members, "--except")
+    hosts = {*run.document["hosts"], *run.files}
+    left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
+    out = named_hosts(options.out_of_service, hosts, fleet.all_members, "--out-of-service")
     planned = [one for one in fleet.entries if one.host not in left_out and (options.hosts is None or one.host in options.hosts)]
     entries = tuple(sorted(planned, key=lambda one: natural(one.host)))
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
-    most, floor = most_unavailable(options.max_unavailable, options.floor, fleet.answered) if fleet.answered else (1, 0)
-    limited = group_limits(options.group_limits, fleet.members)
-    limits = PlanLimits(
-        most,
-        floor,
-        fleet.answered,
-        options.max_age_s,
-        tuple(GroupLimit(group, limit) for group, limit in sorted(limited.items(), key=lambda one: natural(one[0]))),
-        only,
-        tuple(sorted(left_out, key=natural)),
-        tuple(sorted(options.hosts or (), key=natural)),
-    )
-    waves = plan_waves(kinds, WaveLimits(most, tuple((limited[one.group], frozenset(fleet.members[one.group])) for one in limits.groups)))
+    limits = _limits(options, fleet, only, left_out, out)
+    groups = tuple((one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups)
+    waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out)))
     return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves), steps_of(entries, steps))
 
 
+def _limits(options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out: Set[str], out: Set[str]) -> PlanLimits:
+    """left_out, out: hosts of --except and of --out-of-service. Raises UserError for limits that cannot be kept."""
+    answered = fleet.answered
+    most, floor = most_unavailable(options.max_unavailable, options.floor, len(answered), out & answered) if answered else (1, 0)
+    limited = group_limits(options.group_limits, fleet.members)
+    return PlanLimits(
+        most,
+        floor,
+        len(answered),
+        options.max_age_s,
+        tuple(GroupLimit(group, limited[group]) for group in sorted(limited, key=natural)),
+        only,
+        tuple(sorted(left_out, key=natural)),
+        tuple(sorted(options.hosts or (), key=natural)),
+        tuple(sorted(out, key=natural)),
+    )
+
+
 def refuse_another_policy(findings: Mapping[str, Any]) -> None:
-    """Roles bring nodes to the inventory's policy, and are proved by it: findings by another one are not what they repair. Raises UserError."""
+    """Refuses findings under another policy than the inventory's, because roles apply the inventory's and are proved by it. Raises UserError."""
     other = (findings.get("judged_by") or {}).get("policy")
     if other:
         raise UserError(
@@ -111,13 +130,13 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
 
 
 def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes] | None = None) -> Knowledge:
-    """What planning a host needs beside it. steps: of step_minutes(). Raises UserError."""
+    """The inputs of planning besides a host. steps: result of step_minutes(). Raises UserError."""
     minutes = {step: one.minutes for step, one in (step_minutes() if steps is None else steps).items()}
     return Knowledge({rule.id: rule.decision_reads for rule in rules.rules}, read_known(), PolicyJudge(rules, day), minutes)
 
 
 def step_minutes(measured: Sequence[StepMinutes] = ()) -> dict[str, StepMinutes]:
-    """By step: what this installation measured, else what the table remedy_steps assumes."""
+    """{step: duration}: this installation's measurement, else the table remedy_steps' assumption."""
     assumed = {step: StepMinutes(step, row.get("minutes")) for step, row in own_tables.table("remedy_steps").items()}
     return assumed | {one.step: one for one in measured if one.step in assumed}
 
@@ -143,22 +162,23 @@ def _by_host(findings: Sequence[Mapping[str, Any]], only: Sequence[str]) -> dict
 
 
 def _pass(run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge) -> _Fleet:
-    """One look at each node; documents are not kept."""
-    fleet = _Fleet()
-    for node in read_nodes(run):
-        _look_at(fleet, node, about, knowledge)
+    """Reads each node once; only a few documents are in memory at a time."""
+    fleet, nodes = _Fleet(), read_nodes(run)
+    while some := list(islice(nodes, AT_ONCE)):
+        for node in some:
+            _count(fleet, node)
+        planned = [node for node in some if node.host in about]
+        entries = plan_for_hosts([(node, about[node.host]) for node in planned], knowledge)
+        fleet.entries += entries
+        fleet.kinds |= {node.host: kind_of(node.sections) for node, entry in zip(planned, entries, strict=True) if entry.remedies}
     return fleet
 
 
-def _look_at(fleet: _Fleet, node: NodeDocument, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge) -> None:
+def _count(fleet: _Fleet, node: NodeDocument) -> None:
+    """Counts a node that answered, in the fleet and in each of its groups."""
     for group in node.groups:
         fleet.all_members.setdefault(group, []).append(node.host)
     if node.status == "ok":
-        fleet.answered += 1
+        fleet.answered.add(node.host)
         for group in node.groups:
             fleet.members.setdefault(group, []).append(node.host)
-    if node.host in about:
-        entry = plan_for_host(node, about[node.host], knowledge)
-        fleet.entries.append(entry)
-        if entry.remedies:
-            fleet.kinds[node.host] = kind_of(node.sections)

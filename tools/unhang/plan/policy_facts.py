@@ -1,24 +1,49 @@
-"""Facts that decide whether a node's policy is refused: one or two kilobytes a node, equal for nodes that are alike. Values in, values out."""
+"""The facts that decide whether a node's policy is refused: one or two kilobytes a node, equal on equal nodes. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from unhang.judge.documents import to_fragment
 from unhang.judge.expression import Path
+from unhang.schemas.shapes import Shape, fact_shapes
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
-_PROBE = ("status", "error", "unread")  # why a fact is missing; how long it took differs from node to node
 Tree = dict[str, "Tree"]
 
 
-def tree_of(paths: Collection[Path]) -> Tree:
-    """Paths of facts as nested keys, `*` for the items of a list; what is asked for as a whole has nothing below it."""
+class _Probe(msgspec.Struct, gc=False):
+    """A probe without its duration, which differs from node to node: only why facts are missing."""
+
+    status: Any = None
+    error: Any = None
+    unread: Any = None
+
+
+class PolicyFacts:
+    """Extracts these facts, and the probes of their sections, from the typed sections of many nodes. paths: of facts."""
+
+    def __init__(self, paths: Collection[Path]) -> None:
+        rows = [(name, _section(name, below), None) for name, below in _tree_of(paths).items()]
+        self._structure: Any = msgspec.defstruct("PolicyFacts", rows, omit_defaults=True, gc=False)
+
+    def of(self, sections: Any) -> bytes:
+        """The facts as JSON: equal for two nodes only if all of these facts are. sections: typed (judge.documents)."""
+        return _encode(msgspec.convert(sections, self._structure, from_attributes=True))
+
+
+def sections_of(facts: bytes) -> Any:
+    """Typed sections with only these facts, from the JSON."""
+    return to_fragment(msgspec.json.decode(facts))
+
+
+def _tree_of(paths: Collection[Path]) -> Tree:
+    """Paths of facts as nested keys, `*` for the items of a list; a value that is read as a whole has no keys below it."""
     tree: Tree = {}
-    for path in paths:
+    for path in sorted(paths):
         if not any(path[:length] in paths for length in range(1, len(path))):
             below = tree
             for part in path:
@@ -26,26 +51,18 @@ def tree_of(paths: Collection[Path]) -> Tree:
     return tree
 
 
-def facts_under(tree: Tree, sections: Any) -> bytes:
-    """These facts of typed sections, as JSON."""
-    return _encode({name: _picked(section, below, name) for name, below in tree.items() if (section := getattr(sections, name)) is not None})
+def _section(name: str, tree: Tree) -> Any:
+    """The type of a section with the wanted facts and its probe."""
+    fields = tree or dict[str, Tree].fromkeys(fact_shapes()[name].fields, {})
+    rows = [(key, _type_of(fact_shapes()[name].fields[key], below, f"{name}_{key}"), None) for key, below in fields.items() if key != "probe"]
+    return msgspec.defstruct(f"PolicyFacts_{name}", [*rows, ("probe", _Probe | None, None)], gc=False) | None
 
 
-def sections_of(facts: bytes) -> Any:
-    """Typed sections again, with these facts alone."""
-    return to_fragment(msgspec.json.decode(facts))
-
-
-def _picked(section: Any, tree: Tree, name: str) -> dict[str, Any]:
-    probe = {key: msgspec.to_builtins(getattr(section.probe, key)) for key in _PROBE} if section.probe is not None else None
-    return {**_below(section, tree), "probe": probe}
-
-
-def _below(value: Any, tree: Tree) -> Any:
-    if value is None or not tree:
-        return msgspec.to_builtins(value)
-    if isinstance(value, list):
-        return [_below(one, tree.get("*", {})) for one in value]
-    if isinstance(value, Mapping):
-        return {key: _below(one, tree.get("*", tree.get(key, {}))) for key, one in value.items()}
-    return {name: _below(getattr(value, name), below) for name, below in tree.items()}
+def _type_of(shape: Shape, tree: Tree, name: str) -> Any:
+    """The type of the wanted facts at this place and below; a map is read as a whole."""
+    if tree and shape.kind == "list" and shape.item is not None:
+        return list[_type_of(shape.item, tree.get("*", {}), f"{name}_item")] | None  # type: ignore[misc]
+    if tree and shape.kind == "object":
+        rows = [(key, _type_of(shape.fields[key], below, f"{name}_{key}"), None) for key, below in tree.items()]
+        return msgspec.defstruct(f"PolicyFacts_{name}", rows, gc=False) | None
+    return Any

@@ -1,4 +1,4 @@
-"""A policy written from nodes that are known to be good: what all of them share is pinned, the rest is left open. Values in, values out."""
+"""Writes a policy from nodes that are known to be good: values that all of them share are pinned, other keys are not set. Values in, values out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNLIMITED = -1
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a policy. read: sections of a node -> its value, None for none. least: the smallest of all nodes is the measure, and they need not agree."""
+    """One key of a policy. read: sections of a node -> its value, None for none. least: the policy gets the smallest value of all nodes, which may differ."""
 
     section: str
     name: str
@@ -39,7 +39,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A key that is not written, and why: the nodes differ, or a person has to decide."""
+    """A key that is not written, and why: the nodes differ, or a person must decide."""
 
     key: str
     why: str
@@ -47,7 +47,7 @@ class Undecided:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a policy would say of the nodes that it was taken from."""
+    """A policy's values for the nodes that it was made from."""
 
     pins: tuple[Pin, ...]
     undecided: tuple[Undecided, ...]
@@ -95,7 +95,7 @@ def policy_of(draft: Draft) -> dict[str, Any]:
 
 
 def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping[str, Any]] = ()) -> str:
-    """YAML with comments, as group_vars take it. head: lines of comment before it; bandwidth: rows of the policy's key of that name."""
+    """YAML with comments for group_vars. head: comment lines before it; bandwidth: rows of the policy's key `bandwidth`."""
     lines = [*(f"# {line}" for line in head), "unhang_policy:"]
     section = ""
     for pin in draft.pins:
@@ -115,11 +115,11 @@ def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping
 
 
 def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the policy's key `bandwidth`: the least that smoke tests (unhang/smoke/1) that passed reached with large messages; [] when none measured any."""
+    """Rows of the policy's key `bandwidth`: the lowest rate of large messages in smoke tests (unhang/smoke/1) that passed; [] if none was measured."""
     reached: dict[tuple[Any, ...], float] = {}
     for row in history_rows(results):
         if row["size_bytes"] >= LARGE_BYTES and row["busbw_gb_s"] > 0:
-            sums = row["nvls"] and row["op"] == "all_reduce"  # no other operation is done by NVLink SHARP's sums
+            sums = row["nvls"] and row["op"] == "all_reduce"  # only this operation uses the sums of NVLink SHARP
             key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
             reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
     names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
@@ -135,13 +135,13 @@ def _hosts_with(values: Mapping[str, Any], value: Any) -> list[str]:
 
 
 def _least(values: Sequence[Any]) -> Any:
-    """The smallest; -1 stands for no limit, and so for the largest."""
+    """The smallest; -1 means no limit, which is the largest."""
     limited = [value for value in values if value != UNLIMITED]
     return min(limited) if limited else UNLIMITED
 
 
 def _at(*path: str) -> Callable[[Sections], Any]:
-    """Reads one place; None where something on the way is not there."""
+    """A reader of one path; it returns None if a part of the path is missing."""
 
     def read(sections: Sections) -> Any:
         value: Any = sections
@@ -191,7 +191,7 @@ def _active_ports(sections: Sections) -> Any:
 
 
 def _limit(name: str) -> Callable[[Sections], Any]:
-    """The least that a daemon which starts jobs allows; the collector's own is nobody's."""
+    """The lowest limit of the daemons that start jobs; the collector's own is not used."""
 
     def read(sections: Sections) -> Any:
         values = [row.get(name) for row in _rows(sections, "limits", "scopes") if row.get("scope") != "collector"]

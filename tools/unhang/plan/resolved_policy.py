@@ -1,4 +1,4 @@
-"""One policy of a host: what the inventory says of it, and what remedies of the catalogue propose where it says nothing. Values in, values out."""
+"""The policy of a host: the inventory's values, and for missing keys the proposals of the catalogue's remedies. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.triage.remedies import INVENTORY, PolicyRequest, merge_requests
 
 @dataclass(frozen=True)
 class Resolved:
-    """policy: the one to apply. conflicts: rule -> why nothing that it proposes is in it."""
+    """policy: the one to apply. conflicts: rule -> why none of its proposals is part of the policy."""
 
     policy: dict[str, Any]
     conflicts: dict[str, str] = field(default_factory=dict)
@@ -20,7 +20,7 @@ class Resolved:
 def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]) -> Resolved:
     """The inventory's policy with all proposals that agree with it and with each other, the more severe rule first in `proposals`.
 
-    The inventory is never overruled, and a rule of which one key is in conflict is left out as a whole.
+    The inventory is never overruled, and if one key of a rule's proposal is in conflict, the whole proposal is left out.
     """
     remaining, conflicts = list(proposals), dict[str, str]()
     while True:
@@ -34,7 +34,7 @@ def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]
 
 
 def value_at(policy: Mapping[str, Any], path: Sequence[str]) -> Any:
-    """The value at a path of a policy, None where it says nothing."""
+    """The value at a path of a policy, None if it has none."""
     value: Any = policy
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -42,6 +42,6 @@ def value_at(policy: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Maps are merged; every other value of `upper` stands in the place of the lower one. Neither is changed."""
+    """Maps are merged; every other value of `upper` replaces the lower one. Neither argument is changed."""
     inside = {key: _laid_over(lower.get(key) or {}, value) if isinstance(value, Mapping) else value for key, value in upper.items()}
     return {**lower, **inside}

@@ -1,4 +1,4 @@
-"""Why a role would refuse a node as a whole, as far as its facts tell: nothing that a policy asks for could change it. Values in, values out."""
+"""Reasons why a role would refuse a node as a whole, from its facts; no policy could change that. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from unhang.plan import driver_inputs, driver_refusals, kernel_plan
 from unhang.plan.departures import fact
 from unhang.plan.driver_packages import PackageSet
 
-# All that is read of them; whole sections are large, and this is asked of each node that is judged.
+# All facts that are read. Whole sections are large, and this is computed for each node that is judged.
 _NODE = ("virtualization.is_container", "virtualization.kind", "image.kind", "image.evidence", "os.family", "kubernetes.gpu_operator")
 _DRIVER_ROLES = ("gpu_driver", "fabric_manager")
 
 
 def role_refusals(sections: Any) -> dict[str, str]:
-    """Role -> the reason, of roles that change the kernel or the driver; {} where none would refuse. sections: typed, None for a node that was not read."""
+    """Role -> the reason, for roles that change the kernel or the driver; {} if none would refuse. sections: typed, None for a node that was not read."""
     if sections is None:
         return {}
     node = _node(sections)
@@ -33,7 +33,7 @@ def _node(sections: Any) -> dict[str, dict[str, Any]]:
 
 def _kernel_refusal(sections: Any, node: dict[str, Any]) -> str | None:
     boot = {name: fact(sections, f"kernel.boot.{name}") for name in ("can_clear_one_shot", "why_not")}
-    loader = {"can_clear_one_shot": boot["can_clear_one_shot"] is not False, "why_not": boot["why_not"]}  # what was not read, the role asks
+    loader = {"can_clear_one_shot": boot["can_clear_one_shot"] is not False, "why_not": boot["why_not"]}  # the role itself reads facts that are missing here
     known = {"node": node, "kernel": {"out_of_tree": fact(sections, "kernel.out_of_tree")}}
     lines = kernel_plan.refusals(kernel_plan.KernelInputs(known, {}, trial={"loader": loader}))
     return lines[0] if lines else None

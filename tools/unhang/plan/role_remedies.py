@@ -1,4 +1,4 @@
-"""Which findings a role repairs under which policy, and which need a person: from what the catalogue says of each remedy. Values in, values out."""
+"""Sorts findings by the catalogue's remedies: those that a role repairs, with the policy for it, and those that need a person. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from typing import Any
 
 from unhang.judge.rules import SEVERITIES
 from unhang.plan.departures import Present, departs, reads_version
-from unhang.plan.nccl_known import Known
+from unhang.plan.nccl_setting_check import Known
 from unhang.plan.resolved_policy import resolve_policy, value_at
 from unhang.text import visible
 from unhang.triage.remedies import PolicyRequest
 from unhang.triage.role_needs import NEEDS, reaches, unconfigured_text
 
-# As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
+# The order in playbooks/remediate.yml: kernel first, because a driver is built for it; packages are held last.
 ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")
-# Rules about these facts need to know the CUDA that torch was built with: which nvcc to bring is else not known.
+# Rules about these facts need torch's version of CUDA, because the nvcc to install depends on it.
 ABOUT_NVCC = (("cuda", "default"), ("cuda", "build_tools", "has_nvcc"), ("cuda", "build_tools", "nvcc"))
 CUDA_OF_TORCH = ("torch.cuda", "cuda.version")
 Path = tuple[str, ...]
 Reads = Mapping[str, frozenset[Path]]
-# Where the role nccl_profile changes no line: files of users, and what runs already.
+# Places in which the role nccl_profile changes no line: users' files, and running processes.
 NOT_ITS_FILES = ("user_nccl_conf", "process", "container")
-LOOKED_AT = ("path", "name", "package")  # of where a finding is
+LOOKED_AT = ("path", "name", "package")  # keys of a finding's `where`
 LONGEST = 1000
 
 
 @dataclass(frozen=True)
 class RoleRemedies:
-    """roles: role -> rules, both in order. policy: the one to play them with. refused: what is not applied though a role could, one line each.
-
-    person: (rule, what somebody has to look at). conflicts: the rules of which nothing is applied, for what they propose contradicts the inventory or another.
-    turned_down: (rule, why) where the role refuses the node as a whole.
+    """roles: role -> rules, both in order. policy: for these roles. refused: remedies that are not applied though a role could, one line each. person: (rule,
+    manual work). conflicts: rules whose remedies are not applied, because they contradict the inventory or another rule. turned_down: (rule, why) if the role
+    refuses the node as a whole.
     """
 
     roles: dict[str, tuple[str, ...]]
@@ -46,10 +45,10 @@ class RoleRemedies:
 def sort_remedies(
     findings: Iterable[Mapping[str, Any]], policy: Mapping[str, Any], present: Present, reads: Reads, known: Known, cleared: Collection[str] = ()
 ) -> RoleRemedies:
-    """What roles repair of one host's findings (verdict fail) and what they do not.
+    """The findings of one host (verdict fail) that roles repair, and those that they do not.
 
-    policy: of the inventory. present: what the node has. reads: rule -> paths of facts and policy that decide it. cleared: rules that the inventory's policy
-    clears by itself; what they propose is not asked for.
+    policy: of the inventory. present: versions and settings of the node. reads: rule -> paths of facts and policy that decide it. cleared: rules that the
+    inventory's policy alone resolves; their proposals are ignored.
     """
     rows = [{**one, "remedy": _remedy(one, cleared)} for one in sorted(findings, key=lambda one: (SEVERITIES.index(one["severity"]), one["rule"]))]
     with_role = [one for one in rows if one["remedy"].get("role") in ROLE_ORDER and _is_reachable(one)]
@@ -76,7 +75,7 @@ def _remedy(finding: Mapping[str, Any], cleared: Collection[str]) -> dict[str, A
 
 
 def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
-    """What somebody has to look at, in one line. lacks: keys of the policy of which the role needs one."""
+    """The manual work, in one line. lacks: keys of the policy; the role needs one of them."""
     remedy = finding["remedy"]
     role = remedy.get("role")
     if remedy.get("person"):
@@ -97,7 +96,7 @@ def _lacking(finding: Mapping[str, Any], policy: Mapping[str, Any], reads: Reads
 
 
 def lacking(role: str, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
-    """Keys of which the policy has none, and of which the role needs one to repair what a rule with these reads has found; () where nothing lacks."""
+    """Keys that the policy lacks and one of which the role needs, to repair a finding of a rule with these reads; () if none is missing."""
     about_nvcc = role == "build_toolchain" and any(path[: len(start)] == start for path in reads for start in ABOUT_NVCC)
     for keys in (NEEDS.get(role, ()), CUDA_OF_TORCH if about_nvcc else ()):
         if keys and not any(value_at(policy, path.split(".")) for path in keys):
@@ -110,7 +109,7 @@ def _is_reachable(finding: Mapping[str, Any]) -> bool:
 
 
 def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, reads: frozenset[Path], known: Known) -> bool:
-    """Whether the role changes what was found when it is played with this policy."""
+    """Whether the role, run with this policy, changes what was found."""
     role, proposal = finding["remedy"]["role"], finding["remedy"].get("policy")
     if lacking(role, policy, reads):
         return False
@@ -124,7 +123,7 @@ def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Presen
 
 
 def _is_its_line(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, known: Known) -> bool:
-    """Whether the finding is about a line that the role nccl_profile turns into a comment: a name that the policy sets, or that nobody reads."""
+    """Whether the finding is about a line that the role nccl_profile disables: its name is set by the policy, or no program reads it."""
     where = finding.get("where") or {}
     name, number = where.get("name"), str(where.get("path") or "").removeprefix("nccl.settings[").rstrip("]")
     if name not in {*known.not_real, *known.renamed, *(value_at(policy, ("nccl", "settings")) or {})}:

@@ -1,1 +1,1 @@
-"""What the catalogue says, for people: answers of `unhang explain`, and the pages of docs/ that are written from it."""
+"""The catalogue for people: answers of `unhang explain`, and the generated pages of docs/."""

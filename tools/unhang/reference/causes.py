@@ -1,4 +1,4 @@
-"""docs/causes.md, written from the catalogue's causes: what `unhang diagnose` can name, and what to do about each."""
+"""Writes docs/causes.md from the catalogue's causes: the causes that `unhang diagnose` can name, and the remedy of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _remedy(remedy: Mapping[str, Any]) -> str:
 
 
 def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """(path, value) of each key of a policy, as a person writes them."""
+    """(path, value) of each key of a policy, as a person writes it."""
     for name, value in variables.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{before}{name}.")

@@ -1,9 +1,9 @@
-"""What the catalogue knows of one thing: a rule, an Xid, a variable, a version, a GPU model, an incident. Values in, values out."""
+"""What the catalogue knows about one thing: a rule, an Xid, a variable, a version, a GPU model, an incident. Values in, values out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from unhang.schemas.shapes import nearest
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing that the asked word names. lines: (what, text) in reading order; expressions: a rule's own, for who writes one; sources: {url, says}."""
+    """One thing that the asked word names. lines: (label, text) in reading order; expressions: a rule's own, for authors of rules; sources: {url, says}."""
 
     kind: str
     id: str
@@ -40,7 +40,9 @@ _LOOKS_AT = {"node": "each node by itself", "group": "the nodes of a group, agai
 
 
 def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
-    """Everything that the word names, best first; [] when it names nothing. 'xid 79', 'Xid79' and '79' are the same question."""
+    """All topics of a word, best first; [] without any. 'xid 79', 'Xid79' and '79' are the same question. NAME=VALUE is read as NAME if nothing is known
+    about that value.
+    """
     word = asked.strip()
     kind, rest = _split(word)
     if kind is not None:
@@ -48,14 +50,26 @@ def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
     found: list[Topic] = []
     for finder in _FINDERS:
         found += [topic for topic in finder(catalogue, word) if topic.id not in {one.id for one in found if one.kind == topic.kind}]
-    return found
+    name, equals, _value = word.partition("=")
+    return found if found or not equals else explain(catalogue, name)
+
+
+def names_among(words: Sequence[str]) -> list[str]:
+    """['NCCL_ALGO', 'xid 79'] from NCCL_ALGO xid 79: a kind and the word after it are one name."""
+    names: list[str] = []
+    for word in words:
+        if names and names[-1].lower() in _PREFIXES:
+            names[-1] += f" {word}"
+        else:
+            names.append(word)
+    return names
 
 
 _ASKED_ALONE = {"xid": "xid 79", "sxid": "sxid 12028", "driver": "driver 535.154.05", "nccl": "nccl 2.21.5", "gpu": "gpu H200"}
 
 
 def suggestions(catalogue: Catalogue, asked: str) -> str:
-    """' (did you mean …?)' for a word that names nothing; what else to type behind the name of a kind alone."""
+    """' (did you mean …?)' for an unknown word; for the name of a kind alone, the text that must follow it."""
     if asked.strip().lower() in _ASKED_ALONE:
         return f" alone; it is asked with what it is of: unhang explain {_ASKED_ALONE[asked.strip().lower()]}"
     known = [rule.id for rule in catalogue.rules] + [row["id"] for row in catalogue.entries] + [key for table in catalogue.tables.values() for key in table]
@@ -138,7 +152,7 @@ def _entry_topic(row: Mapping[str, Any]) -> Topic:
 
 
 def row_topic(catalogue: Catalogue, name: str, key: str, more: tuple[tuple[str, str], ...] = ()) -> Topic:
-    """A row of a table as a topic: every field under its name, with what the table says of it."""
+    """A row of a table as a topic: every field by its name, with the table's description."""
     table = catalogue.tables[name]
     row, about = table[key], getattr(table, "row", {})
     lines = [(field.replace("_", " "), _shown(value)) for field, value in row.items() if field not in ("sources", "source", "confidence", about.get("key"))]
@@ -159,7 +173,7 @@ def _shown(value: Any) -> str:
 
 
 def _keyed(catalogue: Catalogue, word: str, name: str) -> Iterator[Topic]:
-    """The row of this key; of a version without its last field too: cuda 12.8 is 12.8.0, 12.8.1 …"""
+    """The row with this key; a version may lack its last field: cuda 12.8 is 12.8.0, 12.8.1 …"""
     table = catalogue.tables.get(name, {})
     if word in table:
         yield row_topic(catalogue, name, word)
@@ -191,7 +205,7 @@ def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
 
 
 def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """A setting, wherever a table or a row names it: as key, in a field, or among an entry's settings."""
+    """A setting, in every table or row that names it: as key, in a field, or among an entry's settings."""
     name = word.upper()
     if not re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
         return
@@ -212,7 +226,7 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """A branch, or a release with its branch and the rules that its number alone can make fire."""
+    """A branch, or a release with its branch and the rules that fire because of its number alone."""
     if not re.fullmatch(r"[0-9]{3}(\.[0-9]+){0,2}", word):
         return
     branch = word.split(".")[0]
@@ -255,7 +269,7 @@ def _versions(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """Models whose name holds the word, and the architecture of that name or of the model that is named in full."""
+    """Models whose name contains the word, and the architecture with that name or of the model with exactly that name."""
     wanted = word.lower()
     models = catalogue.tables.get("gpu_models", {})
     keys = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]

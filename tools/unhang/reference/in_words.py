@@ -1,4 +1,4 @@
-"""A rule's condition and texts in words: for who reads what a rule looks for, not how it is written. Syntax trees in, text out; nothing is evaluated."""
+"""A rule's condition and texts as English sentences, for people who do not read expressions. Syntax trees in, text out; nothing is evaluated."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jinja2 import nodes
 
 from unhang.judge.expression import parsed, parsed_template
 
-LONGEST_CONDITION = 420  # what is longer is read no quicker than the expression itself
-LONGEST_PLACE = 44  # a longer value in a text is cut with …
+LONGEST_CONDITION = 420  # a longer sentence is no easier to read than the expression
+LONGEST_PLACE = 44  # a longer value in a text is shortened with …
 _COMPARED = {
     "eq": "is", "ne": "is not", "lt": "is less than", "lteq": "is at most", "gt": "is more than", "gteq": "is at least",
     "in": "is among", "notin": "is not among",
@@ -22,7 +22,7 @@ _TESTS = {
     "contains": "has {} in it", "like": "is like {}",
 }  # fmt: skip
 _NOT = {"is": "is not", "begins": "does not begin", "ends": "does not end", "has": "does not have"}
-# What makes a value another form of the same.
+# Filters that only change the form of a value.
 _SILENT = frozenset((
     "list", "string", "int", "float", "trim", "flatten", "known", "sort", "join", "values", "items", "keys", "unique", "upper", "lower", "expand_names",
     "round", "truncate", "replace",
@@ -36,11 +36,11 @@ _ORDINALS = ("first", "second", "third", "fourth")
 
 
 class _Strange(Exception):
-    """A form that has no words here."""
+    """The expression has a form for which there is no sentence."""
 
 
 def condition(row: Mapping[str, Any], tables: Mapping[str, Any]) -> str | None:
-    """When the rule finds something, as one sentence; None where that would be too long to be read once. row: the rule's; tables: the catalogue's."""
+    """The condition of a finding as one sentence; None if it would be too long to read once. row: the rule's; tables: the catalogue's."""
     speech = _Speech(tables)
     trees = {
         name: parsed(str(row[name]).lower() if isinstance(row[name], bool) else row[name]) for name in ("applies", "for_each", "compare", "when") if name in row
@@ -58,7 +58,7 @@ def condition(row: Mapping[str, Any], tables: Mapping[str, Any]) -> str | None:
 
 
 def template(text: str, tables: Mapping[str, Any]) -> str:
-    """A text with each value that a node fills in as <what it is>, or … where that is long."""
+    """A text in which each value from a node is <its description>, or … if that is long."""
     speech = _Speech(tables)
     pieces = []
     for output in parsed_template(text).body:
@@ -68,13 +68,13 @@ def template(text: str, tables: Mapping[str, Any]) -> str:
 
 
 class _Speech:
-    """visit by the node's kind, as syntax.SyntaxCompiler does. tables: for their titles."""
+    """Makes sentences from syntax trees; dispatches by the kind of the tree's node, as syntax.SyntaxCompiler does. tables: for their titles."""
 
     def __init__(self, tables: Mapping[str, Any]):
         self.tables = tables
 
     def place(self, node: nodes.Node) -> str:
-        """What stands in a text where a node fills something in; empty for what is told of some nodes alone."""
+        """The placeholder for a value from a node; empty for a value that only some nodes have."""
         if isinstance(node, nodes.CondExpr) and any(one is None or getattr(one, "value", None) == "" for one in (node.expr1, node.expr2)):
             return ""
         try:
@@ -103,7 +103,7 @@ class _Speech:
         return f"{self.value(node)} is yes"
 
     def side(self, node: nodes.Node, outer: type[nodes.Node]) -> str:
-        """A claim among others of an And or Or."""
+        """One side of an And or Or as text."""
         text = self.claim(node)
         return f"({text})" if isinstance(node, (nodes.And, nodes.Or)) and type(node) is not outer else text
 
@@ -130,7 +130,7 @@ class _Speech:
         return f"{self.value(node.expr)} {_COMPARED[operand.op]} {self.value(operand.expr)}"
 
     def _tested(self, name: str, arguments: Sequence[nodes.Node]) -> str:
-        """The end of a sentence that says what a test asks."""
+        """The end of a sentence, for a test."""
         if name == "version":
             asked = str(getattr(arguments[1], "value", "")) if len(arguments) > 1 else "=="
             return (_VERSIONS.get(asked) or _strange()).format(self.value(arguments[0]))
@@ -190,7 +190,7 @@ class _Speech:
         return f"the {_phrase_of(name)} of {self.value(holder)}"
 
     def _table(self, node: nodes.Node) -> str:
-        """The name of a table of the catalogue, where the node is one; else empty."""
+        """The title of a table of the catalogue, if the tree's node is one; else empty."""
         return self._titled(node.attr) if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "tables" else ""
 
     def _titled(self, name: str) -> str:
@@ -248,7 +248,7 @@ class _Speech:
 
 
 def _phrase_of(name: str) -> str:
-    """A field's name: by_gpu.nvlinks_active is nvlinks active."""
+    """A field's name as words: nvlinks active from by_gpu.nvlinks_active."""
     return name.rpartition(".")[2].replace("_", " ")
 
 
@@ -257,7 +257,7 @@ def _bare(phrase: str) -> str:
 
 
 def _negated(phrase: str) -> str:
-    """is 5 -> is not 5, and back."""
+    """The opposite: is 5 -> is not 5, and the reverse."""
     first, _, rest = phrase.partition(" ")
     return f"{first} {rest[4:]}" if rest.startswith("not ") else f"{_NOT[first]} {rest}"
 

@@ -1,4 +1,4 @@
-"""docs/incidents.md: what became of each known incident, written from the catalogue. `make generated`."""
+"""Writes docs/incidents.md from the catalogue: the result for each known incident. `make generated`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def render_incidents(catalogue: Catalogue) -> str:
 
 
 def _fresh(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """How each batch came out at first sight, and its incidents one by one; nothing without any."""
+    """The results of each batch at first sight, and its incidents one by one; nothing without a batch."""
     batches: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows.values():
         batches.setdefault(row["batch"], []).append(row)
@@ -73,9 +73,10 @@ def _fresh(rows: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     parts = [FRESH, "| batch | judged at | shown by a node | found | half | not | never met before: found | half | not |\n| " + "--- | " * 8 + "--- |\n"]
     parts += [_counted(number, batch) for number, batch in sorted(batches.items())]
+    parts += [_learnt(number, batch) for number, batch in sorted(batches.items()) if all(row.get("after_learning") for row in batch)]
     for number, batch in sorted(batches.items()):
         parts.append(f"\n### Batch {number}\n\n{FRESH_TABLE}")
-        parts += [f"| {row['incident']}: {row['what']} | {row['first_sight']} | {_known(row)} |\n" for row in batch]
+        parts += [f"| {row['incident']}: {row['what']} | {_sights(row)} | {_known(row)} |\n" for row in batch]
     return "".join(parts)
 
 
@@ -92,9 +93,22 @@ def _counted(number: int, batch: list[Mapping[str, Any]]) -> str:
     return f"| {number} | {batch[0]['judged_at']} | {sum(count)} of {len(batch)} | {' | '.join(map(str, count))} | {' | '.join(map(str, never_met))} |\n"
 
 
-def _by_sight(rows: list[Mapping[str, Any]]) -> list[int]:
-    """How many were found, half found and not found at first sight."""
-    return [sum(row["first_sight"] == word for row in rows) for word in ("found", "half", "not")]
+def _learnt(number: int, batch: list[Mapping[str, Any]]) -> str:
+    """A paragraph with the second number of a batch: the same incidents once the catalogue had learnt from them."""
+    count = _by_sight(batch, "after_learning")
+    words = f"{count[0]} found, {count[1]} half, {count[2]} not, of {sum(count)} that a node shows then"
+    return f"\nBatch {number} after learning, which does not measure the result on new incidents: {words}.\n"
+
+
+def _sights(row: Mapping[str, Any]) -> str:
+    """The result at first sight, and the change by learning."""
+    later = row.get("after_learning") or row["first_sight"]
+    return str(row["first_sight"]) if later == row["first_sight"] else f"{row['first_sight']}; {later} after learning"
+
+
+def _by_sight(rows: list[Mapping[str, Any]], key: str = "first_sight") -> list[int]:
+    """Numbers of incidents that were found, half found and not found: at first sight, or by another key of the rows."""
+    return [sum(row[key] == word for row in rows) for word in ("found", "half", "not")]
 
 
 def _known(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/facts.md, docs/causes.md and docs/runbooks.md, written from the catalogue: `make generated` writes them anew."""
+"""Writes docs/rules.md, docs/facts.md, docs/causes.md and docs/runbooks.md from the catalogue: `make generated`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A fact that no rule uses is not collected in vain: the report, `unhang diagnose`
 
 
 def render_rules(catalogue: Catalogue) -> str:
-    """docs/rules.md: a list of all rules, each with what it expects, what mends it and where that is written; then the tables."""
+    """docs/rules.md: a list of all rules, each with its expectation, remedy and sources; then the tables."""
     groups: dict[str, list[Rule]] = {}
     for rule in catalogue.rules:
         groups.setdefault(_subject(rule), []).append(rule)
@@ -79,7 +79,7 @@ def _rule(rule: Rule) -> str:
 
 
 def _text(text: Any) -> str:
-    """A line of Markdown: templates stay as they are written, angle brackets are no markup."""
+    """A line of Markdown: templates are kept, angle brackets are escaped."""
     return " ".join(str(text).split()).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
@@ -92,7 +92,7 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
 
 
 def fact_paths() -> list[str]:
-    """Every fact as gpus.devices[*].pcie.width_now; a map is one fact. Without the sections' own account of their reading."""
+    """Every fact, as gpus.devices[*].pcie.width_now; a map is one fact. Without the sections' probes."""
     return [path for name, shape in fact_shapes().items() for path in _leaves(shape, name) if ".probe." not in path]
 
 
@@ -107,7 +107,7 @@ def _leaves(shape: Shape, path: str) -> Iterator[str]:
 
 
 def rules_by_fact(catalogue: Catalogue) -> dict[str, list[str]]:
-    """Path of a fact -> ids of the rules that use it; [] for those that none does."""
+    """Path of a fact -> ids of the rules that use it; [] for facts that no rule uses."""
     found: dict[str, list[str]] = {path: [] for path in fact_paths()}
     for rule in catalogue.rules:
         for path in {one for read in rule.decision_reads | rule.text_reads for one in _named(read, found)}:
@@ -116,7 +116,7 @@ def rules_by_fact(catalogue: Catalogue) -> dict[str, list[str]]:
 
 
 def _named(read: tuple[str, ...], known: Mapping[str, Any]) -> Iterator[str]:
-    """The facts that a read path names: itself, or the map that it reads an entry of."""
+    """The facts of a read path: itself, or the map of which it reads an entry."""
     parts = [part for part in read if part != "**"]
     while parts:
         path = ".".join(parts).replace(".*", "[*]")

@@ -1,4 +1,4 @@
-"""docs/runbooks.md, written from the catalogue's causes and signatures: for each cause what you see, why, what decides it, what to run, and how to undo it."""
+"""Writes docs/runbooks.md from the catalogue's causes and signatures: symptoms, reason, deciding evidence, commands, and how to undo them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ In the commands INVENTORY is your inventory and HOST the node. What changes a no
 """
 MOST_LINES = 3
 LONGEST_LINE = 200
-STRENGTHS = ("decisive", "strong", "supporting")  # a line that only weakly points at a cause is not what one sees of it
+STRENGTHS = ("decisive", "strong", "supporting")  # a line that is only weak evidence is not a symptom of the cause
 
 
 def render_runbooks(loaded: Catalogue) -> str:
@@ -33,7 +33,7 @@ def render_runbooks(loaded: Catalogue) -> str:
 
 
 def lines_of(cause: str, signatures: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(program, a line of its log) by which this cause shows, the strongest first, of different programs where there are."""
+    """(program, a line of its log) of the cause's signatures, the strongest first, if possible of different programs."""
     rows = [(STRENGTHS.index(strength), row) for row in signatures if (strength := (row.get("for") or {}).get(cause)) in STRENGTHS]
     found: dict[str, str] = {}
     for _, row in sorted(rows, key=lambda one: one[0]):

@@ -1,4 +1,4 @@
-"""Which rules a version can make fire. Nobody lists them: each rule's own examples are judged again with that version in them."""
+"""Finds the rules that fire because of a version: each rule's own examples are judged again with that version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import CatalogueView, catalogue_view, verdict_of
 from unhang.judge.rules import Rule
 
-MOST_SHARE = 0.9  # a rule that fires on more of the known versions than this does not look at the version, but at whether two are equal
+MOST_SHARE = 0.9  # a rule that fires on a larger share of the known versions does not read the version itself, but whether two versions are equal
 
 
 def rules_that_fire(catalogue: Catalogue, path: tuple[str, ...], version: str) -> str:
@@ -38,7 +38,7 @@ def _others(catalogue: Catalogue, section: str) -> list[str]:
 
 def _fires(rule: Rule, path: tuple[str, ...], version: str, view: CatalogueView) -> bool:
     try:
-        examples = [one for one in rule.row["examples"]["match"] if "policy" not in one]  # what a policy asks for says nothing about a version
+        examples = [one for one in rule.row["examples"]["match"] if "policy" not in one]  # a policy's request tells nothing about a version
         return any(verdict_of(rule, _with(example, path, version), view) == "fail" for example in examples)
     except InvalidNode:
         return False

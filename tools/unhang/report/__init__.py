@@ -1,1 +1,1 @@
-"""What a run says to people and programs: terminal table, page, JSON."""
+"""Reports of a run: terminal table, page, JSON and other formats."""

@@ -1,6 +1,6 @@
-"""What the page shows of a cause: its findings folded, what to do, and the command that does it.
+"""A cause on the page: its findings folded, what to do, and the command for it.
 
-A card is a cause; the first fold is what its rule found, the others are what it accounts for. Values in, values out.
+A card is a cause; its first fold has the findings of its rule, the other folds the findings that the cause explains. Values in, values out.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from unhang.report import phrases
 from unhang.report.folding import Fold, fold_findings
 from unhang.text import counted, visible
 
-LONGEST_PLACE, MOST_PLACES = 320, 60  # characters of one set of hosts where it stands first; sets in the details, which have every host
-LONGEST_COMMAND = 4_000  # characters; one with thousands of hosts in it is for findings.json, a shortened one would do something else
-MOST_UNFOLDED = 4  # critical causes that stand open; the others show title, place and action until opened
+LONGEST_PLACE, MOST_PLACES = 320, 60  # characters of one set of hosts in the heading; number of sets in the details, which have every host
+LONGEST_COMMAND = 4_000  # characters; a longer command (thousands of hosts) is only in findings.json, because a shortened one would do something else
+MOST_UNFOLDED = 4  # critical causes that are expanded; the others show title, place and action until they are opened
 _INTERCONNECT = ("interconnect.", "fabric_manager.", "network.rdma")
 
 
 @dataclass(frozen=True)
 class Card:
-    """A cause and its folds with their numbers on the page. cause: None for findings that none accounts for."""
+    """A cause and its folds with their numbers on the page. cause: None for findings that no cause explains."""
 
     cause: Mapping[str, Any] | None
     folds: tuple[tuple[int, Fold], ...]
 
 
 def cards_of(findings: Sequence[Mapping[str, Any]], causes: Sequence[Mapping[str, Any]]) -> list[Card]:
-    """Every failure on one card: that of the first cause that has it, in the order of harm. Causes point into `findings`, as in findings.json."""
+    """Cards in the order of harm, each failure on the card of the first cause that has it. Causes refer to `findings` by number, as in findings.json."""
     remaining = {place for place, finding in enumerate(findings) if finding.get("verdict") == "fail"}
     cards: list[Card] = []
     number = 0
@@ -49,11 +49,11 @@ def cards_of(findings: Sequence[Mapping[str, Any]], causes: Sequence[Mapping[str
 
 
 def card_view(card: Card, place: int, drawn_hosts: Sequence[tuple[str, Collection[str]]], command_of: Callable[[Mapping[str, Any]], str]) -> dict[str, Any]:
-    """A card for the template: the view of its first fold with what belongs to the cause beside it. place: 0 for the first card of the page."""
+    """A card for the template: the view of its first fold and the data of the cause. place: 0 for the first card of the page."""
     views = [fold_view(number, fold, drawn_hosts) for number, fold in card.folds]
     first, cause = views[0], card.cause
     command = "" if cause is None else command_of(cause)
-    own = [view for view in views if view["rule"] == first["rule"]]  # the rule found it in other words on other nodes
+    own = [view for view in views if view["rule"] == first["rule"]]  # the rule's texts differ between nodes
     return {
         **first,
         "places": [place for view in own for place in view["places"]][:MOST_PLACES],
@@ -72,7 +72,7 @@ def card_view(card: Card, place: int, drawn_hosts: Sequence[tuple[str, Collectio
 
 
 def _action(finding: Mapping[str, Any], cause: Mapping[str, Any] | None) -> str:
-    """What the finding asks for, or what the nodes' merged policy makes of it where that differs."""
+    """The finding's action, or the one by the nodes' merged policy if that differs."""
     own = finding.get("remedy")
     if cause is None or not cause["remedy"]["role"] or not isinstance(own, Mapping):
         return phrases.action(finding)
@@ -120,12 +120,12 @@ def fold_view(number: int, fold: Fold, drawn_hosts: Sequence[tuple[str, Collecti
 
 
 def explained(views: Sequence[Mapping[str, Any]]) -> str:
-    """`It accounts for 6 more findings`."""
+    """The number of findings that the cause explains, as `It accounts for 6 more findings`."""
     return f"It accounts for {counted(sum(view['fold'].size for view in views), 'more finding')}"
 
 
 def about_interconnect(finding: Mapping[str, Any]) -> bool:
-    """Whether a node's drawing helps: the rule read links, pairs, the fabric, RDMA ports, a GPU's PCIe slot, or a GPU that does not answer."""
+    """Whether to show a node's drawing: the finding is about links, pairs, the fabric, RDMA ports, a GPU's PCIe slot, or a GPU that does not answer."""
     paths = [str(row.get("path") or "") for row in finding.get("evidence") or []]
     return any(path.startswith(_INTERCONNECT) or (path.startswith("gpus.devices") and (".pcie" in path or path.endswith(".error"))) for path in paths)
 

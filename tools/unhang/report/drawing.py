@@ -1,4 +1,4 @@
-"""A node's topology laid out in the units of an SVG: GPUs in a row, what joins them above, NUMA nodes and network ports below, and the matrix of pairs.
+"""Lays a node's topology out in the units of an SVG: GPUs in a row, links above, NUMA nodes and network ports below, and the matrix of pairs.
 
 Topology in, coordinates out; the template only writes them down.
 """

@@ -1,6 +1,6 @@
 """Findings for other programs: names of nodes, CSV, JSON lines, Markdown, JUnit, SARIF. A findings document in, text out.
 
-What nodes say is shown as `visible` makes it, and a cell that a spreadsheet would take for a formula begins with an apostrophe.
+Text from nodes is escaped by `visible`, and a cell that a spreadsheet would read as a formula begins with an apostrophe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 
 
 def render_names(findings: Mapping[str, Any]) -> str:
-    """Every node that has a cause, one a line, for what reads names of hosts."""
+    """Every node that has a cause, one a line, for programs that read names of hosts."""
     named = {host for cause in findings["causes"] for host in cause["nodes"]}
     ordered = [host for hosts in findings["node_verdicts"].values() for host in hosts]
     return "".join(f"{visible(host, 1024)}\n" for host in ordered if host in named)
@@ -48,7 +48,7 @@ def render_csv(findings: Mapping[str, Any]) -> str:
 
 
 def _commands(findings: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """(rule, host) -> the command of the gravest cause that accounts for it."""
+    """(rule, host) -> the command of the most severe cause that explains it."""
     found: dict[tuple[str, str], str] = {}
     for cause in findings["causes"]:
         for rule in (cause["rule"], *cause["explains"]):
@@ -62,7 +62,7 @@ def _cell(text: str) -> str:
 
 
 def render_jsonl(findings: Mapping[str, Any]) -> str:
-    """One JSON object a line: each finding as findings.json has it, with the ids of its causes."""
+    """One JSON object a line: each finding of findings.json, with the ids of its causes."""
     of_finding: dict[int, list[str]] = {}
     for cause in findings["causes"]:
         for place in cause["findings"]:
@@ -88,7 +88,7 @@ def render_markdown(findings: Mapping[str, Any]) -> str:
 
 
 def _plain(text: object) -> str:
-    """Text that Markdown shows as it stands."""
+    """Text with Markdown's special characters escaped."""
     shown = visible(text, 2000)
     for sign, plain in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("[", "\\["), ("*", "\\*"), ("_", "\\_")):
         shown = shown.replace(sign, plain)
@@ -101,7 +101,7 @@ def _code(text: object) -> str:
 
 
 def render_junit(findings: Mapping[str, Any]) -> str:
-    """One test case a node: a failure for each finding, an error for a node that was not read, since a skipped one would read as good."""
+    """One test case a node: a failure for each finding, an error for a node that was not read, because a skipped test case would look good."""
     of_host: dict[str, list[Mapping[str, Any]]] = {}
     for one in findings["findings"]:
         for host in hosts_of(one) if one["verdict"] == "fail" else ():

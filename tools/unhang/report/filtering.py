@@ -1,4 +1,4 @@
-"""A findings document narrowed to hosts, rules and severities. Document in, document out: every renderer shows what is left, and the counts are of that."""
+"""Narrows a findings document to hosts, rules and severities, counts included. Document in, document out, for every renderer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Filter:
     typed: str = ""
 
     def takes(self, finding: Mapping[str, Any]) -> bool:
-        """Whether a finding is left."""
+        """Whether the filter keeps a finding."""
         if self.severities and finding["severity"] not in self.severities:
             return False
         if self.rules and not any(fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules):
@@ -29,7 +29,7 @@ class Filter:
 
 
 def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
-    """The document with what the filter takes. Checks that passed or did not apply are not known by host, and are left out of the totals."""
+    """The document with the findings that the filter keeps. The totals omit checks that passed or did not apply, because they are not known by host."""
     places = [place for place, finding in enumerate(findings["findings"]) if by.takes(finding)]
     kept = [findings["findings"][place] for place in places]
     causes = [one for cause in findings["causes"] if (one := _cause(cause, {old: new for new, old in enumerate(places)}, findings["findings"], by))]
@@ -54,7 +54,7 @@ def _counted(findings: Sequence[Mapping[str, Any]], field: str, values: Sequence
 
 
 def _cause(cause: Mapping[str, Any], places: Mapping[int, int], findings: Sequence[Mapping[str, Any]], by: Filter) -> dict[str, Any] | None:
-    """A cause with the findings and nodes that are left; None when nothing is."""
+    """A cause with its remaining findings and nodes; None if there are none."""
     kept = [place for place in cause["findings"] if place in places]
     nodes = _among(cause["nodes"], by.hosts)
     if not kept or (cause["nodes"] and not nodes):

@@ -1,6 +1,6 @@
 """The map of a fleet: one cell per node, all of one size, a panel per set of inventory groups and rack.
 
-A cell's shape says what its colour says. The cells of a small fleet carry the host names, those of a large one only shapes.
+A cell's shape has the same meaning as its colour. The cells of a small fleet carry the host names, those of a large one only shapes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from unhang.text import counted, visible
 
 PANEL_WIDTH = 336
 COLUMNS, STEP_X, STEP_Y = 3, PANEL_WIDTH / 3, 30
-MOST_NAMED = 60  # nodes; the map of more has no names in it, and the width of the page
+MOST_NAMED = 60  # number of nodes; the map of a larger fleet has no names and uses the full width of the page
 _UNGROUPED = ("all", "ungrouped")
-# In the order of harm: a node that does not answer stands before one that merely has something wrong.
+# In the order of harm: a node that does not answer comes before one with a lesser finding.
 KINDS = ("critical", "down", *(severity for severity in SEVERITIES if severity != "critical"), "unknown", "ok")
 KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "unread", "unknown": "unknown", "ok": "nothing found"}
-HEALTHY = ("info", "unknown", "ok")  # nothing above info was found: what verdicts of nodes call healthy
+HEALTHY = ("info", "unknown", "ok")  # no finding above info, which the verdicts of nodes call healthy
 _RACK = re.compile(r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z")
 
 
@@ -44,24 +44,24 @@ class Panel:
     name: str
     hosts: tuple[str, ...]
     summary: str  # `8 nodes: 2 critical, 6 healthy`
-    brief: str  # `2 critical`, for where there is little room
-    named: bool  # cells with their names beside them
+    brief: str  # short form: `2 critical`
+    named: bool  # whether the names are beside the cells
     height: float
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """How one node stands: the worst that was found on it, and which folds it is part of."""
+    """The state of one node: its worst finding, and its folds."""
 
     kind: str
     folds: tuple[int, ...]  # numbers of the folds, 1 is the first on the page
     unknown: int
-    worst: int = 0  # number of the fold that gives the kind, 0 for none
+    worst: int = 0  # number of the fold that determines the kind, 0 for none
 
 
 def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_host: Mapping[str, int]) -> dict[str, Standing]:
-    """Host -> how it stands."""
+    """Host -> its state."""
     ranks = [_rank(str(fold.example["severity"])) for fold in folds]
     numbers: dict[str, list[int]] = {node.host: [] for node in nodes}
     for number, fold in enumerate(folds, start=1):
@@ -82,7 +82,7 @@ def _rank(kind: str) -> int:
 
 
 def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[Panel]:
-    """Nodes by the inventory groups that tell them apart and by rack. The most troubled groups come first, racks of a group in their own order."""
+    """Nodes by the inventory groups that distinguish them, and by rack. Groups with the worst findings first, racks of a group in their own order."""
     everywhere = set.intersection(*[set(node.groups) for node in nodes]) if len(nodes) > 1 else set()
     members: dict[tuple[tuple[str, ...], tuple[str, ...]], list[NodeSummary]] = {}
     for node in nodes:
@@ -126,7 +126,7 @@ def stated(kinds: Mapping[str, int]) -> dict[str, int]:
 
 
 def _label(host: str) -> str:
-    """The host's own name, its end kept when it is too long: numbers stand there."""
+    """The host's name without its domain; of a long name the end is kept, because it has the number."""
     name = visible(host.split(".")[0] if not host.replace(".", "").isdigit() else host, 64)
     return name if len(name) <= 12 else "…" + name[-11:]
 

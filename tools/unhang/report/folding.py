@@ -17,11 +17,11 @@ from unhang.text import visible, without_identities
 
 SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-_LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and nothing that is counted here has more
+_LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real number has more
 _INDEX = re.compile(r"\[\d+\]")
 _FAR = re.compile(r"lies on (?P<kind>\S+) at (?P<mount>[^,]+), which nobody named")
-MOST_PATHS = 6  # named of the facts that one reason keeps from being read
-_FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")  # faults.events[0], which says nothing to those who do not know the document
+MOST_PATHS = 6  # facts that are named, of all that were not read for one reason
+_FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")  # a path such as faults.events[0] tells nothing to readers who do not know the document
 _TABLE_ROW = re.compile(r"tables\.[a-z0-9_]+[.\[](?P<row>.+?)\]?")
 
 
@@ -39,9 +39,9 @@ class Fold:
 
     example: Mapping[str, Any]
     places: tuple[Place, ...]
-    size: int  # how many findings it stands for
-    others: tuple[str, ...] = ()  # `found` of a few more of them, where it differs from the example's
-    by_host: Mapping[str, int] = field(default_factory=dict)  # how many of them are about each host
+    size: int  # number of findings
+    others: tuple[str, ...] = ()  # `found` of a few more findings, if it differs from the example's
+    by_host: Mapping[str, int] = field(default_factory=dict)  # number of findings for each host
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Unread:
-    """Facts that were not read for one reason, and which rules could therefore not say."""
+    """Facts that were not read for one reason, and the rules that are therefore unknown."""
 
     paths: tuple[str, ...]
     reason: str
@@ -65,7 +65,7 @@ class Unread:
 
 
 def fold_items(labels: Iterable[str]) -> str:
-    """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in a number of those left out."""
+    """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in the number of further ones."""
     numbers: dict[str, list[int]] = {}
     others: list[str] = []
     for label in sorted(set(labels)):
@@ -102,13 +102,13 @@ def item_label(item: Mapping[str, Any] | None) -> str:
 
 
 def _fact_label(path: str) -> str:
-    """Of a row of a table its id, which `unhang explain` takes; of a fact that has no other name its path."""
+    """For a row of a table its id, which `unhang explain` accepts; for a fact without another name its path."""
     row = _TABLE_ROW.fullmatch(path)
     return row["row"] if row else path
 
 
 def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts that a finding is about: all of a group's or fleet's, the one of a node's."""
+    """The hosts of a finding: all hosts of a group's or fleet's finding, the host of a node's."""
     named = finding.get("hosts")
     if named:
         return tuple(str(host) for host in named)
@@ -129,7 +129,7 @@ def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:
 
 
 def fold_findings(findings: Iterable[Mapping[str, Any]]) -> list[Fold]:
-    """Findings that say the same, once each, most severe first, then those on most hosts."""
+    """Equal findings folded, most severe first, then those on most hosts."""
     memo: dict[Any, str] = {}
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for finding in findings:
@@ -158,7 +158,7 @@ def _fold(members: list[Mapping[str, Any]]) -> Fold:
 
 
 def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """Unknown findings by the reason why their facts were not read, those with most rules first: a folder on NFS is one line, whatever is in it."""
+    """Unknown findings by the reason why their facts were not read, those with most rules first: a folder on NFS is one line for all its files."""
     paths: dict[str, set[str]] = {}
     rules: dict[str, set[str]] = {}
     hosts: dict[str, set[str]] = {}
@@ -173,7 +173,7 @@ def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
 
 
 def _far_folder(reason: str) -> str:
-    """The reason without the file of a folder that lies on a network file system: the folder is why none of its files was read."""
+    """The reason, with the folder in place of a file on a network file system, because all its files were not read for the same reason."""
     found = _FAR.search(reason)
     return reason if found is None else f"{reason.partition(':')[0]}: {found['mount']} lies on {found['kind']}, which nobody named: not touched"
 

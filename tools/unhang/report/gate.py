@@ -46,7 +46,7 @@ def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _difference(row: Mapping[str, Any]) -> str:
-    """One that fails nobody, with both values."""
+    """A difference that fails no node, with both values."""
     found, expected = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (row["found"], row["expected"]))
     return f"differs, {row['severity']}: {row['rule']}: found {visible(found, 200)}, {row['by']} {visible(expected, 200)}"
 

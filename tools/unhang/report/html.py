@@ -34,15 +34,15 @@ from unhang.text import counted, visible
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24
 SCRIPTS = ("model.js", "filter.js", "node.js", "export.js", "page.js")  # one script, in this order
-MOST_SUMMARISED, SUMMARY_PLACE = 12, 80  # causes on the printed summary, as model.js and report.css have it; characters of their hosts
+MOST_SUMMARISED, SUMMARY_PLACE = 12, 80  # causes on the printed summary, the same number as in model.js and report.css; characters of their hosts
 FIRMWARE = ("GSP firmware", "VBIOS", "NIC firmware", "BIOS")
-MOST_LINKS = 12  # findings of one node that its row leads to
-LONGEST_TEXT = 200_000  # folded host names of a large fleet; everything else is cut far earlier
+MOST_LINKS = 12  # findings of a node to which its row links
+LONGEST_TEXT = 200_000  # characters of folded host names of a large fleet; all other texts are shortened far earlier
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Nodes whose GPUs are joined alike, drawn once."""
+    """Nodes with the same topology, drawn once."""
 
     anchor: str
     hosts: tuple[str, ...]
@@ -66,13 +66,9 @@ def render_html(
 ) -> str:
     """The page of one run folder, or of another judgement of it in the file `beside`.
 
-    run_name, program: the run and this program as they are typed here.
-    command_of: the command of a cause as it is typed here, where that is not the one that findings.json has.
-    plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
-    smoke_files: results of smoke tests beside those that lie in the run folder.
-    pasts: host -> what happened to it, in lines, the newest first.
-
-    Raises run.Unreadable when there is no findings.json in it.
+    run_name, program: the run and this program as a person types them. command_of: the command of a cause, if it differs from the one in findings.json. plan,
+    rollout: results of plan.plan_view and rollout.status_view, if they exist. smoke_files: results of smoke tests besides those in the run folder. pasts:
+    host -> lines of its history, the newest first. Raises run.Unreadable if there is no findings.json in it.
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
@@ -152,7 +148,7 @@ def _fleet_view(
 
 
 def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:
-    """What the printed summary of two pages has, the worst of each."""
+    """The content of the printed summary (two pages): the worst of each part."""
     placed = [{**card, "summary_place": phrases.hosts(card["nodes"], SUMMARY_PLACE) if card["nodes"] else "the whole fleet"} for card in cards]
     worst_first = sorted(mapped, key=lambda panel: min((KINDS.index(cell.kind) for cell in panel.cells), default=len(KINDS)))
     return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": worst_first, "run_name": visible(run_name, 120)}
@@ -163,7 +159,7 @@ def _command(cause: Mapping[str, Any]) -> str:
 
 
 def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Which run this is: (label, text)."""
+    """Data that identifies the run: (label, text)."""
     inventory = run.get("inventory")
     named = ", ".join(_end_of_path(str(part)) for part in (inventory if isinstance(inventory, list) else [inventory or ""]))
     rows = (("Run", judged.get("id")), ("Started", judged.get("started")), ("Inventory", named), ("Limit", run.get("limit")))
@@ -171,7 +167,7 @@ def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str
 
 
 def _end_of_path(path: str) -> str:
-    """`inventory/demo` of a path from the root: the rest says nothing to those who read a report elsewhere."""
+    """`inventory/demo` from an absolute path, because the rest means nothing to readers on other machines."""
     return "/".join(path.rstrip("/").split("/")[-2:]) if path.startswith("/") else path
 
 
@@ -209,12 +205,12 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Last gate before the page: whatever a template prints has no control characters and no reordering marks."""
+    """The last filter before the page: removes control characters and reordering marks from all printed text."""
     return visible(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _breakable(text: str) -> Markup:
-    """Text that may be broken after its commas, so that a line never ends inside a number of a node set."""
+    """Text with possible line breaks only after commas, so that no line ends inside a number of a node set."""
     return escape(visible(text, LONGEST_TEXT)).replace(",", Markup(",<wbr>"))
 
 
@@ -233,7 +229,7 @@ def _unread_view(gap: Unread) -> dict[str, Any]:
 
 
 def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequence[Panel]) -> list[Joined]:
-    """Topologies worth drawing: those of nodes with an interconnect finding, and each panel's commonest for comparison; the troubled first."""
+    """Topologies to draw: those of nodes with an interconnect finding first, then the most frequent one of each panel for comparison."""
     hosts_of_topology: dict[Topology, list[str]] = {}
     topology_of_host: dict[str, Topology] = {}
     for node in nodes:
@@ -265,14 +261,14 @@ def _tables(
     by_host = {node.host: node for node in nodes}
     tables = []
     for panel in mapped:
-        ordered = sorted(panel.hosts, key=lambda host: KINDS.index(standing_of[host].kind))  # keeps the panel's order among equals
+        ordered = sorted(panel.hosts, key=lambda host: KINDS.index(standing_of[host].kind))  # a stable sort: keeps the panel's order
         rows = [_row(by_host[host], standing_of[host], anchors[host], folds, drawn.get(host, "")) for host in ordered]
         tables.append({"panel": panel, "rows": rows, "troubled": standing_of[ordered[0]].kind not in ("info", "unknown", "ok")})
     return tables
 
 
 def _row(node: NodeSummary, stands: Standing, anchor: str, folds: Sequence[Fold], drawing: str) -> dict[str, Any]:
-    """numbers: of the folds that the node is part of, with how many findings each is on it (`3x8`) where that is not one, for the page's script."""
+    """A row of the table. numbers: of the node's folds, for the page's script, with the number of findings on the node if it is not one (`3x8`)."""
     numbers = [(number, folds[number - 1].by_host.get(node.host, 1)) for number in stands.folds]
     links = sorted(stands.folds, key=lambda number: (SEVERITIES.index(str(folds[number - 1].example["severity"])), number))
     return {

@@ -9,7 +9,7 @@ import msgspec
 
 
 def render_json(findings: Mapping[str, Any]) -> str:
-    """The object of findings.json, indented; what a terminal would obey or hide (escapes, reordering marks) is written as its JSON escape."""
+    """The object of findings.json, indented; characters that a terminal would interpret or hide (escapes, reordering marks) are written as JSON escapes."""
     text = msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()
     if text.replace("\n", "").isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Commands of causes, as people copy them: which belongs to what is shown, and how a long one stands on several lines."""
+"""Commands of causes in a form to paste: finds the commands of a finding, and wraps long ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_COMMANDS = 2
 
 
 def commands_by_rule(findings: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
-    """Rule -> the causes that account for its findings."""
+    """Rule -> the causes that explain its findings."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for cause in findings["causes"]:
         for rule in (cause["rule"], *cause["explains"]):
@@ -21,7 +21,7 @@ def commands_by_rule(findings: Mapping[str, Any]) -> dict[str, list[Mapping[str,
 
 
 def commands_of(fold: Fold, by_rule: Mapping[str, Sequence[Mapping[str, Any]]], setting_of: Callable[[Mapping[str, Any]], Setting]) -> list[str]:
-    """The commands of the causes that findings belong to, each once; by_rule as commands_by_rule gives it."""
+    """The commands of the causes of a fold's findings, each once. by_rule: result of commands_by_rule."""
     hosts = set(fold.hosts)
     causes = [one for one in by_rule.get(str(fold.example["rule"]), ()) if not one["nodes"] or hosts.intersection(one["nodes"])]
     return list(dict.fromkeys(command(one, setting_of(one)) for one in causes[:MOST_COMMANDS]))
@@ -41,7 +41,7 @@ def command_lines(text: str, width: int) -> list[str]:
 
 
 def _with_values(parts: Sequence[str]) -> list[str]:
-    """An option and its value as one word, so that they stay on one line."""
+    """The parts with each option joined to its value, so that they stay on one line."""
     joined: list[str] = []
     for word in parts:
         if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):

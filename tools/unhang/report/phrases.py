@@ -1,4 +1,4 @@
-"""The words of a report: one finding or one run in, short lines for people out. Both the table and the page speak through here."""
+"""The texts of reports: a finding or a run in, short lines for people out. Used by the table and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unhang.text import counted, visible
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
 VERDICT_WORDS = {"fail": "found", "unknown": "unknown", "waived": "waived", "pass": "passed", "skip": "not applicable"}
 CONFIDENCE_WORDS = {
-    "maintainers": "said by its maintainers, not in the vendor's documentation",
+    "maintainers": "stated by its maintainers, not in the vendor's documentation",
     "reported": "reported by users, not confirmed by the vendor",
     "inferred": "inferred by us, weak evidence",
 }
@@ -46,11 +46,11 @@ class Tally:
     """Counts of a run."""
 
     nodes: int
-    by_status: dict[str, int]  # status -> nodes; only those that occur
-    by_severity: dict[str, int]  # severity -> failures, as totals_by_severity counts them; only those that occur
-    verdicts: dict[str, int]  # verdict -> judgements
-    rules: int  # rules that were judged
-    blamed: int  # nodes with a failure above info, which verdicts of nodes do not call healthy; those with one of info where nothing worse was found
+    by_status: dict[str, int]  # status -> number of nodes; only statuses that occur
+    by_severity: dict[str, int]  # severity -> number of failures, as in totals_by_severity; only severities that occur
+    verdicts: dict[str, int]  # verdict -> number of judgements
+    rules: int  # number of rules that were judged
+    blamed: int  # number of nodes with a failure above info (not healthy); without such a failure, of nodes whose worst one is info
 
 
 def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
@@ -60,6 +60,7 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
     by_severity = findings.get("totals_by_severity") or {}
     above = [fold for fold in folds if fold.example.get("severity") != "info"]
     blamed = {host for fold in above or folds for host in fold.hosts}
+    known = {host for hosts in (findings.get("node_verdicts") or {}).values() for host in hosts}  # a filter by host leaves group findings their other nodes
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),
@@ -67,7 +68,7 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
         by_severity={severity: int(by_severity[severity]) for severity in SEVERITIES if by_severity.get(severity)},
         verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals},
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
-        blamed=len(blamed),
+        blamed=len(blamed & known if known else blamed),
     )
 
 
@@ -142,7 +143,7 @@ def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:
 
 
 def action(finding: Mapping[str, Any]) -> str:
-    """What to do next, in one line."""
+    """The next action, in one line."""
     remedy = finding.get("remedy")
     if isinstance(remedy, str) and remedy:
         return visible(remedy)
@@ -156,7 +157,7 @@ def action(finding: Mapping[str, Any]) -> str:
 
 
 def cause_action(cause: Mapping[str, Any]) -> str:
-    """What to do about a cause, in one line; if nodes need different actions, that of most nodes."""
+    """The action for a cause, in one line; if nodes need different actions, the one of most nodes."""
     remedy = cause["remedy"]
     wanted = settings(remedy["policy"])
     role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
@@ -174,7 +175,7 @@ def conflict(given: Mapping[str, Any]) -> str:
 
 
 def devices(cause: Mapping[str, Any], most: int = 2) -> str:
-    """What a ticket names: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty when the findings name no device."""
+    """The devices for a ticket: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty if the findings name no device."""
     values = []
     for row in cause["devices"][:most]:
         parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", f"serial {visible(row['serial'], 40)}" if row.get("serial") else ""]
@@ -185,7 +186,7 @@ def devices(cause: Mapping[str, Any], most: int = 2) -> str:
 
 
 def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
-    """How the nodes of a group differ, most frequent value first: `535.154.05 on gpu[001-007] (7 nodes)`."""
+    """The values of the nodes in a group, most frequent first: `535.154.05 on gpu[001-007] (7 nodes)`."""
     given = finding.get("comparison") or {}
     rows = given.get("counts") or []
     lines = []
@@ -204,13 +205,13 @@ def workaround(finding: Mapping[str, Any]) -> str:
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
-    """(fact, value as it was read). Rows of our own tables are no evidence of a node, and are left out."""
+    """(fact, value as it was read), without rows of the catalogue's tables, which are not facts of a node."""
     rows = [row for row in finding.get("evidence") or [] if isinstance(row, Mapping) and not str(row.get("path") or "").startswith("tables.")]
     return [(fact_name(visible(row.get("path") or "?", 160)), visible(row.get("value"), 400)) for row in rows[:most]]
 
 
 def fact_name(path: str) -> str:
-    """A fact as docs/facts.md calls it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
+    """A fact in the notation of docs/facts.md: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
     gpu = _OF_GPU.search(path)
     bare, _, filtered = _PLACE.sub("", path).partition(" | ")
     name = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare
@@ -218,7 +219,7 @@ def fact_name(path: str) -> str:
 
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
-    """`can look like: every rank on GPU 0`; [] where the finding is of no kind of hang that has a name."""
+    """`can look like: every rank on GPU 0`; [] if the finding belongs to no named situation."""
     given = finding.get("situations")
     marks = sorted({number for number in given if isinstance(number, int) and number in SITUATIONS}) if isinstance(given, list) else []
     more = f"; and {counted(len(marks) - 2, 'other hang')}" if len(marks) > 2 else ""
@@ -226,7 +227,7 @@ def situations(finding: Mapping[str, Any]) -> list[str]:
 
 
 def confidence(finding: Mapping[str, Any]) -> str:
-    """How sure the rule is, only where that is less than documented."""
+    """The rule's confidence, only if it is lower than documented."""
     given = str(finding.get("confidence") or "documented")
     return "" if given == "documented" else CONFIDENCE_WORDS.get(given) or visible(given, 40)
 

@@ -1,6 +1,6 @@
-"""A judged run as metrics for Prometheus, in the text format that node_exporter's textfile collector reads. A findings document in, text out.
+"""A judged run as metrics for Prometheus, in the text format of node_exporter's textfile collector. A findings document in, text out.
 
-How many series there are does not depend on how many nodes there are, unless a series for each node is asked for.
+The number of series does not depend on the number of nodes, unless series for nodes are requested.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
 def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """NAME=VALUE, each for every series. Raises UserError."""
+    """Labels NAME=VALUE, which every series gets. Raises UserError."""
     labels: dict[str, str] = {}
     for one in given:
         name, sign, value = one.partition("=")
@@ -55,12 +55,12 @@ def render_prometheus(findings: Mapping[str, Any], most_nodes: int = 0, labels: 
 
 
 def nodes_without_series(findings: Mapping[str, Any], most_nodes: int) -> int:
-    """How many nodes have no series of their own though series for nodes are asked for."""
+    """The number of nodes without a series of their own, if series for nodes are requested."""
     return max(0, sum(map(len, findings["node_verdicts"].values())) - most_nodes) if most_nodes else 0
 
 
 class _Run(Collector):
-    """What the client library asks for its metrics."""
+    """The collector of metrics for the client library."""
 
     def __init__(self, findings: Mapping[str, Any], most_nodes: int, labels: Mapping[str, str]) -> None:
         self.findings, self.most_nodes, self.labels = findings, most_nodes, labels
@@ -118,7 +118,7 @@ def _of_the_run(findings: Mapping[str, Any]) -> Iterator[Family]:
 
 
 def _seconds(moment: object) -> float | None:
-    """Seconds since 1970 of a time as run.json has it; None for one that is not there or is none."""
+    """Seconds since 1970 of a time in run.json; None if it is missing or no time."""
     try:
         found = datetime.datetime.fromisoformat(str(moment))
     except ValueError:

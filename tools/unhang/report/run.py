@@ -1,11 +1,11 @@
-"""Reads the parts of a run folder that a report needs: findings.json, run.json, and one summary for each node file.
-
-Node files are read one after another and only their summaries kept, so that a run of ten thousand nodes fits in memory.
+"""Reads the parts of a run folder that a report needs: findings.json, run.json, and one summary for each node file. Node files are read one after another and
+only their summaries are kept, so that a run of ten thousand nodes fits in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 
 
 class Unreadable(UserError):
-    """A run folder that cannot be reported on; the text says what was found, where, and what to do."""
+    """A run folder without a possible report; the text has what was found, where, and what to do."""
 
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """The page's data about a node beside its findings."""
+    """The page's data about a node besides its findings."""
 
     host: str
     groups: tuple[str, ...]
@@ -41,17 +41,17 @@ class NodeSummary:
     nccl: str
     unread: tuple[str, ...]  # sections that were not read, as `network (timeout)`
     topology: Topology | None
-    versions: Mapping[str, str] = field(default_factory=dict)  # as versions_of has them
+    versions: Mapping[str, str] = field(default_factory=dict)  # result of versions_of
 
 
-def read_findings(run_dir: Path, beside: Path | None = None) -> dict[str, Any]:
-    """The object of findings.json, or of the file `beside` it that another judgement wrote."""
+def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) -> dict[str, Any]:
+    """The object of findings.json, or of another judgement's file `beside` it. fields: a type with the wanted fields."""
     path = beside or run_dir / "findings.json"
     if not run_dir.is_dir():
         raise Unreadable(f"expected a run folder at {run_dir}, found {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit")
     if not path.is_file():
         raise Unreadable(f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}")
-    found = _read_json(path)
+    found = _read_json(path, fields)
     if not isinstance(found, dict) or found.get("schema") != "unhang/findings/1":
         schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
         raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next: unhang judge {run_dir}")
@@ -61,7 +61,7 @@ def read_findings(run_dir: Path, beside: Path | None = None) -> dict[str, Any]:
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
-    """The object of run.json, {} when it cannot be read: a report is of use without it."""
+    """The object of run.json, {} if it cannot be read, because a report is useful without it."""
     try:
         found = _read_json(run_dir / "run.json")
     except Unreadable:
@@ -70,7 +70,7 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
-    """Every node file, by name; one that the judge does not accept is a node without facts."""
+    """The summary of every node file, by name; a file that the judge does not accept is a node without facts."""
     meant = read_run(run_dir).get("hosts")
     hosts = [host for host in meant if isinstance(host, str)] if isinstance(meant, list) else []
     for host, path in node_paths(run_dir, hosts).items():
@@ -88,15 +88,18 @@ def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[No
     return [NodeSummary(host, (), "missing", "the audit ended before it asked this node", "", "", "", "", (), None) for host in hosts]
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, fields: Any = Any) -> Any:
     try:
-        return msgspec.json.decode(read_bounded(path, SIZE_LIMIT_BYTES))
+        data = read_bounded(path, SIZE_LIMIT_BYTES)
+        with suppress(msgspec.ValidationError):  # the reader of the value reports another type
+            return msgspec.json.decode(data, type=fields)
+        return msgspec.json.decode(data)
     except (OSError, ValueError, RecursionError) as error:
         raise Unreadable(f"expected JSON in {path}, found: {visible(str(error), 200)}") from None
 
 
 def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
-    """The summary of one node document (schema unhang/node/1); values stay as the node sent them."""
+    """The summary of one node document (schema unhang/node/1); the values are unchanged."""
     facts = document.get("facts")
     sections = facts.get("sections") if isinstance(facts, dict) else None
     sections = sections if isinstance(sections, dict) else {}

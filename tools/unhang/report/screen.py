@@ -1,6 +1,6 @@
-"""The first screen of a run: nodes by verdict, then causes in the order of harm, each with its nodes, what to do and the command that does it.
+"""The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what to do and the command for it.
 
-At most 40 lines, however many nodes there are; more only where there are more critical causes and unread nodes, each of which has its line.
+At most 40 lines, for any number of nodes; more only if there are more critical causes and unread nodes, each of which has its line.
 Text in, text out, like the table.
 """
 
@@ -24,13 +24,13 @@ from unhang.triage.best_action import best_action
 LINES = 40
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
-MOST_DO = 2  # lines of what to do, where there is room
+MOST_DO = 2  # lines for the action, if there is room
 VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
-# What a verdict means for the jobs of a node.
+# The meaning of a verdict for the jobs of a node.
 SERVICE = {"critical": "keep jobs off now", "error": "repair next", "warning": "can wait", "unread": "look why"}
-NARROW = 70  # columns; below it the nodes themselves need all of the line
+NARROW = 70  # columns; in a narrower table the nodes need the whole line
 Line = tuple[str, str, str]  # label, text, style; without a label the line starts at the left
-MORE = " "  # the label of a line that goes on under a label
+MORE = " "  # the label of a continued line
 
 
 def render_screen(
@@ -78,7 +78,7 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _best(causes: Sequence[Mapping[str, Any]]) -> str:
-    """Which one action fixes most."""
+    """The one action that fixes most."""
     best = best_action(causes)
     if best is None:
         return ""
@@ -92,12 +92,14 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
     lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
     totals = findings.get("totals") or {}
     if totals.get("unknown"):
-        lines.append(("", f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read", "bold magenta"))
+        unread = f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read"
+        lines += [("", line, "bold magenta") for line in _wrapped(unread, width)]
     if totals.get("waived"):
         lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
     planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
-    after = about.format("plan") if planned else f"{about.format('report')} --format html"
-    return [*lines, *_pasted("every finding", f"{about.format('report')} -v", "", width), *_pasted("next", after, "bold", width)]
+    only = f" {findings['filter']}" if findings.get("filter") else ""
+    after = f"{about.format('plan')}{only}" if planned else f"{about.format('report')} --format html"
+    return [*lines, *_pasted("every finding", f"{about.format('report')} -v{only}", "", width), *_pasted("next", after, "bold", width)]
 
 
 def _pasted(label: str, typed: str, style: str, width: int) -> list[Line]:
@@ -118,7 +120,7 @@ def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
 def _fitted(
     causes: Sequence[Mapping[str, Any]], room: int, width: int, setting_of: Callable[[Mapping[str, Any]], Setting]
 ) -> tuple[list[Line], list[Mapping[str, Any]]]:
-    """(lines, causes that are not among them). What is critical or unread always has a line, and more as long as there is room."""
+    """(lines, causes that are not in them). Each critical cause and each cause for unread nodes has a line, and details as long as there is room."""
     must = [cause for cause in causes if cause["severity"] == "critical" or cause["unread"]]
     others = [cause for cause in causes if not (cause["severity"] == "critical" or cause["unread"])]
     blocks: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
@@ -190,7 +192,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _cut(text: str, width: int) -> str:
-    """The words that fit, and a sign that there are more."""
+    """The words that fit, with … if there are more."""
     if len(text) <= width:
         return text
     kept = text[: width - 1]

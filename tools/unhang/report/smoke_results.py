@@ -1,4 +1,4 @@
-"""The smoke tests that the page shows: those of the rollout that lie in the run folder, the gate's sums, and files that were named."""
+"""The smoke tests that the page shows: those of the rollout in the run folder, the gate's, and files that the user names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """busbw of one operation and size; low_gb_s: what such a group reaches at least, where somebody knows."""
+    """busbw of one operation and size; low_gb_s: the minimum for this kind of group, if known."""
 
     op: str
     size_bytes: int
@@ -63,7 +63,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class SmokeResult(msgspec.Struct, frozen=True):
-    """What the page needs of unhang/smoke/1."""
+    """The fields of unhang/smoke/1 that the page needs."""
 
     verdict: str
     world_size: int | None
@@ -101,7 +101,7 @@ class _Gate(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SmokeTests:
-    """faults: why a result is not among them, in a line each; unread: how many older ones were not read."""
+    """faults: a line for each result that could not be read; unread: number of older results that were not read."""
 
     results: tuple[SmokeResult, ...]
     faults: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class SmokeTests:
 
 
 def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
-    """Every result that there is, the newest first. A file that is none costs only itself."""
+    """All results, the newest first. A file that is no result becomes a fault and does not affect the others."""
     found = sorted(run_dir.glob("smoke/*/*/result.json"), reverse=True)
     results: list[SmokeResult] = []
     faults: list[str] = []
@@ -124,7 +124,7 @@ def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
 
 
 def _of_the_gate(path: Path, known: set[tuple[str, ...]], faults: list[str]) -> list[SmokeResult]:
-    """The sums of tests whose own results are not there."""
+    """The gate's summaries of tests whose own results are missing."""
     if not path.is_file():
         return []
     try:

@@ -1,6 +1,6 @@
 """Smoke tests laid out for the page: phases as a timeline, the rates between the GPUs of a node and the bandwidth of many tests as heat maps.
 
-Results in, coordinates and words out; the template only writes them down.
+Results in, coordinates and texts out; the template only prints them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from unhang.report.smoke_results import Copy, Rate, SmokeResult, SmokeTests
 from unhang.text import counted, visible
 
 MOST_DRAWN, MOST_ROWS, MOST_MAPS, MOST_GPUS = 12, 60, 8, 32
-LEVELS = (0.5, 0.8, 0.9, 0.97)  # of the fastest pair, or of the median test; a cell's level is how many of them it reaches
-LOW = 2  # levels below this one are marked besides their colour
-LABEL, BARS, AFTER, STEP = 104, 380, 245, 22  # of a timeline: names, bars, durations, height of a phase
+LEVELS = (0.5, 0.8, 0.9, 0.97)  # shares of the fastest pair, or of the median test; a cell's level is the number of shares that it reaches
+LOW = 2  # levels below this one get a mark in addition to their colour
+LABEL, BARS, AFTER, STEP = 104, 380, 245, 22  # sizes in a timeline: names, bars, durations, height of a phase
 CELL_X, CELL_Y, EDGE = 46, 26, 44
 _FAILED = ("fail", "error", "stall", "died", "cut")
 
@@ -69,7 +69,7 @@ class HeatMap:
 class Test:
     hosts: tuple[str, ...]
     verdict: str
-    kind: str  # ok, critical or unknown, as the glyphs are named
+    kind: str  # ok, critical or unknown: names of the glyphs
     is_open: bool
     summary: str
     suspects: tuple[str, ...]
@@ -85,7 +85,7 @@ class RateRow:
 
 @dataclass(frozen=True)
 class RateTable:
-    """Tests of equally many ranks beside each other, the slowest first."""
+    """Tests with the same number of ranks side by side, the slowest first."""
 
     ranks: int
     columns: tuple[str, ...]
@@ -102,7 +102,7 @@ class SmokeView:
 
 
 def smoke_view(given: SmokeTests) -> SmokeView | None:
-    """What the page shows; None where there is nothing to show. Tests that failed stand first, then the largest."""
+    """The page's data; None if there is nothing to show. Failed tests come first, then the largest ones."""
     if not given.results and not given.faults:
         return None
     ordered = sorted(given.results, key=lambda one: (one.verdict == "pass", -len(one.hosts)))
@@ -157,7 +157,7 @@ def _seconds(seconds: float) -> str:
 
 
 def heat_maps(copies: Sequence[Copy]) -> Iterable[HeatMap]:
-    """One for each host that copied between its GPUs; a level is a part of the fastest pair."""
+    """One map for each host that copied between its GPUs; a level is a share of the fastest pair."""
     by_host: dict[str, list[Copy]] = {}
     for row in copies:
         if 0 <= row.source < MOST_GPUS and 0 <= row.target < MOST_GPUS:
@@ -189,7 +189,7 @@ def _pair(row: Copy, x: float, y: float, fastest: float) -> Cell:
 
 
 def level_of(value: float, full: float) -> int:
-    """How many of LEVELS a value reaches; the highest where there is nothing to hold it against."""
+    """The number of LEVELS that a value reaches; the highest if there is nothing to compare it with."""
     return sum(value >= part * full for part in LEVELS) if full > 0 else len(LEVELS)
 
 
@@ -203,7 +203,7 @@ def _tables(results: Iterable[SmokeResult]) -> Iterable[RateTable]:
 
 
 def _table(ranks: int, members: Sequence[SmokeResult]) -> RateTable:
-    """A level is a part of the column's median; what the judge of bandwidth failed has the lowest."""
+    """A table, in which a level is a share of the column's median; a bandwidth that was judged too low has the lowest level."""
     columns = sorted({(row.op, row.size_bytes) for one in members for row in one.rates})[:16]
     median = {column: statistics.median(row.busbw_gb_s for one in members for row in one.rates if (row.op, row.size_bytes) == column) for column in columns}
     rows = []
@@ -232,5 +232,5 @@ def _size(size: int) -> str:
 
 
 def folded(hosts: Sequence[str]) -> str:
-    """Hosts of a test as the page writes them."""
+    """Hosts of a test, folded for the page."""
     return fold_hosts(hosts) if hosts else "no host"

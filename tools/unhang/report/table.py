@@ -1,4 +1,4 @@
-"""The terminal's view of a run: what was found, most severe first, each with where and what to do; totals and the next command last.
+"""A run as a table for the terminal: findings, most severe first, each with where and what to do; totals and the next command last.
 
 Text in, text out: the caller says how wide the terminal is and whether it shows colour and more than ASCII.
 """
@@ -23,15 +23,15 @@ from unhang.text import ascii_only, counted, visible
 from unhang.triage.actions import Setting
 
 PIPED_WIDTH, NARROWEST = 100, 40
-WIDE = 150  # from here on evidence and action stand beside expected and found
-LONGEST_BESIDE = 40  # columns; a longer set of nodes has the width to itself
-SHORT_ENOUGH = 5  # up to so many findings fit on a screen and need no summary
+WIDE = 150  # from this width on evidence and action are beside expected and found
+LONGEST_BESIDE = 40  # columns; a longer set of nodes gets a line of its own
+SHORT_ENOUGH = 5  # this number of findings fits on a screen without a summary
 MOST_IN_SHORT = 16
 STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
 
 
 def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, bool, bool]:
-    """(width in columns, colour, ASCII only) for what is about to be written to `stream`. COLUMNS decides the width, into a pipe and a file too."""
+    """(width in columns, colour, ASCII only) for output to `stream`. COLUMNS decides the width, also for a pipe and a file."""
     narrow = False
     try:
         "·×…→".encode(getattr(stream, "encoding", None) or "ascii")
@@ -86,7 +86,7 @@ def render_table(
 
 
 def printed(parts: Sequence[RenderableType], width: int, color: bool, plain: bool) -> str:
-    """Text that rich laid out; no line ends in blanks."""
+    """Text formatted by rich, without blanks at the ends of lines."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -101,7 +101,7 @@ def printed(parts: Sequence[RenderableType], width: int, color: bool, plain: boo
         force_interactive=False,
     )
     for part in parts:
-        # What may not be wrapped (a command) stays on its line, however long it is: print() forgets what a Text says of itself.
+        # A Text that must not be wrapped (a command) is printed on one line, because print() ignores the Text's own setting.
         console.print(part, crop=False, no_wrap=getattr(part, "no_wrap", None), overflow=getattr(part, "overflow", None))
     text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
     return ascii_only(text) if plain else text
@@ -128,7 +128,7 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     what = [("where", broken(line, width - 16), "bold") for line in places]
     what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
-    why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if len(value) <= 120]
+    why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if path != "…" and len(value) <= 120]
     why += [("do", phrases.action(finding), "green")]
     helps, sure = phrases.workaround(finding), phrases.confidence(finding)
     why += [("until then", helps, "")] if helps else []
@@ -148,7 +148,7 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
 
 
 def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
-    """The commands under a finding; none of their lines is wrapped, for a word that is broken is another word."""
+    """The commands under a finding; their lines are not wrapped, because a broken word would be another word."""
     lines = [("run" if not place else "", line) for one in commands for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))]
     return [Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore") for label, line in lines]
 
@@ -183,7 +183,7 @@ def _waived(folds: list[Fold], longest: int) -> list[RenderableType]:
 
 
 def _in_short(folds: list[Fold]) -> list[RenderableType]:
-    """The grave ones again, a line each: the end of a long output is what a person sees first."""
+    """The severe findings once more, a line each, because a person sees the end of a long output first."""
     grave = [fold for fold in folds if fold.example.get("severity") in ("critical", "error")]
     if len(folds) <= SHORT_ENOUGH or not grave:
         return []

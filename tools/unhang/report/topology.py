@@ -1,6 +1,6 @@
-"""How the GPUs of one node are joined, taken from its facts: who is there, which links are up, which pairs cannot reach each other.
+"""How the GPUs of one node are connected, from its facts: existing GPUs, links that are up, pairs that cannot reach each other.
 
-Facts in, value out. Identities (UUIDs, PCI addresses) stay out of a topology, so that nodes that are joined alike compare equal and are drawn once.
+Facts in, value out. Identities (UUIDs, PCI addresses) stay out of a topology, so that nodes with the same connections compare equal and are drawn once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from unhang.text import visible
 
-MOST_GPUS = 32  # more than any machine has; a node that claims more is not drawn beyond
-ABSURD = 10**9  # no count, index or width in a topology comes near; what does is treated as not read
+MOST_GPUS = 32  # more GPUs than any machine has; further ones are not drawn
+ABSURD = 10**9  # larger than any count, index or width in a topology; a larger value is treated as not read
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Gpu:
     numa_node: int | None
     pcie: str  # `gen5 x16`, `x8 of x16`; empty when not read
     pcie_narrow: bool
-    links: int | None  # NVLinks that it has; None when not read, or when it is a card without a bridge
+    links: int | None  # number of NVLinks; None if not read, or for a card without a bridge
     links_active: int | None
     remote: str  # gpu switch cpu none unknown mixed
-    lost: bool  # NVML gave no handle
+    lost: bool  # NVML returned no handle
 
     @property
     def links_down(self) -> int:
@@ -68,12 +68,12 @@ class Topology:
 
     @property
     def troubled(self) -> bool:
-        """Something in the drawing is marked: a link down, a pair that cannot reach each other, a narrow slot, a port that is down."""
+        """True if the drawing marks anything: a link that is down, a pair that cannot reach each other, a narrow slot, a port that is down."""
         return bool(troubles(self))
 
 
 def troubles(topology: Topology, most: int = 12) -> list[str]:
-    """What the drawing marks, in words: its text alternative."""
+    """The marks of the drawing as text: its text alternative."""
     lines = []
     for gpu in topology.gpus:
         if gpu.lost:

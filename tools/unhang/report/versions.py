@@ -1,4 +1,4 @@
-"""Which versions a node runs, and how they are spread over a fleet: sections of a node in, rows for the page out."""
+"""Versions on each node, and their distribution over the fleet: sections of a node in, rows for the page out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from unhang.text import visible
 
 LONGEST = 80  # characters of one version
 MOST_VALUES = 8  # different versions of one thing on one node
-# What a person looks at first stands first; a thing that is not here follows by name.
+# In the order of interest to people; other things follow by name.
 ORDER = ("driver", "fabric manager", "kernel", "NCCL", "CUDA toolkit", "torch", "GSP firmware", "VBIOS", "NIC firmware", "BIOS")
 
 
 @dataclass(frozen=True)
 class Spread:
-    """One version of a thing. hosts: that have it; usual: most nodes have this one."""
+    """One version of a thing. hosts: with this version; usual: whether most nodes have it."""
 
     version: str
     hosts: tuple[str, ...]
@@ -38,7 +38,7 @@ class Drift:
 
 
 def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
-    """Thing -> version on one node; what was not read, or is not there, is left out. Several at once are joined by commas."""
+    """Thing -> version on one node, without things that were not read or do not exist. Several versions are joined by commas."""
     found = {}
     for name, values in _read(sections):
         texts = sorted({value for value in values if isinstance(value, str) and value})
@@ -48,7 +48,7 @@ def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
 
 
 def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
-    """How the versions of each thing are spread over hosts (host -> thing -> version); things that differ first, then as ORDER has them."""
+    """The hosts of each version of each thing, from host -> thing -> version; things that differ come first, then the order of ORDER."""
     hosts: dict[str, dict[str, list[str]]] = {}
     for host, own in versions.items():
         for name, version in own.items():
@@ -71,7 +71,7 @@ def _place(name: str) -> int:
 
 
 def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(thing, what was read of it). Firmware is compared by model: different cards have different ones."""
+    """(thing, its value). Firmware is compared by model, because different cards have different firmware."""
     yield "driver", [_inside(sections, "driver", "loaded", "version")]
     yield "fabric manager", [_inside(sections, "fabric_manager", "version")]
     yield "kernel", [_inside(sections, "kernel", "release")]

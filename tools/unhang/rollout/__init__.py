@@ -1,1 +1,2 @@
-"""What remediate.yml asks the controller: may a policy be applied to a node, and is the node proved healthy afterwards."""
+"""Rollouts: the state machine, journal, failure limit and status; whether a policy may be applied to a node, and whether the node is proved healthy
+afterwards."""

@@ -1,4 +1,4 @@
-"""The bandwidth of the nodes of a rollout before and after the change, put side by side. Values in, values and lines out."""
+"""The bandwidth of a rollout's nodes before and after the change. Values in, values and lines out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from unhang.text import counted
 
-Rates = Sequence[Mapping[str, Any]]  # of one node: {op, size_bytes, busbw_gb_s}
+Rates = Sequence[Mapping[str, Any]]  # rates of one node: {op, size_bytes, busbw_gb_s}
 WHEN = (("before", "alone before the change"), ("alone", "alone after it"), ("last", "in the last test"))
 
 
 def span_of(nodes: Iterable[Rates]) -> list[dict[str, Any]]:
-    """From the slowest to the fastest node, of each collective and size: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]."""
+    """The range from the slowest to the fastest node, for each collective and size: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]."""
     measured: dict[tuple[str, int], list[float]] = {}
     for rates in nodes:
         for one in rates:
@@ -21,12 +21,12 @@ def span_of(nodes: Iterable[Rates]) -> list[dict[str, Any]]:
 
 
 def rates_of(row: Mapping[str, Any]) -> dict[str, Rates]:
-    """What was measured on one host of the status, under the names of WHEN."""
+    """The rates that were measured on one host of the status, by the names in WHEN."""
     return {"before": row["smoke_before"]["bandwidth"], "alone": row["bandwidth_alone"], "last": row["bandwidth"]}
 
 
 def describe_bandwidth(rows: Iterable[Mapping[str, Any]], largest_only: bool = False) -> list[str]:
-    """One line for each collective and size of these hosts of the status. largest_only: of each collective its largest message alone."""
+    """One line for each collective and size of these hosts of the status. largest_only: only the largest message of each collective."""
     rates, lines = [rates_of(row) for row in rows], dict[tuple[str, int], list[str]]()
     for name, when in WHEN:
         for one in span_of(each[name] for each in rates):
@@ -37,6 +37,6 @@ def describe_bandwidth(rows: Iterable[Mapping[str, Any]], largest_only: bool = F
 
 
 def describe_before(row: Mapping[str, Any]) -> str:
-    """How the smoke test before the change ended, in a line."""
+    """The outcome of the smoke test before the change, in one line."""
     found = row["smoke_before"]
     return f"{found['verdict']}: {found['why']}" if found["why"] else found["verdict"]

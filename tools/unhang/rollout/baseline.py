@@ -1,6 +1,6 @@
-"""What a node was before it was changed.
+"""The baseline of a node: its findings and hardware before a change.
 
-The node keeps it until it is proved healthy or rolled back, so that a retry does not take the damage of the first run for what was there.
+The node keeps it until it is proved healthy or rolled back, so that a retry does not mistake damage by the first run for the earlier state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEXT = "move /var/lib/unhang/baseline.json away on the node after a look"
 
 @dataclass(frozen=True)
 class Baseline:
-    """Findings that failed and rules that could not be decided (key_of each), and the hardware, of one host before a run changed it."""
+    """State of one host before a run changed it: failed findings and undecided rules (key_of each), and the hardware."""
 
     run: str
     failed: frozenset[str] = frozenset()
@@ -27,18 +27,18 @@ class Baseline:
 
 
 def baseline_of(run: str, findings: Iterable[Mapping[str, Any]], host: str, hardware: Mapping[str, Any]) -> Baseline:
-    """From the findings of a run that has changed nothing yet."""
+    """A baseline from the findings of a run that has changed nothing yet."""
     own = findings_of(findings, host)
     return Baseline(run, with_verdict(own, "fail"), with_verdict(own, "unknown"), dict(hardware))
 
 
 def to_document(baseline: Baseline) -> dict[str, Any]:
-    """As JSON has it."""
+    """The baseline as a JSON object."""
     return {"schema": SCHEMA, **asdict(baseline), "failed": sorted(baseline.failed), "unknown": sorted(baseline.unknown)}
 
 
 def from_document(document: object) -> Baseline:
-    """The other way round, of what a node has kept. Raises UserError."""
+    """The baseline from the JSON object that a node has kept. Raises UserError."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA or not isinstance(document.get("hardware"), dict):
         raise UserError(f"expected the node's baseline ({SCHEMA}), found something else; {NEXT}")
     lists = [document.get("failed"), document.get("unknown")]
@@ -48,7 +48,7 @@ def from_document(document: object) -> Baseline:
 
 
 def findings_of(findings: Iterable[Mapping[str, Any]], host: str) -> list[Mapping[str, Any]]:
-    """A host's own findings: those of its peers name `hosts` and no host."""
+    """A host's own findings; findings of groups name `hosts` and no host."""
     return [one for one in findings if one["host"] == host and one["scope"] == "node"]
 
 
@@ -58,7 +58,7 @@ def with_verdict(findings: Iterable[Mapping[str, Any]], verdict: str) -> frozens
 
 
 def key_of(finding: Mapping[str, Any]) -> str:
-    """The rule, and the device where it is about one: a second GPU with the fault of the first is another finding."""
+    """The rule, and the device if it is about one: the same fault of a second GPU is another finding."""
     where = finding.get("where") or {}
     device = where.get("uuid") or where.get("pci_address")
     return f"{finding['rule']} {device}" if device else str(finding["rule"])

@@ -1,4 +1,4 @@
-"""The floor of nodes that stay in service, counted over the nodes that really are: also those that others took out count as out. Values in, values out."""
+"""Counts the nodes in service against the floor; nodes that others have drained count as out of service. Values in, values out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ class Service:
 
 @dataclass(frozen=True)
 class Floor:
-    """most: hosts of the rollout that may be out of service at a time; why: why no more may be, with those that others took out.
-
-    undrained: hosts that the rollout takes for drained and the scheduler lists in service, for a controller died before it drained them.
+    """most: number of the rollout's hosts that may be out of service at a time; why: the reason for this number, with the hosts that others took out.
+    undrained: hosts that are drained by the journal and in service by the scheduler, because a controller died before it drained them.
     """
 
     most: int
@@ -35,7 +34,7 @@ class Floor:
 def service_of(states: Mapping[str, Any], hosts: Collection[str], name_of: Callable[[str], str]) -> Service:
     """The hosts of an inventory by the role drain's `drain_states`: {in_service: [name], out: {name: who and why}}.
 
-    name_of: a host's name in the scheduler, asked for where the scheduler lists none of its own name. A host that is not listed takes no jobs.
+    name_of: a host's name in the scheduler, called if the scheduler does not list the host's own name. A host that is not listed takes no jobs.
     """
     serving, out = set(states.get("in_service") or ()), states.get("out") or {}
     names = {host: host if host in serving or host in out else name_of(host) for host in hosts}
@@ -46,9 +45,8 @@ def service_of(states: Mapping[str, Any], hosts: Collection[str], name_of: Calla
 
 
 def floor_left(service: Service, ours: Set[str], floor: int) -> Floor:
-    """What the floor leaves to the rollout. ours: hosts that it has out of service, by its journal.
-
-    Of the hosts in service those above the floor may follow, so that the rollout never takes the fleet below it.
+    """The number of hosts that the floor leaves to the rollout. ours: hosts that the rollout has taken out of service, by its journal. Hosts in service above
+    the floor may follow, so that the rollout never takes the fleet below it.
     """
     others = {host: why for host, why in service.out.items() if host not in ours}
     undrained = frozenset(ours & service.in_service)
@@ -58,12 +56,12 @@ def floor_left(service: Service, ours: Set[str], floor: int) -> Floor:
 
 
 def floor_evidence(left: Floor) -> dict[str, Any]:
-    """What the journal keeps of it."""
+    """The floor in the form of the journal."""
     return {"most": left.most, "why": left.why, "undrained": sorted(left.undrained)}
 
 
 def floor_of(evidence: Mapping[str, Any]) -> Floor | None:
-    """What the journal kept; None where the scheduler could not be asked."""
+    """The floor from the journal; None if the scheduler could not be queried."""
     most, undrained = evidence.get("most"), evidence.get("undrained")
     if type(most) is not int or not isinstance(undrained, list):
         return None

@@ -1,16 +1,16 @@
-"""What a node has of what a change must not take away: GPUs, their memory and links, RDMA ports, host memory, NUMA nodes. Values in, values out."""
+"""The hardware of a node that a change must not reduce: GPUs, their memory and links, RDMA ports, host memory, NUMA nodes. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-LESS_BY = 0.01  # of memory, which the kernel and the driver do not count alike from one version to the next
+LESS_BY = 0.01  # tolerance for memory, which different versions of the kernel and the driver count differently
 SHOWN = 8
 
 
 def read_hardware(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """{gpus: {uuid: MiB}, nvlinks: {uuid: active links}, fabric, rdma_ports: [name], memory_bytes, numa_nodes}; None for what was not read."""
+    """{gpus: {uuid: MiB}, nvlinks: {uuid: active links}, fabric, rdma_ports: [name], memory_bytes, numa_nodes}; None for values that were not read."""
     node, links, network = (sections.get(name) or {} for name in ("node", "interconnect", "network"))
     devices = (sections.get("gpus") or {}).get("devices")
     by_gpu, rdma = links.get("by_gpu"), network.get("rdma")
@@ -25,9 +25,8 @@ def read_hardware(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
-    """What the node had and has not any more, one line each; [] for none. before, now: of read_hardware.
-
-    What the policy asks for is no loss. What was read before has to be read now.
+    """Hardware that the node has lost, one line each; [] for none. before, now: results of read_hardware. A change that the policy requests is no loss. A
+    value that was read before must be read now.
     """
     found = []
     for key, compare in COMPARED.items():

@@ -1,6 +1,6 @@
-"""The journal of a rollout on disk: `journal.jsonl` in the run folder. Append only, each entry on the disk before what it tells of, one controller at a time.
+"""The journal of a rollout, `journal.jsonl` in the run folder. Append only; each entry is on disk before its step starts; one controller at a time.
 
-`journal.lock` beside it is locked for each append and holds the number of the controller that may write: one that was cut off and comes back is refused.
+`journal.lock` beside it is locked for each append and contains the number of the controller that may write: an earlier controller that still runs is refused.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ GUARD_BYTES, SHORT_LINE_BYTES = 256, 4096
 
 
 class Superseded(UserError):
-    """Another controller has gone on with this rollout since; this one writes nothing more, and must not act either."""
+    """Another controller has taken over this rollout; this one may neither write nor act."""
 
 
 def read_journal(run: Path) -> JournalText:
-    """What happened so far; nothing when there is no journal yet. Raises UserError, OSError."""
+    """All entries of a journal; none if there is no journal yet. Raises UserError, OSError."""
     try:
         return parse_journal((run / JOURNAL).read_bytes())
     except FileNotFoundError:
@@ -33,20 +33,21 @@ def read_journal(run: Path) -> JournalText:
 
 
 class JournalReader:
-    """Follows a journal from its beginning: each call gives what was written since the last."""
+    """Follows a journal from its beginning: each call returns the entries since the last call."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / JOURNAL
         self._parser = JournalParser()
-        self._last = b""  # of what was read, to see that it still stands there
+        self._last = b""  # digest of the bytes that were read, to check that they have not changed
 
     @property
     def read_bytes(self) -> int:
-        """How far it has read."""
+        """Number of bytes read so far."""
         return self._parser.taken_bytes
 
     def news(self) -> list[Entry]:
-        """Entries in their order; [] when there is no journal yet. Raises UserError, OSError; UserError too where what was read before stands there no more."""
+        """New entries in their order; [] if there is no journal yet. Raises OSError, UserError; UserError also if entries that were already read have
+        changed."""
         try:
             with self.path.open("rb") as source:
                 source.seek(self._parser.taken_bytes - len(self._last))
@@ -63,7 +64,7 @@ class JournalReader:
 
 
 def begin(run: Path, at: str, evidence: Mapping[str, Any]) -> int:
-    """The number of this controller, from now on the only one that may write. at: RFC 3339, UTC; evidence: who it is. Raises UserError, OSError."""
+    """The number of this controller, which becomes the only one that may write. at: RFC 3339, UTC; evidence: its identity. Raises UserError, OSError."""
     with _locked(run) as lock:
         epoch = max(_number(lock), last_epoch(read_journal(run).entries)) + 1
         os.pwrite(lock, f"{epoch:<20}\n".encode(), 0)
@@ -78,7 +79,7 @@ def append(run: Path, epoch: int, entry: Entry) -> None:
         newest = _number(lock)
         if newest != epoch:
             raise Superseded(
-                f"expected controller {epoch} to be the newest of the rollout in {run}, found {newest}; this one has stopped, and that one goes on"
+                f"expected controller {epoch} to be the newest of the rollout in {run}, found {newest}; this one has stopped, and that one continues"
             )
         _append(run, entry)
 
@@ -113,7 +114,7 @@ def _append(run: Path, entry: Entry) -> None:
 
 
 def _last_line(handle: int) -> bytes:
-    """With its end, where it has one. Of a line that is longer than any entry its last part, which is no JSON either."""
+    """The last line, with its line end if there is one. Of a line that is longer than any entry only the last part, which is no valid JSON either."""
     size = os.fstat(handle).st_size
     for most in (SHORT_LINE_BYTES, LONGEST_LINE_BYTES + 1):
         length = min(size, most)

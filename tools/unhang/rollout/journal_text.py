@@ -1,4 +1,4 @@
-"""The journal as text: one JSON object a line. An entry that a controller was writing when it died is separated from complete ones. No I/O."""
+"""The journal as text: one JSON object per line. An entry that a dying controller did not finish is separated from complete ones. No I/O."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ NEXT = "move it away after a look, audit the nodes, and make a new plan"
 
 @dataclass(frozen=True)
 class JournalText:
-    """entries: in the order in which they were written; torn: (number from 1, text) of each line that a controller did not finish."""
+    """entries: in the order in which they were written; torn: (line number from 1, text) of each line that a controller did not complete."""
 
     entries: tuple[Entry, ...]
     torn: tuple[tuple[int, str], ...] = ()
 
 
 class JournalParser:
-    """Takes a journal in as it grows. torn: (number from 1, text) of each broken line that has an end; taken_bytes: what need not be given again."""
+    """Parses a growing journal. torn: (line number from 1, text) of each incomplete line that is followed by another; taken_bytes: number of bytes already
+    parsed."""
 
     def __init__(self) -> None:
         self.torn: list[tuple[int, str]] = []
         self.taken_bytes = 0
         self._ends = 0  # of lines, so far
-        self._open: list[int] = []  # broken lines that nothing behind them has called torn yet
+        self._open: list[int] = []  # incomplete lines that no later entry has marked as torn yet
 
     def feed(self, content: bytes) -> list[Entry]:
-        """The entries in what stands behind taken_bytes. A last line that may still be being written is not taken. Raises UserError."""
+        """The entries after taken_bytes. A last line that may be incomplete is not parsed yet. Raises UserError."""
         entries: list[Entry] = []
         for piece in io.BytesIO(content):  # ends lines at \n alone
             line, ended = piece.rstrip(b"\n"), piece.endswith(b"\n")
@@ -59,19 +60,19 @@ class JournalParser:
         return [] if entry.step == TORN else [entry]
 
     def broken_off(self, content: bytes) -> tuple[tuple[int, str], ...]:
-        """`torn` for a journal that ends here: with what stands behind taken_bytes, where there is something."""
+        """`torn` for a journal that ends here, with the bytes after taken_bytes, if there are any."""
         return (*self.torn, *([(self._ends + 1, _shown(content))] if content else []))
 
 
 def parse_journal(content: bytes) -> JournalText:
-    """All entries. A line that breaks off did not happen, where it is the last or the one behind it says so. Raises UserError for any other bad line."""
+    """All entries. An incomplete line counts as not written if it is the last one, or if the next entry marks it. Raises UserError for any other bad line."""
     parser = JournalParser()
     entries = parser.feed(content)
     return JournalText(tuple(entries), parser.broken_off(content[parser.taken_bytes :]))
 
 
 def render_entry(entry: Entry, last_line: bytes = b"\n") -> bytes:
-    """The bytes to append. last_line: the last line that is there, with its end where it has one; where it breaks off, what is appended says so.
+    """The bytes to append. last_line: the current last line with its line end, if any; if it is incomplete, the appended entry marks that.
 
     Raises ValueError for an entry that is too long, or is no JSON."""
     line = _line(entry)
@@ -81,7 +82,7 @@ def render_entry(entry: Entry, last_line: bytes = b"\n") -> bytes:
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether a line is one JSON object: a part of one never is."""
+    """Whether a line is a complete JSON object; a part of an object never is."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -98,7 +99,7 @@ def _shown(line: bytes) -> str:
 
 
 def _is_time(text: str) -> bool:
-    """RFC 3339 with its zone: times of a journal are subtracted from each other."""
+    """RFC 3339 with a time zone, because times of a journal are subtracted from each other."""
     try:
         return datetime.datetime.fromisoformat(text).tzinfo is not None
     except ValueError:

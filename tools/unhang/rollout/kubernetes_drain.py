@@ -1,4 +1,4 @@
-"""What may be done to a node of Kubernetes, from what its API says of the node and its pods. Values in, values out."""
+"""Decides from the API's answers about a Kubernetes node and its pods whether it may be drained or released. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from unhang_node.change.drain.reasons import DrainAnswer, is_ours, reason_for, r
 ANNOTATION = "unhang-drain"
 FINISHED = ("Succeeded", "Failed")
 MIRROR = "kubernetes.io/config.mirror"
-# Whose pods start again elsewhere when they are evicted; every other pod is work that would be lost.
+# Controllers that restart evicted pods on other nodes; the work of any other pod would be lost.
 MOVABLE = ("ReplicaSet", "StatefulSet", "ReplicationController")
 GPU_RESOURCES = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
 DRIVER_POD = "nvidia-driver-daemonset"
 DRIVER_COMPONENT = "nvidia-driver"
+# Label of the upgrade controllers of NVIDIA's GPU and network operators, and the states in which they do nothing on the node.
+UPGRADE_STATES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
+NO_UPGRADE = ("", "upgrade-done", "upgrade-required", "upgrade-failed")
 
 
 @dataclass(frozen=True)
 class Step:
-    """answer: how the node stands; act: something is to be changed; patch: what it is; refused, note: "" for nothing; driver_by: whose the driver is."""
+    """answer: state of the node; act: whether to change something; patch: the change; refused, note: "" for none; driver_by: the driver's owner."""
 
     answer: DrainAnswer
     act: bool
@@ -31,8 +34,8 @@ class Step:
 
 
 def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, why: str, takes_over: str = "", boot_id: str = "") -> Step:
-    """Whether to cordon. boot_id: of the machine that is to be drained, "" where it was not read. Raises ValueError for a document that is no node, and for the
-    node of another machine."""
+    """Whether to cordon. boot_id: of the machine to drain, "" if it was not read. Raises ValueError for a document that is no node, for the node of another
+    machine, and for one on which an operator exchanges a driver."""
     answer, reason = drain_answer(node, pods, run), reason_for(run, why)
     cordoned, marked = _is_cordoned(node), _mark(node)
     known = _part(node, "status", "nodeInfo").get("bootID")
@@ -40,6 +43,8 @@ def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: 
         raise ValueError(
             f"expected {_name(node)} to be the machine of boot {boot_id}, found boot {known}: drain_node names another machine, or its kubelet is away"
         )
+    if (upgrade := _upgrade(node)) and not is_ours(marked, (run, takes_over)):
+        raise ValueError(f"expected no driver upgrade under way on {_name(node)}, found {upgrade}: an operator cordons, empties and uncordons the node for it")
     if cordoned and not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
         return Step(answer, False, {}, "", note, driver_by(node, pods))
@@ -49,17 +54,19 @@ def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: 
 
 
 def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, takes_over: str = "") -> Step:
-    """Whether to uncordon: only what this run cordoned, and once the node is ready. Raises ValueError for a document that is no node."""
+    """Whether to uncordon: only a node that this run cordoned, and only when it is ready. Raises ValueError for a document that is no node."""
     answer, marked = drain_answer(node, pods, run), _mark(node)
     if not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so" if answer.drained else ""
         return Step(answer, False, {}, "", note, driver_by(node, pods))
     refused = "" if _is_ready(node) else f"expected {_name(node)} Ready, found that it is not: look at its kubelet; it stays cordoned until then"
+    if upgrade := _upgrade(node):
+        refused = f"expected no driver upgrade under way on {_name(node)}, found {upgrade}: the operator ends jobs for it; it stays cordoned until then"
     return Step(answer, True, _patch(node, None, None), refused, f"{_name(node)} is to be uncordoned", driver_by(node, pods))
 
 
 def drain_answer(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str) -> DrainAnswer:
-    """The node as it is now. Jobs are pods whose work would be lost; the mark shows who made it."""
+    """The drain state of the node. Jobs are pods whose work would be lost; the annotation shows who drained it."""
     cordoned, marked = _is_cordoned(node), _mark(node)
     jobs = [_job(pod) for pod in pods if is_job(pod)]
     by = "unhang" if cordoned and run_of(marked) else ""
@@ -77,14 +84,14 @@ def _takes_pods(node: Mapping[str, Any]) -> bool:
 
 
 def is_job(pod: Mapping[str, Any]) -> bool:
-    """True for a pod that is not finished and either has GPUs or would not start again elsewhere."""
+    """True for a pod that is not finished and either uses GPUs or would not be restarted on another node."""
     if _part(pod, "status").get("phase") in FINISHED or MIRROR in _part(pod, "metadata", "annotations") or "DaemonSet" in _owners(pod):
         return False
     return uses_gpus(pod) or not any(kind in MOVABLE for kind in _owners(pod))
 
 
 def uses_gpus(pod: Mapping[str, Any]) -> bool:
-    """True when a container of the pod asks for a GPU, or the pod claims devices."""
+    """True if a container of the pod requests a GPU, or the pod claims devices."""
     spec = _part(pod, "spec")
     containers = [row for key in ("containers", "initContainers") for row in spec.get(key) or [] if isinstance(row, Mapping)]
     names = [name for row in containers for key in ("limits", "requests") for name in _part(row, "resources", key)]
@@ -92,7 +99,7 @@ def uses_gpus(pod: Mapping[str, Any]) -> bool:
 
 
 def driver_by(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> str:
-    """The container in which NVIDIA's GPU operator brings the driver, as namespace/pod; "" where the driver is the node's own."""
+    """The container in which NVIDIA's GPU operator installs the driver, as namespace/pod; "" if the driver is the node's own."""
     for pod in pods:
         labels, name = _part(pod, "metadata", "labels"), str(_part(pod, "metadata").get("name", ""))
         if labels.get("app.kubernetes.io/component") == DRIVER_COMPONENT or str(labels.get("app", name)).startswith(DRIVER_POD):
@@ -100,8 +107,14 @@ def driver_by(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> str
     return "GPU operator (node label nvidia.com/gpu.deploy.driver)" if _part(node, "metadata", "labels").get("nvidia.com/gpu.deploy.driver") == "true" else ""
 
 
+def _upgrade(node: Mapping[str, Any]) -> str:
+    """Label and state of an upgrade of a driver that an operator has begun on the node; "" for none."""
+    states = {label: str(_part(node, "metadata", "labels").get(label) or "") for label in UPGRADE_STATES}
+    return next((f"{label} {state[:60]}" for label, state in states.items() if state not in NO_UPGRADE), "")
+
+
 def _patch(node: Mapping[str, Any], reason: str | None, cordoned: bool | None) -> dict[str, Any]:
-    """Mark and cordon as one change, which the API refuses when the node has changed since it was read."""
+    """Annotation and cordon as one change, which the API refuses if the node has changed since it was read."""
     given = _part(node, "metadata")
     metadata = {"name": given["name"], "resourceVersion": given["resourceVersion"], "annotations": {ANNOTATION: reason}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": cordoned}}

@@ -1,4 +1,4 @@
-"""Finds ranges in --limit that Slurm and Ansible read differently: gpu[001-003] names three hosts to one, and places 1 to 3 of a group to the other."""
+"""Finds ranges in --limit that Slurm and Ansible read differently: gpu[001-003] is three hosts in Slurm, members 1 to 3 of a group in Ansible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = 8
 
 
 def ambiguous_ranges(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> list[str]:
-    """One line for each such range, with the hosts of both readings; [] where there is none. groups: {name: hosts in the inventory's order}."""
+    """One line for each such range, with the hosts of both readings; [] without any. groups: {name: hosts in the inventory's order}."""
     found = []
     for term in _terms(limit):
         pattern = term.lstrip("!&")
@@ -42,7 +42,7 @@ def _terms_of_file(path: Path) -> Iterator[str]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return  # Ansible says so itself
+        return  # Ansible itself reports it
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             yield from _terms(line.strip())

@@ -1,4 +1,4 @@
-"""Where each node of a rollout stands, by the journal alone. Entries in, states out."""
+"""The state of each node of a rollout, from the journal only. Entries in, states out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from unhang.rollout.steps import (
     BEGUN,
     DEFERRED,
     DONE,
+    DRAINED_BY_OTHERS,
     FENCED,
     FINAL,
-    HELD,
     KEPT,
     LOST,
     NO_ANSWER,
@@ -33,13 +33,12 @@ from unhang.rollout.steps import (
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node. epoch: of the controller that last had it; token: the node's number in that epoch; boot_id: the newest that was seen.
-
-    begun: the step without an end; done: steps done in this epoch. changed: apply was begun once, so that there is something to prove or to bring back.
-    boots: (step, boot that was left) of each boot that this rollout has ordered, trial boots under `apply`. leaves: the boot that the next one is to leave.
-    undoing: boots in which a rollback was begun; unsure: nobody knows what of it came back before this boot, so that what runs may not be what is installed.
-    proofs: {step: boot in which it was passed}.
-    failure: why it is not proved; stuck: why a node that is changed cannot be gone on with. state: of steps.MEANINGS; why: its reason.
+    """One node. epoch: of the last controller that handled it; token: of the node's lock in that epoch; boot_id: the latest known. begun: the step that has
+    not ended; done: steps done in this epoch. changed: apply was begun once, so the node must be proved or rolled back. first: the latest apply began on an
+    unchanged node. boots: (step, boot id before it) of each reboot that this rollout ordered, trial boots under `apply`. leaves: boot id that the next
+    reboot replaces. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
+    differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
+    completed. state: one of steps.MEANINGS; why: its reason.
     """
 
     host: str
@@ -51,8 +50,9 @@ class NodeState:
     done: frozenset[str] = frozenset()
     locked: bool = False
     drained: bool = False
-    held: bool = False
+    drained_by_others: bool = False
     changed: bool = False
+    first: bool = False
     applied: bool = False
     rebooted: bool = True
     leaves: str | None = None
@@ -65,33 +65,33 @@ class NodeState:
     undoing: tuple[str | None, ...] = ()
     unsure: bool = False
     as_before: bool | None = None
-    giving_back: bool = False
+    releasing: bool = False
     state: str = TO_COME
     why: str = ""
 
     @property
     def proved(self) -> bool:
-        """Changed, and passed everything in the boot that it is in."""
+        """Changed, and every proof passed in the current boot."""
         return self.changed and self.failure is None and all(self.proofs.get(step) == self.boot_id is not None for step in PROOFS)
 
     @property
     def touched(self) -> bool:
-        """Something of ours may be on it, if only a lock."""
+        """Whether something of this rollout, such as its lock, may be on the node."""
         return self.locked or self.drained or self.changed
 
     @property
     def out_of_service(self) -> bool:
-        """By this rollout's doing, or by that of somebody who has drained it since."""
-        return self.drained or self.held
+        """Out of service because of this rollout, or because somebody has drained it since."""
+        return self.drained or self.drained_by_others
 
     @property
     def lost(self) -> bool:
-        """Changed, and neither proved nor brought back: nothing is to be changed anywhere until a person has looked."""
+        """Changed, and neither proved nor rolled back: no other node is changed until a person has checked this one."""
         return self.state == LOST or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY))
 
 
 def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
-    """The node after one more entry about it, written by the controller of this epoch."""
+    """The node's state after one more entry about it, written by the controller of this epoch."""
     if epoch != node.epoch:
         node = _taken_up(node, epoch)
     if entry.status == BEGUN:
@@ -110,36 +110,36 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
 
 
 def _taken_up(node: NodeState, epoch: int) -> NodeState:
-    """By the next controller. A node on which nothing was changed begins anew; what was changed stays changed."""
+    """The state for the next controller. A node without changes starts again; changes stay."""
     node = replace(node, epoch=epoch, done=frozenset(), stuck=None, state=node.state if node.state in FINAL else UNDER_WAY)
-    return node if node.changed else replace(node, failure=None, giving_back=False)
+    return node if node.changed else replace(node, failure=None, releasing=False)
 
 
 def _begun(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
     node = replace(node, begun=entry.step, begun_at=entry.at, state=UNDER_WAY, why="")
     if entry.step == "lock":
-        return replace(node, locked=True)  # whoever dies now may have locked it
+        return replace(node, locked=True)  # a controller that dies now may have locked the node
     if entry.step == "drain":
         return replace(node, drained=True)
     if entry.step == "apply":
-        return replace(node, changed=True)
+        return replace(node, changed=True, first=not node.changed)
     if entry.step == "roll_back":
         return replace(node, undoing=(*node.undoing, node.boot_id))
     if entry.step in ("reboot", "reboot_back") and isinstance(boot, str):
         return _count(node, entry.step, boot)
     if entry.step not in ("release", "keep"):
         return node
-    # A node on which nothing was changed is given back because the brake stopped, or for its own failure: either is why.
-    return replace(node, giving_back=True, failure=node.failure if node.changed else node.failure or entry.evidence.get("why") or None)
+    # An unchanged node is released because of the failure limit or its own failure: that is the reason.
+    return replace(node, releasing=True, failure=node.failure if node.changed else node.failure or entry.evidence.get("why") or None)
 
 
 def _seen_in(node: NodeState, entry: Entry) -> NodeState:
-    """Notes the boot that the node was seen in, and which boot of ours brought it there."""
+    """Records the node's current boot, and the reboot of this rollout that led to it."""
     boot = entry.evidence.get("boot_id")
     if not isinstance(boot, str) or boot == node.boot_id:
         return node
-    # A trial boot whose role failed is seen by the rollback that follows, or by the next controller.
+    # If the role of a trial boot failed, the following rollback, or the next controller, records the boot.
     within_apply = entry.step == "apply" or (entry.step in ("lock", "roll_back") and node.changed and not node.applied and not node.rolled_back)
     if within_apply and node.boot_id is not None:
         node = _count(node, "apply", node.boot_id)
@@ -147,19 +147,19 @@ def _seen_in(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _count(node: NodeState, step: str, left: str) -> NodeState:
-    """A boot that was ordered again for the boot that it was to leave is the same one."""
+    """Counts a reboot. One that was ordered again in the same boot is counted once."""
     return node if (step, left) in node.boots else replace(node, boots=(*node.boots, (step, left)))
 
 
 def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     node = replace(node, token=evidence["fencing"])
-    if node.changed:  # what has booted since it was proved is proved again before it is given back
-        return node if node.failure or node.proved else replace(node, giving_back=False)
+    if node.changed:  # a node that has booted since its proof is proved again before its release
+        return node if node.failure or node.proved else replace(node, releasing=False)
     return replace(node, failure=str(evidence["stale"])) if evidence.get("stale") else node
 
 
 def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    """A node that somebody else has drained is not for us to begin with; one that is changed already is out of service either way."""
+    """Does not start a node that somebody else has drained; a changed node is out of service anyway."""
     if evidence["owned"] or node.changed:
         return node
     return replace(node, failure=f"expected a node that nobody else has drained, found {evidence.get('by') or 'somebody'}: {evidence.get('reason') or '?'}")
@@ -170,7 +170,8 @@ def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    """A rollback whose end nobody saw may have brought back everything: the one that is done now found nothing left, and says nothing about a boot."""
+    """The state after a rollback. A rollback without a recorded end may have restored everything: the repeated rollback then finds nothing to do and reports
+    no needed reboot."""
     unsure = node.boot_id in node.undoing[:-1]
     return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], unsure=unsure, leaves=node.boot_id)
 
@@ -181,10 +182,12 @@ def _kept(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    held = str(evidence["held"]) if evidence.get("held") else ""
+    others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
     if node.changed:
-        return replace(node, locked=False, drained=False, held=bool(held), state=HELD if held else RELEASED, why=held)
-    return replace(node, locked=False, drained=False, held=bool(held), giving_back=False, state=WITHDRAWN, why="; ".join(filter(None, (node.failure, held))))
+        return replace(node, locked=False, drained=False, drained_by_others=bool(others), state=DRAINED_BY_OTHERS if others else RELEASED, why=others)
+    return replace(
+        node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, state=WITHDRAWN, why="; ".join(filter(None, (node.failure, others)))
+    )
 
 
 def _proof(step: str) -> Any:
@@ -214,14 +217,35 @@ def _failed(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _not_locked(node: NodeState, entry: Entry) -> NodeState:
-    """A node that this rollout had drained or changed, and that another run has, is that run's now."""
+    """If another run has locked the node, and this rollout had drained or changed it, it belongs to that run now. Without another holder the step may have
+    failed after it had locked the node, or an earlier controller's lock may still be there."""
+    others = bool(entry.evidence.get("holder"))
     if not (node.changed or node.drained):
-        return _rest(replace(node, locked=False), REFUSED, entry)
-    return _rest(node, TAKEN_OVER if entry.evidence.get("holder") else NO_ANSWER, entry)
+        return _rest(replace(node, locked=node.locked and not others), REFUSED, entry)
+    return _rest(node, TAKEN_OVER if others else NO_ANSWER, entry)
 
 
 def _not_drained(node: NodeState, entry: Entry) -> NodeState:
     return replace(_failed(node, entry), stuck=_why(entry) if node.changed else None)
+
+
+def _not_applied(node: NodeState, entry: Entry) -> NodeState:
+    """The step checks that no job runs before it changes anything: a node that only fails that check is still unchanged."""
+    if not _is_in_use(entry):
+        return _failed(node, entry)
+    return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
+
+
+def _not_booted(node: NodeState, entry: Entry) -> NodeState:
+    """As _not_applied; a reboot that was not ordered does not count."""
+    if not _is_in_use(entry):
+        return _failed(node, entry)
+    return _not_drained(replace(node, boots=tuple(one for one in node.boots if one != (entry.step, node.leaves))), entry)
+
+
+def _is_in_use(entry: Entry) -> bool:
+    """Whether the step ended because a job runs on the node, the drain was ended, or neither is known."""
+    return entry.evidence.get("free") is False
 
 
 def _not_brought_back(node: NodeState, entry: Entry) -> NodeState:
@@ -236,6 +260,8 @@ FAILED_BY: Mapping[str, Any] = {
     "lock": _not_locked,
     "drain": _not_drained,
     "wait": _not_drained,
+    "apply": _not_applied,
+    "reboot": _not_booted,
     "roll_back": _not_brought_back,
     "reboot_back": _not_brought_back,
     "audit_back": _not_brought_back,
@@ -253,10 +279,10 @@ def _why(entry: Entry) -> str:
 
 
 def is_proved(node: NodeState) -> bool:
-    """Proved healthy, whether or not it could be given back yet."""
-    return node.state in (RELEASED, HELD) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
+    """Proved healthy, whether or not it could be released yet."""
+    return node.state in (RELEASED, DRAINED_BY_OTHERS) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
 
 
 def is_resting(node: NodeState) -> bool:
-    """Nothing more is asked of it by this controller."""
+    """This controller has no further step for it."""
     return node.state in FINAL or node.state in RESTING

@@ -1,4 +1,4 @@
-"""What a preview found out: per node and role what would change, what refuses and why, what reboots. Values in, values out."""
+"""The result of a preview: changes, refusals with reasons, and reboots for each node and role. Values in, values out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event = Mapping[str, Any]
 
 
 def parse_events(text: str) -> list[Event]:
-    """The callback's lines; one that was cut off when Ansible was killed is left out."""
+    """The callback's lines as objects, without an incomplete line of a killed Ansible."""
     events = []
     for line in text.splitlines():
         try:
@@ -26,10 +26,9 @@ def parse_events(text: str) -> list[Event]:
 
 
 def preview_of(plan: Plan, events: Iterable[Event]) -> dict[str, Any]:
-    """The document unhang/preview/1: the hosts of the waves in their order, then those of which the plan refuses something.
-
-    Of a host: {host, wave, why, roles: [{role, outcome, why, reports, changes: [{task, diffs: [{name, added, removed, lines}]}], because}], refused, reboots,
-    jobs}. why: what stopped the node as a whole, "" for nothing; jobs: processes on its GPUs when it was read, None where that was not read.
+    """The document unhang/preview/1: the hosts of the waves in their order, then hosts with refusals in the plan. Of a host: {host, wave, why, roles: [{role,
+    outcome, why, reports, changes: [{task, diffs: [{name, added, removed, lines}]}], because}], refused, reboots, jobs}. why: the reason that stopped the
+    whole node, or ""; jobs: processes on its GPUs when it was read, None if they were not read.
     """
     by_host: dict[str, list[Event]] = {}
     for event in events:
@@ -76,7 +75,7 @@ def _diff(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def refuses(row: Mapping[str, Any]) -> bool:
-    """Whether anything that the plan wants of a host would not be done."""
+    """Whether a part of the plan for a host would be refused."""
     return bool(row["why"] or row["refused"]) or any(one["outcome"] in (REFUSES, NOT_PLAYED) for one in row["roles"])
 
 

@@ -1,4 +1,4 @@
-"""A preview as text for people: nodes with the same outcome together, those that refuse first. Text in, text out."""
+"""A preview as text for people: nodes with the same outcome together, refusals first. Values in, text out."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 from unhang.nodeset import fold_hosts, shortened
 from unhang.rollout.preview import CHANGES, NO_CHANGE, NOT_PLAYED, REFUSES, changes, refuses
-from unhang.text import counted, visible
+from unhang.text import counted, visible, wrapped
 
-MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1  # of the table; the wide one has all
+MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1  # groups of hosts, changes and reports in the table; the wide table has all
 LONGEST_WHY, LONGEST_REPORT, LONGEST_LIST = 240, 160, 200
-ROLE, OUTCOME = 17, 14  # columns
+ROLE, OUTCOME, NARROWEST = 17, 14, 12  # columns; the text beside role and outcome has at least the last
 Row = Mapping[str, Any]
 
 
 def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
-    """The whole preview. width: columns; wide: every node's lines of difference too, and nothing left out."""
+    """The whole preview. width: columns; wide: with the lines of difference of every node, and without any shortening."""
     groups: dict[tuple[tuple[str, str, str], ...], list[Row]] = {}
     for row in preview["hosts"]:
         groups.setdefault(tuple(_lines(row, wide)), []).append(row)
     ordered = sorted(groups.items(), key=lambda one: (not refuses(one[1][0]), not changes(one[1][0])))
     shown = ordered if wide else ordered[:MOST_GROUPS]
-    lines = [f"preview of the plan of run {visible(preview['run'])}: nothing was written on any node", ""]
+    lines = [*wrapped(f"preview of the plan of run {visible(preview['run'])}: nothing was written on any node", width), ""]
     for described, rows in shown:
         lines += [*_group(described, rows, width), ""]
     if omitted := [row for _, rows in ordered[len(shown) :] for row in rows]:
@@ -34,13 +34,13 @@ def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
 
 def _group(described: Sequence[tuple[str, str, str]], rows: Sequence[Row], width: int) -> Iterator[str]:
     hosts = shortened(fold_hosts(row["host"] for row in rows), LONGEST_LIST)
-    yield hosts + (f" ({len(rows):,} nodes)" if len(rows) > 1 else "")
+    yield from wrapped(hosts + (f" ({len(rows):,} nodes)" if len(rows) > 1 else ""), width, 2)
     before = ""
     for role, outcome, text in described:
         start = f"  {'' if role == before else role:<{ROLE}}{outcome:<{OUTCOME}}"
         before = role
         indent = " " * len(start)
-        yield from textwrap.wrap(text, max(width, 60), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False) or [start]
+        yield from textwrap.wrap(text, max(width, len(start) + NARROWEST), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False) or [start]
 
 
 def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
@@ -50,7 +50,7 @@ def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
         yield "the node", REFUSES, _visible(row["why"], cut)
     for one in row["roles"]:
         if row["why"] and one["outcome"] == NOT_PLAYED:
-            continue  # what stopped the node has been said
+            continue  # the reason has been printed
         yield from _role(one, wide)
     for why in row["refused"]:
         yield "the plan", REFUSES, _visible(why, cut)
@@ -80,7 +80,7 @@ def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _change(change: Row, wide: bool) -> Iterator[str]:
-    """A file and how many of its lines, or the task where nothing more is known."""
+    """A file and the number of changed lines, or the task if nothing more is known."""
     if not change["diffs"]:
         yield visible(change["task"], 200)
     for diff in change["diffs"]:
@@ -94,7 +94,7 @@ def _visible(text: str, cut: int | None) -> str:
 
 
 def _counts(rows: Sequence[Row]) -> str:
-    """Each node once: it refuses, else it would change, else nothing happens on it."""
+    """Counts each node once: as refused, else as changed, else as unchanged."""
     refused = [row for row in rows if refuses(row)]
     changed = [row for row in rows if changes(row) and not refuses(row)]
     parts = [(len(refused), "refuse something"), (len(changed), "would change"), (len(rows) - len(refused) - len(changed), "need no change")]

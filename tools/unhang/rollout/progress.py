@@ -1,4 +1,4 @@
-"""The display of a running rollout, from its journal: a line for each step that ended, and a screen of where all nodes stand. No clock and no I/O here."""
+"""The display of a running rollout, from its journal: a line for each step that ended, and a screen with the state of all nodes. No clock, no I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from unhang.nodeset import fold_hosts, shortened
 from unhang.plan.plan_document import Plan
 from unhang.rollout.node_state import NodeState, is_resting
-from unhang.rollout.standing import Standing
+from unhang.rollout.rollout_state import RolloutState
 from unhang.rollout.status_table import ORDER
-from unhang.rollout.steps import BEGUN, BRAKE, DONE, FLOOR, ROLLOUT, UNDER_WAY, WAIT, Entry
+from unhang.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FLOOR, ROLLOUT, UNDER_WAY, WAIT, Entry
 from unhang.rollout.waiting import until_words
 from unhang.text import counted, visible
 
@@ -21,20 +21,19 @@ MOST_JOBS, LONGEST_JOB = 5, 40
 
 @dataclass
 class Progress:
-    """What the journal has said so far.
+    """The journal's entries so far.
 
-    began: (host, step) -> (when it was begun, until when it may last); jobs: host -> ids of those that were on it when it was drained; wave: its place in the
-    plan, from 0.
+    began: (host, step) -> (time of its beginning, deadline); jobs: host -> ids of the jobs on it when it was drained; wave: its index in the plan.
     """
 
     plan: Plan
-    standing: Standing = field(default_factory=Standing)
+    standing: RolloutState = field(default_factory=RolloutState)
     began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     jobs: dict[str, list[str]] = field(default_factory=dict)
     wave: int | None = None
 
     def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """Takes entries in, and gives the lines that tell of them."""
+        """Adds entries, and returns the lines for them."""
         for entry in entries:
             self.standing.take([entry])
             line = self._of_node(entry) if entry.host else self._of_rollout(entry)
@@ -42,7 +41,7 @@ class Progress:
                 yield line
 
     def screen(self, at: str) -> list[str]:
-        """Where all nodes stand. at: now, as the journal writes times."""
+        """The state of all nodes. at: the present time, in the journal's format."""
         states: dict[str, list[str]] = {}
         steps: dict[str, list[NodeState]] = {}
         for host in (host for wave in self.plan.waves for host in wave.hosts):
@@ -70,9 +69,9 @@ class Progress:
         return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
 
     def _of_rollout(self, entry: Entry) -> str:
-        if entry.step == FLOOR:  # who stands in its way is said of each node that is put off
+        if entry.step == FLOOR:  # each node that has to wait is listed with the reason
             return "" if self.standing.floor else visible(str(entry.evidence.get("why")), LONGEST_WHY)
-        if entry.step == BRAKE:
+        if entry.step == FAILURE_LIMIT:
             name = str(entry.evidence.get("wave") or "")
             self.wave = next((place for place, wave in enumerate(self.plan.waves) if wave.name == name), self.wave)
             return self._waves() if entry.status == DONE else f"{name}: nothing new is begun: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
@@ -82,7 +81,7 @@ class Progress:
         return f"controller {entry.token} has come to its end" if entry.step == ROLLOUT else ""
 
     def _waves(self) -> str:
-        """The wave that is played, and how many are through and to come."""
+        """The current wave, and the numbers of finished and future waves."""
         if self.wave is None:
             return f"{counted(len(self.plan.waves), 'wave')} to come"
         wave, remaining = self.plan.waves[self.wave], len(self.plan.waves) - self.wave - 1
@@ -99,7 +98,7 @@ class Progress:
 
 
 def elapsed(since: str, at: str) -> str:
-    """Between two times of a journal: 12 s, 4 min 10 s, 2 h 5 min. A clock that was set back counts as none."""
+    """Between two times of a journal: 12 s, 4 min 10 s, 2 h 5 min. 0 s if the clock was set back."""
     seconds = max(0, round((datetime.datetime.fromisoformat(at) - datetime.datetime.fromisoformat(since)).total_seconds()))
     if seconds < 60:
         return f"{seconds} s"
@@ -107,7 +106,7 @@ def elapsed(since: str, at: str) -> str:
 
 
 def _jobs(jobs: Sequence[str]) -> str:
-    """Jobs that are waited for, as the scheduler names them."""
+    """The jobs for which the node waits, by the scheduler's names."""
     more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
     return f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs[:MOST_JOBS])}{more}"
 

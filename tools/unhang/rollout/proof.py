@@ -1,4 +1,4 @@
-"""Whether a node is proved healthy after roles have changed it: by the judge's findings before and after, and by nothing that a role says of itself."""
+"""Whether a node is proved healthy after roles have changed it: by the judge's findings before and after, never by a role's own report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ SERIOUS = ("critical", "error")
 
 @dataclass(frozen=True)
 class Asked:
-    """What was done, and what counts. severities: of findings that keep a node from being healthy; roles: those just played.
-
-    policy_rules: rules that read the policy. rolled_back: the node was brought back, and not to its policy. found_by_this_run: the baseline is not from before
-    the changes that were rolled back, so that what a role could bring about may have been there before them. for_a_person: rules that the plan leaves to a
-    person on this host, for no role changes there what they have found.
+    """The request of a proof. severities: of findings with which a node is not healthy; roles: the roles that were run. policy_rules: rules that read the
+    policy. rolled_back: the node was rolled back, so it need not match its policy. found_by_this_run: the baseline was made after the changes that were
+    rolled back, so that findings which a role could cause may be older than these changes. for_a_person: rules that the plan leaves to a person on this host,
+    because no role changes what they found.
     """
 
     severities: Collection[str] = SERIOUS
@@ -31,9 +30,9 @@ class Asked:
 def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
     """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one. after: findings of findings.json; lost: of hardware.losses.
 
-    Healthy is a node that was read, has what it had, and has no serious finding which a role brings about or which was not there before. What was there before
-    and only a person can change (a broken link) is reported and stops nothing: it did not come with the change. What was known before has to be known after.
-    Findings of groups do not count: while nodes are changed one after the other, they differ.
+    A node is healthy if it was read, has lost no hardware, and has no serious finding that is new or that a role causes. An earlier fault that only a person
+    can repair (a broken link) is only reported, because the change did not cause it. Facts that were known before must be known afterwards. Findings of
+    groups do not count: while nodes are changed one after the other, they differ.
     """
     asked, now = asked or Asked(), findings_of(after, host)
     failed_before, failed_now, unknown_now = rules_of(baseline.failed), rules_of(with_verdict(now, "fail")), rules_of(with_verdict(now, "unknown"))
@@ -55,7 +54,7 @@ def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, ask
 
 
 def _counts(one: Mapping[str, Any], baseline: Baseline, asked: Asked) -> bool:
-    """Whether a finding keeps the node from being healthy."""
+    """Whether the node is not healthy because of a finding."""
     of_a_role = bool(one["remedy"].get("role")) and one["rule"] not in asked.for_a_person
     if asked.rolled_back:
         return key_of(one) not in baseline.failed and not (of_a_role and asked.found_by_this_run)
@@ -63,7 +62,7 @@ def _counts(one: Mapping[str, Any], baseline: Baseline, asked: Asked) -> bool:
 
 
 def _is_of_played_role(one: Mapping[str, Any], asked: Asked) -> bool:
-    """A policy that was just applied is proved by being seen, not by being out of sight as it was before."""
+    """Whether a rule is about a role that was run: an applied policy must be seen on the node; "unknown, as before" is no proof."""
     return not asked.rolled_back and one["rule"] in asked.policy_rules and one["remedy"].get("role") in asked.roles
 
 

@@ -1,6 +1,5 @@
-"""What the playbooks that change nodes ask the controller: may a policy be applied, is a node as whole as before, is it proved healthy.
-
-Verdicts come from the same judge as the audit's.
+"""Answers for the playbooks that change nodes: whether a policy may be applied, the hardware is still complete, and the node is proved healthy. The verdicts
+come from the audit's judge.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ BEFORE = "findings-before.json"
 def begin(run: Path, rules: list[Path], today: str) -> dict[str, Any]:
     """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}.
 
-    baseline: the file of the run folder that holds what the host was. Raises UserError, OSError."""
+    baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
     run_input = read_run_input(run)
     judge_folder(run, rules, None, today)
     text = (run / "findings.json").read_text(encoding="utf-8")
@@ -48,16 +47,15 @@ def _begin_node(run: RunInput, node: NodeDocument, findings: list[dict[str, Any]
 
 
 def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
-    """{"lost": [line]} of a host that was read again: what it had in its baseline and has not (yet). Raises UserError, OSError, ValueError."""
+    """{"lost": [line]} of a host that was read again: hardware of its baseline that it does not have (yet). Raises UserError, OSError, ValueError."""
     run_input = read_run_input(run)
     node = _node(run_input, host)
     return {"lost": _losses(run_input, node, baseline)}
 
 
 def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline) -> dict[str, Any]:
-    """Judges the run again, with the node as it was read since, and writes down whether it is healthy. Raises UserError, OSError, ValueError.
-
-    about: what is written beside the proof. baseline: what the node was before it was changed.
+    """Judges the run again with the node's new facts, and records whether it is healthy. Raises UserError, OSError, ValueError. about: further keys of the
+    proof's document. baseline: the node's state before the change.
     """
     judge_folder(run, rules, None, today)
     after = json.loads((run / "findings.json").read_text(encoding="utf-8"))["findings"]

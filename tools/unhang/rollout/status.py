@@ -1,4 +1,4 @@
-"""Where each node of a rollout stands, what comes next, and what it came to: by the plan and the journal alone. Values in, values out."""
+"""The status of a rollout, from the plan and the journal alone: the state of each node, what comes next, and the outcome. Values in, values out."""
 
 from __future__ import annotations
 
@@ -10,16 +10,33 @@ from typing import Any
 from unhang.plan.plan_document import HostPlan, Plan
 from unhang.rollout.bandwidth import rates_of, span_of
 from unhang.rollout.journal_text import JournalText
-from unhang.rollout.machine import next_order
 from unhang.rollout.node_state import NodeState
-from unhang.rollout.standing import Standing, replay
-from unhang.rollout.steps import BEFORE, BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
+from unhang.rollout.rollout_state import RolloutState, replay
+from unhang.rollout.state_machine import next_order
+from unhang.rollout.steps import (
+    BEFORE,
+    BEGUN,
+    DONE,
+    DRAINED_BY_OTHERS,
+    FINAL,
+    KEPT,
+    LOST,
+    MEANINGS,
+    REFUSED,
+    RELEASED,
+    ROLLOUT,
+    TAKEN_OVER,
+    TO_COME,
+    UNRELEASED,
+    Entry,
+)
 from unhang.rollout.targets import target_of
 from unhang.rollout.waiting import until_words
 
+DENIED = "[Errno 13]"  # how Python reports a file that the connecting user may not write
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
-GIVEN_BACK = (RELEASED, HELD)
+PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 NEXT_OF = {
     KEPT: "a person looks why; audit it and make a new plan, then resume it in the scheduler",
@@ -30,20 +47,25 @@ NEXT_OF = {
 
 
 def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any]:
-    """The document unhang/rollout-status/1: where each host of the waves stands, in their order, and what the rollout came to; its evidence, once it has ended.
+    """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
 
-    undo: the command that takes a host's change back, with HOST and STATE in it; "" for none.
+    undo: the command that rolls a host back, with HOST and STATE in it; "" for none. It gets the options with which the newest controller reached the nodes.
     """
     replayed = replay(journal.entries)
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
-    rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo) for wave in plan.waves for host in wave.hosts]
+    begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
+    options = shlex.join(str(word) for word in (begun.evidence.get("options") if begun is not None else None) or ())
+    rows = [
+        _row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), f"{undo} {options}".strip() if undo else "")
+        for wave in plan.waves
+        for host in wave.hosts
+    ]
+    controller = None if begun is None else {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at}
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
-    begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
-    controller = None if begun is None else {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at}
     return {
         "schema": SCHEMA,
         "run": plan.run.id,
@@ -60,19 +82,21 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
 
 
 def undo_command(rollback: Sequence[str], inventories: Sequence[str]) -> str:
-    """What takes a host's change back, with HOST and STATE in it. rollback: the words that run that playbook; inventories: as `-i` takes them."""
+    """The command that rolls a host back, with HOST and STATE in it. rollback: the command that runs that playbook; inventories: values of `-i`."""
     given = [word for inventory in inventories for word in ("-i", inventory)]
     return f"{shlex.join([*rollback, *given, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
-    """0 every node is proved and given back (or held by somebody else); 1 not yet, or not all."""
-    return 0 if all(row["state"] in GIVEN_BACK for row in status["hosts"]) else 1
+    """0 if every node is proved and released (or drained by others), else 1."""
+    return 0 if all(row["state"] in PROVED_HEALTHY for row in status["hosts"]) else 1
 
 
-def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], undo: str) -> dict[str, Any]:
+def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry], undo: str) -> dict[str, Any]:
     node = replayed.node(entry.host)
-    audited = {} if node.rolled_back else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}  # a rollback undoes what the audit saw
+    audited = (
+        {} if node.rolled_back else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}
+    )  # a rollback undoes the changes after the audit
     gone, left = audited.get("gone") or [], audited.get("left") or []
     planned = {rule for one in entry.remedies for rule in one.because} | {one.rule for one in entry.person}
     state = _last(own, "apply", "saved_state") or ""
@@ -104,14 +128,14 @@ def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], u
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the rows come to: {nodes, given_back, boots, findings: {found, gone}, before: {passed, failed, not_measured}, and of the bandwidth of the nodes
+    """The totals of the rows: {nodes, proved_healthy, boots, findings: {found, gone}, before: {passed, failed, not_measured}, and of the bandwidth of the nodes
 
     bandwidth_before, bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]}.
     """
     verdicts, rates = [row["smoke_before"]["verdict"] for row in rows], [rates_of(row) for row in rows]
     return {
         "nodes": len(rows),
-        "given_back": sum(row["state"] in GIVEN_BACK for row in rows),
+        "proved_healthy": sum(row["state"] in PROVED_HEALTHY for row in rows),
         "boots": sum(len(row["boots"]) for row in rows),
         "findings": {"found": sum(len(row["found"]) for row in rows), "gone": sum(len(row["gone"]) for row in rows)},
         "before": {name.replace(" ", "_"): verdicts.count(name) for name in (MEASURED, FAILED_BEFORE, UNMEASURED)},
@@ -122,14 +146,14 @@ def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def smoke_before(own: Sequence[Entry]) -> dict[str, Any]:
-    """{verdict, why, bandwidth} of the node as it was found, by its newest measurement before the change."""
+    """{verdict, why, bandwidth} of the node's latest measurement before the change."""
     last = next((one.evidence for one in reversed(own) if one.step == BEFORE and one.status == DONE), {})
     verdict = MEASURED if last.get("healthy") is True else FAILED_BEFORE if last.get("why") else UNMEASURED
     return {"verdict": verdict, "why": str(last.get("why") or last.get("skipped") or ""), "bandwidth": list(last.get("bandwidth") or ())}
 
 
 def what_next(node: NodeState, entry: HostPlan) -> str:
-    """What the same command does on the node when it is started again, in a line."""
+    """The next action of the same command on the node if it is run again, in one line."""
     if node.state == UNRELEASED and not node.proved and not node.failure and node.changed:
         return "it stays drained, for it has booted since its proof; started again, the same command proves it again, then gives it back"
     if node.state in NEXT_OF:
@@ -137,19 +161,21 @@ def what_next(node: NodeState, entry: HostPlan) -> str:
     if node.state in FINAL:
         return ""
     if node.state == TO_COME:
-        return "lock, when its wave is let begin"
+        return "lock, when its wave may begin"
+    if node.state == REFUSED and DENIED in (node.why or ""):
+        return "started again with root on the node, the same command locks it: --ansible=--become, or ansible_become: true in the inventory"
     taken = replace(node, epoch=1, state=TO_COME, begun=None, done=frozenset(("lock", "drain", "wait")))
     order = next_order(taken, target_of(entry), 1)
     return f"lock, then {order.step}" if order is not None else ""
 
 
 def _until(own: Sequence[Entry]) -> str:
-    """Until when the step that was begun last may take."""
+    """The deadline of the step that was begun last."""
     return str(next((one.evidence.get("until") or "" for one in reversed(own) if one.status == BEGUN), ""))
 
 
 def step_now(row: Mapping[str, Any]) -> str:
-    """The step that a node is in, in words; "" for none."""
+    """The current step of a node as text; "" for none."""
     until = until_words(row["step"], row["until"]) if row["step"] else ""
     return f"in step {row['step']} since {row['since']}{', ' if until else ''}{until}" if row["step"] else ""
 

@@ -1,4 +1,4 @@
-"""The outcome of a rollout as JUnit: a test case a node, which passes where the node is proved healthy and given back. Text in, text out."""
+"""A rollout as JUnit: one test case for each node, which passes if the node is proved healthy and released, or drained by others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from unhang.rollout.bandwidth import describe_before, rates_of
-from unhang.rollout.status import GIVEN_BACK
+from unhang.rollout.status import PROVED_HEALTHY
 from unhang.rollout.steps import FINAL
 from unhang.text import visible
 
@@ -15,11 +15,11 @@ LONGEST = 4000
 
 
 def render_status_junit(status: Mapping[str, Any]) -> str:
-    """One suite. A node that ended otherwise is a failure; one that has no verdict yet is an error, since a skipped one would read as good."""
+    """One suite. A node that ended unproved is a failure; a node without a verdict is an error, because a skipped test case would look good."""
     suite = ElementTree.Element("testsuite", name="unhang rollout", tests=str(len(status["hosts"])))
     for row in status["hosts"]:
         case = ElementTree.SubElement(suite, "testcase", classname=f"unhang.rollout.{row['wave'].replace(' ', '-')}", name=visible(row["host"], 1024))
-        if row["state"] not in GIVEN_BACK:
+        if row["state"] not in PROVED_HEALTHY:
             kind = "failure" if row["state"] in FINAL else "error"
             element = ElementTree.SubElement(case, kind, type=row["state"], message=visible(row["meaning"], 300))
             element.text = visible("; ".join(filter(None, (row["why"], row["next"]))), LONGEST)

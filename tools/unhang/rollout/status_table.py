@@ -1,4 +1,4 @@
-"""The status and the outcome of a rollout as text: one line per way to stand, equal nodes folded; then what each node came to. Text in, text out."""
+"""Status and outcome of a rollout as text: one line for each state, equal nodes folded; then the outcome of each node. Values in, text out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang.nodeset import fold_hosts, shortened
+from unhang.report.pasting import command_lines
 from unhang.rollout.bandwidth import describe_bandwidth, describe_before
 from unhang.rollout.status import step_now
-from unhang.text import counted, visible
+from unhang.text import counted, visible, wrapped
 
 LONGEST_LIST = 200
-ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept", "refused", "withdrawn", "deferred", "held", "released", "to come")
+VALUE = 11  # columns before the value of a labelled line
+ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept", "refused", "withdrawn", "deferred", "drained by others", "released", "to come")
 
 
-def render_status(status: Mapping[str, Any]) -> str:
-    """All of it."""
+def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
+    """All of it. width: columns; None: no line is wrapped."""
     lines = [*describe_head(status), ""]
     for state in ORDER:
         rows = [row for row in status["hosts"] if row["state"] == state]
@@ -23,13 +25,20 @@ def render_status(status: Mapping[str, Any]) -> str:
     lines += describe_waves(status)
     if status["controller"] is not None:
         lines += _fleet(status)
+    lines = [part for line in lines for part in _fitted(line, width)]
     if changed := [row["undo"] for row in status["hosts"] if row["undo"]]:
-        lines += ["", "to take it back, node by node:", *(f"  {command}" for command in changed)]
+        lines += ["", "to take it back, node by node:"]
+        lines += [f"  {part}" for command in changed for part in (command_lines(command, width - 2) if width else [command])]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def _fitted(line: str, width: int | None) -> list[str]:
+    """The line in parts; those of a labelled line are below its value."""
+    return [line] if width is None or len(line) <= width else wrapped(line, width, VALUE if line.startswith("  ") else 2)
+
+
 def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
-    """Whether it has begun, is under way, was stopped or has ended, in a few lines."""
+    """Whether the rollout has begun, is running, was stopped or has ended, in a few lines."""
     controller = status["controller"]
     if controller is None:
         yield f"rollout of run {status['run']}: not begun"
@@ -69,8 +78,8 @@ def describe_fleet(status: Mapping[str, Any]) -> list[str]:
 def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
     fleet = status["fleet"]
     found, gone = fleet["findings"]["found"], fleet["findings"]["gone"]
-    back = f"{fleet['given_back']} of {counted(fleet['nodes'], 'node')} given back"
-    yield f"fleet: {back}, {gone} of {counted(found, 'finding')} gone, {counted(fleet['boots'], 'boot')}"
+    proved = f"{fleet['proved_healthy']} of {counted(fleet['nodes'], 'node')} proved healthy"
+    yield f"fleet: {proved}, {gone} of {counted(found, 'finding')} gone, {counted(fleet['boots'], 'boot')}"
     before = fleet["before"]
     yield f"  smoke test before the change: {before['passed']} passed, {before['failed']} failed, {before['not_measured']} not measured"
     yield from (f"  {line}" for line in describe_bandwidth(status["hosts"]))
@@ -80,7 +89,7 @@ def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe_waves(status: Mapping[str, Any]) -> list[str]:
-    """How the nodes of each wave stand, a line for each."""
+    """The state of the nodes of each wave, a line for each."""
     states: dict[str, list[str]] = {}
     for row in status["hosts"]:
         states.setdefault(row["wave"], []).append(row["state"])

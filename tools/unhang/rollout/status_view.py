@@ -1,4 +1,4 @@
-"""What the page of a run shows of the rollout of its plan."""
+"""The rollout of a run's plan, on the page of that run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unhang.run_folder import read_run
 
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
-    """{fault, fleet: lines, waves: lines, rows} for the page's template; None where no rollout has begun. fault: why it is not shown, else ""."""
+    """{fault, fleet: lines, waves: lines, rows} for the page's template; None if no rollout has begun. fault: why it is not shown, else ""."""
     if not (folder / JOURNAL).is_file():
         return None
     try:
@@ -31,8 +31,8 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Rows of the table, equal nodes folded, the worst state first.
 
-    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts, undo}. now: the step that it is in; before: of the smoke test
-    before the change; alone, bandwidth: of those after it; undo: one node's.
+    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts, undo}. now: the current step; before: result of the smoke
+    test before the change; alone, bandwidth: results of the tests after it; undo: the command for one node.
     """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
@@ -43,7 +43,7 @@ def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, str]:
-    """What the table shows of one node, but for its name."""
+    """The row of one node, without its name."""
     versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
     return {
         **{name: row[name] for name in ("state", "meaning", "why", "next")},
@@ -63,6 +63,6 @@ def _rates(measured: Sequence[Mapping[str, Any]]) -> str:
 
 
 def inventories_of_run(folder: Path) -> list[str]:
-    """Those that the run was made with. Raises UserError."""
+    """The inventories of the run. Raises UserError."""
     given = read_run(folder).document.get("inventory") or []
     return [str(one) for one in (given if isinstance(given, list) else [given])]

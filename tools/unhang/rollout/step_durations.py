@@ -1,4 +1,4 @@
-"""How long the steps of this installation's rollouts took: kept in each rollout's run folder when it ends, read for the minutes of the next plan."""
+"""How long the steps of earlier rollouts took: stored in a rollout's run folder when it ends, read to estimate the minutes of the next plan."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from unhang.rollout.steps import BEFORE, BEGUN, DONE, Entry
 from unhang.run_folder import read_object, write_atomically
 
 FILE, SCHEMA = "step-durations.json", "unhang/step-durations/1"
-FRAME = ("lock", "drain", "save", "audit", "release")  # of these five together; the wait for jobs is none of ours
+FRAME = ("lock", "drain", "save", "audit", "release")  # total of these five steps, without the wait for jobs, which does not depend on unhang
 ONE_EACH = {"reboot": "reboot", BEFORE: "smoke", "smoke_alone": "smoke"}  # step of the journal -> of the table remedy_steps
-MOST_DURATIONS = 200  # of a step that are kept of one rollout
+MOST_DURATIONS = 200  # durations of one step that are kept of one rollout
 MOST_ROLLOUTS = 50
-LONGEST_S = 24 * 3600  # a clock that was set meanwhile, not a step
+LONGEST_S = 24 * 3600  # such a duration means that the clock was set, not a long step
 LARGEST_BYTES = 1024 * 1024
 
 
 def durations_of(entries: Iterable[Entry], plan: Plan) -> dict[str, list[int]]:
-    """{step of the table remedy_steps: seconds of each node, sorted}. Of steps that began once on the node and were done: one that was begun again was cut off.
-
-    A role counts where the node had no other: the journal has one time for all of them.
+    """{step of the table remedy_steps: seconds of each node, sorted}. Only steps that began once on the node and were done; others were interrupted. A role
+    counts only if it was the node's only one, because the journal has one time for all roles.
     """
     found: dict[str, list[int]] = {}
     for host, took in _by_host(entries).items():
@@ -50,11 +49,11 @@ def keep_durations(folder: Path, plan: Plan, entries: Iterable[Entry], at: str) 
 def measured_steps(runs: Path, before: str) -> list[StepMinutes]:
     """Medians over the newest rollouts in this folder of run folders that ended before this time (RFC 3339, UTC), by step.
 
-    Later rollouts do not count, so that the same run is planned alike again. What cannot be read is passed over: the table stands in for it.
+    Later rollouts do not count, so that the same run always gives the same plan. Files that cannot be read are skipped: the table's durations are used.
     """
     try:
         until = _moment(before)
-    except ValueError:  # planning refuses such a run, and says so
+    except ValueError:  # planning refuses such a run with a message
         return []
     kept = sorted(filter(None, (_read(path) for path in runs.glob(f"*/{FILE}"))), key=lambda one: (one["ended"], json.dumps(one["seconds"])))
     earlier = [one["seconds"] for one in kept if _moment(one["ended"]) < until][-MOST_ROLLOUTS:]
@@ -84,7 +83,7 @@ def _by_host(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
 
 
 def _spread(seconds: Sequence[int]) -> list[int]:
-    """At most MOST_DURATIONS of them, evenly over all: their median is that of all, within one place."""
+    """At most MOST_DURATIONS of them, evenly spread: their median is that of all, or next to it."""
     if len(seconds) <= MOST_DURATIONS:
         return list(seconds)
     return [seconds[(2 * place + 1) * len(seconds) // (2 * MOST_DURATIONS)] for place in range(MOST_DURATIONS)]

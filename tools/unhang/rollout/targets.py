@@ -1,4 +1,4 @@
-"""What a plan asks of a rollout: its waves, its limits, and each host as the machine sees it. Values in, values out."""
+"""The input of a rollout from its plan: waves, limits, and each host in the state machine's form. Values in, values out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from unhang.errors import UserError
 from unhang.plan.plan_document import HostPlan, Plan
-from unhang.rollout.brake import Limit, Limits, allowed_failures
+from unhang.rollout.failure_limit import Limit, Limits, allowed_failures
 from unhang.rollout.steps import Target
 
 EVERYWHERE = "the fleet"
-EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}  # role -> key of the policy that names what has to run
+EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}  # role -> key of the policy that names the version that must run
 
 
 def waves_of(plan: Plan) -> list[tuple[str, ...]]:
@@ -21,7 +21,7 @@ def waves_of(plan: Plan) -> list[tuple[str, ...]]:
 def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Limits:
     """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the waves. Raises UserError.
 
-    A group that the inventory no longer has would limit nothing.
+    A group that the inventory no longer has is refused, because it would limit nothing.
     """
     missing = [one.group for one in plan.limits.groups if not groups.get(one.group)]
     if missing:
@@ -34,7 +34,7 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
 
 
 def target_of(entry: HostPlan, refused: Sequence[str] = ()) -> Target:
-    """refused: why the entry is not to be applied now (plan.applicable)."""
+    """The entry as a Target. refused: why the entry must not be applied now (plan.applicable)."""
     running = {}
     for remedy in entry.remedies:
         section, key = EXACT.get(remedy.role, ("", ""))

@@ -1,4 +1,4 @@
-"""Until when a step lasts, where its time is limited: how long, and in words. Values in, values out."""
+"""Deadlines of steps, as times and as text. Values in, values out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ READ_AGAIN_S = 120  # playbooks/tasks/rollout/reboot.yml reads the node's driver
 
 
 def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
-    """Seconds that the step may take by the play's variables; 0 where nothing limits it, or a template would have to be filled in.
-
-    kinds: of nodes in the batch, which are tested together one kind after the other.
+    """Seconds that the step may take, from the play's variables; 0 if nothing limits it, or a variable is a template. kinds: number of kinds of nodes in the
+    batch; the smoke test runs for one kind after the other.
     """
     if step == WAIT:
         return 0 if _is_on(variables, "drain_beside_jobs", False) else _seconds(variables, "drain_wait_timeout_s", DRAIN_WAIT_S)
-    if step in REBOOTS:  # ansible.builtin.reboot waits so long for the boot, and once more for the node to answer
+    if step in REBOOTS:  # ansible.builtin.reboot waits for the boot for this time, and the same time again for the node to answer
         limit = _seconds(variables, "unhang_reboot_timeout_s", REBOOT_S)
         return 2 * limit + READ_AGAIN_S if limit else 0
     if step == BEFORE:
@@ -31,7 +30,7 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
 
 
 def until_words(step: str, until: str) -> str:
-    """As it stands behind the step in a line; "" for no limit."""
+    """The text after a step's name in a line; "" for no limit."""
     if not until:
         return ""
     if step in REBOOTS:

@@ -1,4 +1,4 @@
-"""What a rollout says while it runs, as text. Values in, text out."""
+"""The lines that a rollout prints while it runs. Values in, text out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_LIST = 200
 
 
 def wave_line(admitted: Mapping[str, Any]) -> str:
-    """How a wave begins, in a line. admitted: of Conductor.begin_wave."""
+    """The line at the beginning of a wave. admitted: result of Conductor.begin_wave."""
     begin, stopped = admitted["begin"], admitted["stopped"]
     postponed = dict[str, list[str]]()
     for host, why in sorted(admitted["postponed"].items()):

@@ -1,1 +1,1 @@
-"""The contracts as JSON Schema, what reads them, and what says where a document departs from one."""
+"""The contracts as JSON Schema, their readers, and messages about documents that violate them."""

@@ -1,4 +1,4 @@
-"""Describes where a document breaks its schema: path, what was found, what is allowed, what was probably meant."""
+"""Describes where a document violates its schema: path, found value, allowed values, and the value that was probably meant."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from unhang.schemas.shapes import nearest, resolved
 
 _TYPES = {"str": "a text", "int": "a number", "float": "a number", "bool": "yes or no", "dict": "a map", "list": "a list", "NoneType": "nothing"}
 _SCHEMA_TYPES = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "yes or no", "object": "a map", "array": "a list"}
+_MATCHING = {"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "2026-12-31", "^[a-z0-9]+(-[a-z0-9]+)*$": "nccl-p2p-disabled"}  # {pattern: its meaning for people}
 MOST_FAULTS = 50
 
 
@@ -84,7 +85,7 @@ def _shown(value: Any) -> str:
 
 
 def _kind_and_value(value: Any) -> str:
-    """a number 3, a text 'x', a map with a, b; nothing stands for itself."""
+    """a number 3, a text 'x', a map with a, b; a null is just `nothing`."""
     shown = _shown(value)
     kind = _TYPES.get(type(value).__name__, "something else")
     return shown if shown.startswith(kind) else f"{kind} {shown}"
@@ -101,9 +102,12 @@ def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> s
         return f"found {_shown(found)}{nearest(str(found), allowed)}; allowed are {', '.join(map(str, allowed))}"
     if keyword == "required":
         missing = [key for key in place.get("required", ()) if not isinstance(found, dict) or key not in found]
-        return f"the key {missing[0] if missing else '?'} is missing"
+        named = [key for key in missing if message.startswith(f'"{key}" ')] or missing  # the validator reports each key separately
+        return f"the key {named[0] if named else '?'} is missing"
     if keyword == "pattern":
-        return f"found {_shown(found)}; allowed is what matches {place.get('pattern')}"
+        pattern = str(place.get("pattern"))
+        such = f", such as {_MATCHING[pattern]}" if pattern in _MATCHING else ""
+        return f"found {_shown(found)}; allowed is what matches {pattern}{such}"
     if keyword == "propertyNames" or "propertyNames" in message:
         return f"a key is spelt as none can be: {message[:120]}"
     return f"found {_shown(found)}: {message[:160]}"

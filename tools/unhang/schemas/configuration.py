@@ -1,4 +1,4 @@
-"""The configuration among a node's facts, by the marks of the schema, and its hash. Plans, history and admission use the same one."""
+"""The configuration part of a node's facts, by the schema's marks, and its hash. Plans, history and admission all use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 
 from unhang.schemas.shapes import Shape, fact_shapes
 
-# A row that is there only while a job runs: its libraries, its environment, its container.
+# Marks of rows that exist only while a job runs: its libraries, its environment, its container.
 _OF_A_PROCESS = (("origin", "mapped"), ("where", "container"), ("source", "process"))
 _LEFT_OUT = object()
 _INDEX = re.compile(r"\[\d+\]")
@@ -22,9 +22,8 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def configuration(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """{section: fields} of a facts document (unhang/node-facts/1): what is marked `config` or `identity`.
-
-    Left out: counters, samples, what was not read (null), and rows that a running process brought. Lists are sorted: the order of reading does not count.
+    """{section: fields} of a facts document (unhang/node-facts/1): fields that are marked `config` or `identity`, without counters, samples, values that were
+    not read (null), and rows that belong to a running process. Lists are sorted: the order of reading does not count.
     """
     sections = facts.get("sections") or {}
     kept = {name: _kept(sections[name], shape) for name, shape in fact_shapes().items() if isinstance(sections.get(name), Mapping)}
@@ -32,12 +31,12 @@ def configuration(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_hash(facts: Mapping[str, Any]) -> str:
-    """sha256:… of the configuration; equal for two looks at a node of which no marked fact has changed."""
+    """sha256:… of the configuration; equal for two readings of a node if no marked fact has changed."""
     return hash_of_sections(facts.get("sections") or {})
 
 
 def hash_of_sections(sections: Any) -> str:
-    """The same from the sections alone, plain or as the judge's reader types them. For many nodes there is part_hashes.PartHashes."""
+    """The same from only the sections, plain or typed by the judge's reader. For many nodes use part_hashes.PartHashes."""
     pieces: list[bytes] = []
     for name, section in _sections(sections):
         pieces += (name.encode(), text_of_section_alone(section))
@@ -45,7 +44,7 @@ def hash_of_sections(sections: Any) -> str:
 
 
 def section_hashes(facts: Mapping[str, Any]) -> dict[str, str]:
-    """{section: sha256:…}, so that one can say where the configuration differs."""
+    """{section: sha256:…}, to show where the configuration differs."""
     sections = _sections(facts.get("sections") or {})
     return {name: "sha256:" + hashlib.sha256(b"\n".join(_pieces(section))).hexdigest() for name, section in sections}
 
@@ -66,7 +65,7 @@ class Probe(msgspec.Struct, gc=False):
 
 @cache
 def probed_sections_type() -> type:
-    """A structure of all sections: what is configuration in them, and `probe`. For who reads documents and wants nothing else of them."""
+    """A structure of all sections with only their configuration and `probe`, for readers that need nothing else of a document."""
     fields = []
     for name, shape in fact_shapes().items():
         bare = _structure(shape, f"Configuration_{name}")
@@ -81,7 +80,7 @@ def digest_of_section(section: Any) -> bytes | None:
 
 
 def text_of_section(section: Any) -> bytes:
-    """JSON of such a section and its `probe`, rows in the order of reading and without those that a running process brought."""
+    """JSON of such a section and its `probe`, rows in the order of reading and without rows of running processes."""
     fields = {name: value for name in section.__struct_fields__ if (value := getattr(section, name)) is not None}
     return _encode({name: _of_the_node(value) if isinstance(value, list) else value for name, value in fields.items()})
 
@@ -89,12 +88,28 @@ def text_of_section(section: Any) -> bytes:
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Each fact of the configuration that differs, as `driver.loaded.version: 545.23.08 then, 535.154.05 now`; [] for none. Sections as plain values.
 
-    What was not read then and is read now is no change of the node.
+    A fact that was not read then and is read now is no change of the node, nor is a fact that an older collector does not have: a collector writes every fact
+    that it has.
     """
     then, present = ({name: _plain(section) for name, section in _sections(one)} for one in (before, now))
     return [
-        f"{path}: {_shown(old)} then, {_shown(new)} now" for path, old, new in _differences(then, present, "") if not (old is None and was_unread(before, path))
+        f"{path}: {_shown(old)} then, {_shown(new)} now"
+        for path, old, new in _differences(then, present, "")
+        if not (old is None and (was_unread(before, path) or _is_unwritten(before, path)))
     ]
+
+
+def _is_unwritten(sections: Mapping[str, Any], path: str) -> bool:
+    """Whether a fact of the schema is not in the document of which it would be a part, not even as null. Rows of lists and keys that are data are none."""
+    name, *inside = path.split(".")
+    at, shape = sections.get(name), fact_shapes().get(name)
+    for key in inside:
+        if not isinstance(at, Mapping) or shape is None or key not in shape.fields:
+            return False
+        if key not in at:
+            return True
+        at, shape = at[key], shape.fields[key]
+    return False
 
 
 def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -110,7 +125,7 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]
 
 
 def was_unread(sections: Mapping[str, Any], path: str) -> bool:
-    """Whether a look could not read this fact: its section failed, or a row of `unread` covers it. sections: plain, with their probes."""
+    """Whether a reading lacks this fact: its section failed, or a row of `unread` covers it. sections: plain, with their probes."""
     name, _, inside = path.partition(".")
     probe = (sections.get(name) or {}).get("probe") or {}
     inside = _INDEX.sub("[*]", inside)
@@ -127,7 +142,7 @@ def _shown(value: Any) -> str:
 
 
 def _sections(sections: Any) -> list[tuple[str, Any]]:
-    """(name, what is configuration in it) of each section that has any."""
+    """(name, its configuration) of each section that has any."""
     whole = _configuration(sections)
     return [(name, section) for name in whole.__struct_fields__ if (section := getattr(whole, name)) is not None and _has_any(section)]
 
@@ -141,7 +156,7 @@ def _pieces(section: Any) -> list[bytes]:
     found: list[bytes] = []
     for name, value in zip(_field_names(_kind(section)), astuple(section), strict=True):
         if value is not None and name != b"probe":
-            text = _rows(value) if type(value) is list else _encode(value)
+            text = _encode(value) if type(value) is not list else _rows(value) if value else b""
             found += (name, text) if text else (name,)
     return found
 
@@ -149,6 +164,11 @@ def _pieces(section: Any) -> list[bytes]:
 def text_of_section_alone(section: Any) -> bytes:
     """What a section of sections_type(), or a structure of some of its fields, adds to a hash; b"" for nothing."""
     return b"\n".join(_pieces(section))
+
+
+def json_of_section_alone(section: Any) -> bytes:
+    """Its JSON, rows in the order of reading: equal sections add the same to a hash. Takes half the time of the canonical form."""
+    return _encode(section)
 
 
 def _rows(value: list[Any]) -> bytes:
@@ -162,15 +182,16 @@ def _plain(section: Any) -> dict[str, Any]:
 
 
 def _of_the_node(rows: list[Any]) -> list[Any]:
-    """Without the rows that a running process brought."""
-    kind: Any = next((type(row) for row in rows if row is not None), None)
+    """The rows without those of running processes."""
+    first = rows[0] if rows else None
+    kind: Any = type(first) if first is not None else next((type(row) for row in rows if row is not None), None)
     marks = _marks_of_a_process(kind) if kind is not None else ()
     return [row for row in rows if row is None or not any(getattr(row, name) == mark for name, mark in marks)] if marks else rows
 
 
 @cache
 def _marks_of_a_process(kind: type) -> tuple[tuple[str, str], ...]:
-    """(field, value) of the rows of this type that are there only while a job runs."""
+    """(field, value) that marks rows of this type which exist only while a job runs."""
     return tuple((name, mark) for name, mark in _OF_A_PROCESS if issubclass(kind, msgspec.Struct) and name in kind.__struct_fields__)
 
 
@@ -180,7 +201,7 @@ def _field_names(kind: type[msgspec.Struct]) -> tuple[bytes, ...]:
 
 
 def _kind(value: Any) -> Any:
-    """Its type, as a key of what is remembered."""
+    """The type of a value, as a key of the cache."""
     return type(value)
 
 

@@ -27,14 +27,14 @@ class Shape:
     item: Shape | None = None
     version: str | None = None
     values: tuple[object, ...] = ()
-    sample: bool = False  # new at every look: says nothing about the node's configuration
-    counter: bool = False  # a sample that only grows: errors, replays; mostly the same zero on all nodes
+    sample: bool = False  # differs at every reading and tells nothing about the node's configuration
+    counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
-    fraction: bool = False  # a number that need not be whole: 1, 1.0 and 1e0 are one value, and three to whoever writes it out
+    fraction: bool = False  # a number with fractions: 1, 1.0 and 1e0 are equal, but differ as text
 
     @property
     def is_scalar(self) -> bool:
-        """True for what has neither fields nor items."""
+        """True for a value without fields and items."""
         return self.kind in SCALARS or self.kind == "any"
 
 

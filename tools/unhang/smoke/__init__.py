@@ -1,6 +1,6 @@
-"""The smoke test on the controller's side: plans who runs what, starts it (here, over ssh, under Slurm), judges what came back, experiments, isolates.
+"""The controller's side of the smoke test: plans the ranks, starts them (here, over ssh, under Slurm), judges the results, experiments, isolates.
 
-The payload (roles/smoke_test/files/unhang_smoke.py) measures; everything that decides is here, and decides from values.
+The payload (roles/smoke_test/files/unhang_smoke.py) measures; this package makes all decisions, from values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bandwidth as nccl-tests defines it, judged against what like groups reach; and the rank that is slower than its equals.
+"""Bandwidth as nccl-tests defines it, compared with similar groups; and the rank that is slower than its peers.
 
 Definitions: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md (algbw = size / time; busbw = algbw x a factor per operation, so that it can be
 compared with the hardware's speed whatever the number of ranks). GB/s are 10^9 bytes per second.
@@ -17,11 +17,11 @@ from unhang.smoke.streams import Event, Story, number
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median
-LEAST_SPREAD = 0.08  # of the median: equals never agree to the nanosecond, and a MAD of zero would make everybody a straggler
+LEAST_SPREAD = 0.08  # minimum of the MAD, as a share of the median: with a MAD of zero every rank would be a straggler
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
-BELOW_HISTORY = 0.9  # of the low end of what the fleet itself has reached
+BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
 # A message of a quarter of the table's size reaches 0.85 (all_to_all on two GPUs) to 0.98 (broadcast) of what the table's size does on healthy machines
@@ -61,7 +61,7 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Group:
-    """What decides which expectation fits. transport: the slowest in use, nvlink, pcie, shm or net; nvls: NVLink SHARP in use."""
+    """The properties of a group that select its expectation. transport: the slowest in use, nvlink, pcie, shm or net; nvls: NVLink SHARP in use."""
 
     gpu: str
     gpus: int
@@ -70,7 +70,7 @@ class Group:
 
 
 def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
-    """The group as its ranks described themselves; None without GPUs, and for one rank, which has nobody to send to.
+    """The group, from its ranks' own descriptions; None without GPUs, and for a single rank.
 
     logs: events of NCCL's log; transports: rows of the result.
     """
@@ -87,7 +87,7 @@ def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: S
 
 
 def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
-    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None when nobody knows. The fleet's own history beats the policy, and that the table.
+    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None if unknown. The fleet's history overrides the policy, and the policy the table.
 
     The nearest size below is taken, else the nearest above.
 
@@ -112,7 +112,7 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
 
 
 def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
-    """Whether a row of the table speaks of such a group."""
+    """Whether a row of the table is about such a group."""
     model_words, wanted = set(re.split(r"[\s-]+", group.gpu)), set(re.split(r"[\s-]+", one["gpu"]))
     same_card = wanted <= model_words and not (model_words - wanted) & OTHER_CARDS
     nvls = group.nvls and operation == "all_reduce"
@@ -125,8 +125,8 @@ def judge_bandwidth(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail|not judged}.
 
-    Not judged is what nobody knows of this group, and the source says so; high_gb_s is then what its links can carry, where they are known (bound). Small
-    messages, of which no table speaks, are left out then.
+    A row without a known expectation is not judged, and its source says so; high_gb_s is then the maximum of the group's links, if known (bound). Small
+    messages, for which no table has values, are then omitted.
     """
     judged = []
     for row in rows if group else ():
@@ -145,7 +145,7 @@ def judge_bandwidth(
 
 
 def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[str, Any]:
-    """{low_gb_s, high_gb_s, source} of a group that nobody knows. Only all_reduce uses NVLink SHARP's sums."""
+    """{low_gb_s, high_gb_s, source} of an unknown group. Only all_reduce uses NVLink SHARP's sums."""
     text = f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than {FEWEST_IN_HISTORY} earlier runs (--baseline)"
     if bound is None:
         return {"low_gb_s": None, "high_gb_s": None, "source": text}
@@ -154,9 +154,9 @@ def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[st
 
 
 def stragglers(times: Mapping[int, float], least_spread: float = LEAST_SPREAD) -> list[tuple[int, float, float]]:
-    """(rank, its time, the median) of ranks whose time stands out from the group's median by its MAD. Fewer than four cannot tell who is odd.
+    """(rank, its time, the median) of ranks whose time is an outlier by the group's median and MAD. Fewer than four ranks have no outlier.
 
-    least_spread: of the median, what the MAD counts for at least.
+    least_spread: minimum of the MAD, as a share of the median.
     """
     if len(times) < FEWEST_FOR_STRAGGLERS:
         return []

@@ -1,4 +1,4 @@
-"""Results of earlier runs, and what they say of this fleet's bandwidth."""
+"""Baselines from results of earlier smoke tests of this fleet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
 
 
 def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Results in files, or in the JSON files of folders. Raises UserError for one that is none."""
+    """Results in files, or in the JSON files of folders. Raises UserError for a file that is no result."""
     for one in paths:
         path = Path(one)
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:

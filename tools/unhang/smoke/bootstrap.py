@@ -1,4 +1,4 @@
-"""The payload on its way to a node: one command line carries it, so that nothing has to be copied first and nothing stays behind."""
+"""Sends the payload to a node inside one command line, so that nothing must be copied first and nothing remains."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import shlex
 import zlib
 from collections.abc import Sequence
 
-from unhang.smoke.plan import NodePlan
+from unhang.smoke.node_plans import NodePlan
 
-# Writes the payload to a folder of its own and becomes it. The payload removes the folder at its end.
+# Writes the payload to a new folder and executes it. The payload removes the folder at its end.
 LOADER = (
     "import base64,os,sys,tempfile,zlib\n"
     "p=os.path.join(tempfile.mkdtemp(prefix='unhang-smoke-'),'unhang_smoke.py')\n"

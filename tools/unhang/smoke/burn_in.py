@@ -1,7 +1,7 @@
-"""What a burn-in proved of each GPU: pass, fail or not proved, from the events of its payload. Values in, values out.
+"""The verdict of a burn-in on each GPU: pass, fail or not proved, from the events of its payload. Values in, values out.
 
-A wrong bit fails the GPU on which it was found, for each result is known beforehand. What merely kept something from being proved (nobody may be on the GPUs, a
-library whose results are not exact, an early end) fails nobody.
+A wrong bit fails the GPU on which it was found, for each result is known beforehand. A reason why nothing could be proved (a job uses the GPUs, a library
+without exact results, an early end) fails no GPU.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SCHEMA = "unhang/burn-in/1"
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
 EXIT_CODES = {PASS: 0, FAIL: 1, NOT_PROVED: 2}
 MEMORY, COLLECTIVE = "memory", "collective"
-LEAST_SPREAD = 0.03  # of the median: GPUs of one model at their power cap differ by a few percent in health
+LEAST_SPREAD = 0.03  # share of the median: healthy GPUs of one model at their power cap differ by a few percent
 STAYS = ("persistence_mode", "compute_mode", "power_limit_mw", "ecc")
-LEFT_BYTES = 2**29  # more than a driver's own share differs by
-HELD_SHARE = 0.05  # of readings: less is a moment
+LEFT_BYTES = 2**29  # more than the driver's own share of memory varies
+HELD_SHARE = 0.05  # share of the readings: less is only a moment
 Event = Mapping[str, Any]
 NO_PLAN: Mapping[str, Any] = MappingProxyType({})
 
@@ -57,7 +57,7 @@ def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mappin
 
 
 def failure(gpu: int | None, kind: str, why: str) -> dict[str, Any]:
-    """What says no. gpu: whose fault it is, None where nobody knows."""
+    """A reason for a fail. gpu: the faulty one, None if unknown."""
     return {"gpu": gpu, "kind": kind, "why": why}
 
 
@@ -144,12 +144,12 @@ def refusals(events: Sequence[Event], end: Event) -> list[str]:
 
 
 def unfit(events: Sequence[Event]) -> list[str]:
-    """What a node reported that no burn-in reports: whatever was wrong may be among it."""
+    """Events that do not fit the schema: the fault may be among them."""
     return list(dict.fromkeys(str(event["why"]) for event in events if event["e"] == UNFIT))
 
 
 def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
-    """What kept workers from their whole time and is no GPU's fault."""
+    """Reasons why workers ended early that are no fault of a GPU."""
     gaps = [f"ended by {end['reason']} before its {number(begin.get('duration_s')):.0f} s were over"] if end.get("reason") else []
     gaps += [f"GPU {event['gpu']}: {event['message']}" for event in events if event["e"] == "failed" and not event.get("fault")]
     for event in events:
@@ -163,7 +163,7 @@ def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
 
 
 def other_work(begin: Event, end: Event, plan: Mapping[str, Any]) -> list[str]:
-    """What was done is not what was asked for: GPUs that did nothing, another device, a shorter time."""
+    """Differences between the request and the work: GPUs that did nothing, another device, a shorter time."""
     if not end:
         return []
     workers = end["workers"]
@@ -179,7 +179,7 @@ def other_work(begin: Event, end: Event, plan: Mapping[str, Any]) -> list[str]:
 
 
 def unsettled(end: Event) -> list[str]:
-    """What of the GPUs is not as it was."""
+    """Settings of the GPUs that were not restored."""
     before, after = (end.get(when) or {} for when in ("before", "after"))
     if before.get("settings") and (after.get("problem") or len(after.get("settings") or ()) != len(before["settings"])):
         return [f"afterwards NVML knew of {len(after.get('settings') or ())} GPUs, {len(before['settings'])} before: {after.get('problem') or 'a GPU is gone'}"]
@@ -194,7 +194,7 @@ def unsettled(end: Event) -> list[str]:
 
 
 def slow_gpus(workers: Mapping[int, Event], readings: Sequence[Event]) -> list[dict[str, Any]]:
-    """GPUs whose time for a product stands out among their peers by median and MAD, with the clocks that explain it. Fewer than four tell nothing."""
+    """GPUs whose time for a product stands out among their peers by median and MAD, with the clocks that explain it. Empty for fewer than four."""
     found = []
     for name in dict.fromkeys(name for row in workers.values() for name in row.get("done") or () if name != COLLECTIVE):
         times = {gpu: 1e12 / rate for gpu, row in workers.items() if (rate := rate_of((row.get("done") or {}).get(name))) > 0}
@@ -225,12 +225,12 @@ def held_back(row: Event) -> str:
 
 
 def rate_of(done: Event | None) -> float:
-    """Operations or bytes per second over all rounds; 0 where there were none."""
+    """Operations or bytes per second over all rounds; 0 without any."""
     return number((done or {}).get("work")) / number(done["seconds"]) if done and number(done.get("seconds")) > 0 else 0.0
 
 
 def risen_counters(end: Event, host: str, rates: Rates, workers: Mapping[int, Event]) -> list[dict[str, Any]]:
-    """Error counters that rose well above both their normal rate and their peers. One that moves in health has no rate and accuses nobody."""
+    """Error counters that rose well above both their normal rate and their peers. One that also rises on healthy hardware has no rate and is no evidence."""
     look = next((row for row in reversed(end.get("counters") or ()) if row["read"]), None)
     if look is None:
         return []
@@ -264,7 +264,7 @@ def remapped(end: Event, workers: Mapping[int, Event]) -> list[dict[str, Any]]:
 
 
 def notes(events: Sequence[Event], end: Event) -> list[str]:
-    """What is worth knowing and fails nobody."""
+    """Notes that fail no GPU."""
     found = []
     for name in dict.fromkeys(str(event["type"]) for event in events if event["e"] == "type"):
         rows = [event for event in events if event["e"] == "type" and event["type"] == name]
@@ -284,7 +284,7 @@ def notes(events: Sequence[Event], end: Event) -> list[str]:
 
 
 def gpu_row(gpu: int, device: Event, worker: Event, end: Event, events: Sequence[Event], failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One GPU: what it did, and whether something speaks against it."""
+    """One GPU: its work, and its verdict."""
     ready = next((event for event in events if event["e"] == "ready" and event["gpu"] == gpu), {})
     uuid = worker.get("uuid") or device.get("uuid")
     done = {

@@ -1,4 +1,4 @@
-"""What a burn-in's payload reported, checked before anything of it is read: kinds, shapes and bounds are those of schemas/burn-in-events-1.yaml."""
+"""Checks the events of a burn-in's payload before anything reads them: kinds, shapes and bounds of schemas/burn-in-events-1.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_KIND: dict[str, Any] = {"not": {}}
 
 
 def parse_burn_in(lines: Iterable[bytes]) -> list[Event]:
-    """The events among a node's lines. For those that are not as the schema says, the first of them, there is one of kind UNFIT that says why."""
+    """The events among a node's lines. Events that break the schema are replaced by one of kind UNFIT, with the reason of the first."""
     found: list[Event] = []
     unfit = 0
     for number, line in enumerate(lines):

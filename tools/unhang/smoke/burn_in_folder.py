@@ -1,4 +1,4 @@
-"""A burn-in of one node that something else reaches, such as the playbook: one round in a folder that is laid out as the smoke test's (smoke_folder.py)."""
+"""A burn-in of one node whose programs something else starts, such as the playbook: one round in a folder like the smoke test's (smoke_folder.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unhang.errors import UserError
 from unhang.run_folder import write_atomically
 from unhang.smoke.burn_in import judge_burn_in
 from unhang.smoke.burn_in_events import parse_burn_in
-from unhang.smoke.burn_in_run import BEYOND_S, ENDS, burn_in_path
+from unhang.smoke.burn_in_local import BEYOND_S, ENDS, burn_in_path
 from unhang.smoke.counter_rates import Rates
 from unhang.smoke.smoke_folder import MOST_EVENT_BYTES, NOT_FETCHED, file_name, hosts_in, notes_in, reason_in
 from unhang.smoke.streams import Event
@@ -51,7 +51,7 @@ def _write_round(folder: Path, host: str, plan: Mapping[str, Any]) -> dict[str, 
 
 
 def _events(folder: Path, host: str) -> list[Event]:
-    """What the node reported. Why it did not report its end is among it, as a reason why nothing was proved."""
+    """The events of a node. If it did not report its end, the reason is one of them, and nothing is proved."""
     try:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
             events = parse_burn_in(source.read(MOST_EVENT_BYTES).split(b"\n"))

@@ -13,7 +13,7 @@ BYTES = ("memory", "collective")
 
 
 def render_burn_in(document: Mapping[str, Any], plain: bool = False) -> str:
-    """GPUs with what they did, then what speaks against them; the verdict last, where a terminal leaves the eye."""
+    """GPUs with their work, then the reasons for a fail; the verdict last, where the terminal's cursor is."""
     lines = []
     for row in document["gpus"]:
         lines.append(f"GPU {row['gpu']}  {visible(row['model'] or '?')}  {visible(row['uuid'] or '')}{_load(row)}")

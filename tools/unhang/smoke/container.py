@@ -1,4 +1,4 @@
-"""The users' torch in a container image: the command line that runs a Python in it, with the node's GPUs, network and shared memory, for each runtime.
+"""The command line that runs Python in the users' container image, with the node's GPUs, network and shared memory, for each runtime.
 
 The survey is never run in an image: it asks for the node's own addresses and routes with the node's own ip(8). Values in, values out.
 """
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from unhang.errors import UserError
 
 RUNTIMES = ("docker", "podman", "apptainer", "singularity", "enroot", "pyxis")
-BY_SLURM = ("pyxis",)  # a plugin of srun: options of srun, no program of its own
+BY_SLURM = ("pyxis",)  # a plugin of srun: it adds options to srun and has no program of its own
 
 
 @dataclass(frozen=True)
 class Container:
     """image: as the runtime names it. python: in the image. options: further ones for the runtime. gpus: whether to ask for them.
 
-    variables: of the environment, for runtimes that hand nothing on by themselves.
+    variables: of the environment, for runtimes that do not pass it on.
     """
 
     image: str
@@ -34,7 +34,8 @@ class Container:
         return [self.python] if self.runtime in BY_SLURM else self.argv()
 
     def argv(self, folder: str | None = None) -> list[str]:
-        """argv that ends in the image's Python. folder: of the node, to be seen inside at its own path. Standard input stays open: it is the leash."""
+        """argv that ends in the image's Python. folder: of the node, mounted inside at the same path. Standard input stays open: the program ends when it is
+        closed."""
         if self.runtime in ("docker", "podman"):
             return [*self._engine(folder), self.image, self.python]
         if self.runtime in ("apptainer", "singularity"):

@@ -1,7 +1,8 @@
 """Which error counters rose faster than they do on healthy hardware, and faster than their own peers. Values in, values out.
 
-A counter that moves in health accuses nobody: on a healthy 8 x H200 one of NVLink's rose on most of 144 links (docs/decisions/0014). So a counter stands out
-only where the catalogue's table `counter_rates` has a normal rate for it, and where it is well above both that rate and what its peers counted meanwhile.
+A counter that rises on healthy hardware is no evidence: on a healthy 8 x H200 one of NVLink's rose on most of 144 links (docs/decisions/0014). So a counter
+stands out only where the catalogue's table `counter_rates` has a normal rate for it, and where it is well above both that rate and what its peers counted
+meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from unhang.smoke.streams import number
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the device in front of a counter's name
 # The highest of 144 links of a healthy machine had 3.8 times the median of all in the recording of decision 0014.
 TIMES_THE_PEERS = 10.0
 LEAST_LOOK_S = 60.0  # the limits of the sources are for a minute
@@ -24,7 +25,7 @@ Rates = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Rise:
-    """One counter of one node that stands out. name: with its device; normal: how far it may rise in that time; peers: the median rise of its peers."""
+    """One counter of one node that rose unusually. name: with its device; normal: how far it may rise in that time; peers: the median rise of its peers."""
 
     host: str
     name: str

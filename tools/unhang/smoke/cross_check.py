@@ -1,4 +1,4 @@
-"""nccl-tests beside our own measurement, where it is installed: https://github.com/NVIDIA/nccl-tests."""
+"""Compares our bandwidth with that of nccl-tests, where it is installed: https://github.com/NVIDIA/nccl-tests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cross_check(rows: Sequence[Mapping[str, Any]], gpus: int, environment: Mappi
 
 
 def _run(program: str, size: int, gpus: int, environment: Mapping[str, str], library: str | None) -> float | None:
-    """busbw of one run, None when it did not come to one."""
+    """busbw of one run, None if it gave none."""
     paths = [*([str(Path(library).parent)] if library else []), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     argv = [program, "-b", str(size), "-e", str(size), "-g", str(gpus), "-w", "5", "-n", "20", "-c", "0"]
     variables = {**ONE_PROCESS, **os.environ, **environment, "LD_LIBRARY_PATH": os.pathsep.join(paths)}

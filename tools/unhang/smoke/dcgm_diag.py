@@ -1,7 +1,7 @@
-"""What `dcgmi diag -j` answered, in the forms of DCGM 2, 3 and 4. Values in, values out.
+"""Parses the output of `dcgmi diag -j` of DCGM 2, 3 and 4. Values in, values out.
 
-Its tests are reported one by one: a skipped one is never counted with those that passed. A test that failed for a setting (persistence mode, an environment
-variable) accuses no GPU.
+Its tests are reported one by one: a skipped test never counts as passed. A test that failed because of a setting (persistence mode, an environment variable)
+is no evidence against a GPU.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class DcgmTest:
 def read_dcgm(event: Mapping[str, Any]) -> dict[str, Any]:
     """{level, version, driver, verdict, denylist, problem, tests} of an event `dcgm`. verdict: pass, fail, incomplete or not made.
 
-    denylist: status of DCGM's test of that name, None where it did not tell. Pass is said only where every test ran and passed.
+    denylist: status of DCGM's test of that name, None if missing. The verdict is pass only if every test ran and passed.
     """
     tests, version, driver, problem = _parsed(event["answer"])
     if event["code"] is None:
         problem = problem or "it gave no answer in its time and was ended"
     elif not tests and not problem:
-        problem = f"it ended with code {event['code']} and told of no test"
+        problem = f"it ended with code {event['code']} and reported no test"
     failed = any(row.status == FAIL for row in tests)
     whole = tests and all(row.status in (PASS, WARN) for row in tests) and not problem and event["code"] == 0
     verdict = FAIL if failed else PASS if whole else INCOMPLETE if tests else NOT_MADE
@@ -60,7 +60,7 @@ def denylist_of(tests: Iterable[DcgmTest]) -> str | None:
     inside = [row for row in rows if row.test == "software"]
     if any(row.why.startswith(name) for row in inside for name in DENYLIST):
         return FAIL
-    own += [PASS for row in inside if row.status == PASS]  # DCGM 4 tells of it only where it failed
+    own += [PASS for row in inside if row.status == PASS]  # DCGM 4 reports it only if it failed
     return next((status for status in (FAIL, WARN, NOT_RUN, SKIP, PASS) if status in own), None)
 
 
@@ -75,7 +75,7 @@ def dcgm_gaps(dcgm: Mapping[str, Any] | None) -> list[str]:
 
 
 def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
-    """What fails nobody: that it was not made, what it skipped, what it warned of."""
+    """Notes that fail no GPU: not run, tests skipped, warnings."""
     if dcgm is None:
         return []
     found = [f"dcgmi diag, level {dcgm['level']}: {dcgm['verdict']}" + (f": {dcgm['problem']}" if dcgm["problem"] else "")]

@@ -1,4 +1,4 @@
-"""What is known of healthy groups and healthy hardware: tables of the catalogue, and what earlier runs of this fleet reached."""
+"""The bandwidth of healthy groups and hardware: tables of the catalogue, and results of earlier runs of this fleet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTHING_KNOWN = Expectations()
 
 
 def read_expectations(history: Rows = (), policy: Rows = ()) -> Expectations:
-    """The catalogue's, this history, and what a policy's key `bandwidth` says. Raises UserError."""
+    """Expectations from the catalogue, this history, and a policy's key `bandwidth`. Raises UserError."""
     measured = [{**row, "name": POLICY, "high_gb_s": row["reached_gb_s"]} for row in policy]
     return Expectations([*measured, *_table("bandwidth")], history, normal_rates(_table("counter_rates")))
 

@@ -1,4 +1,4 @@
-"""After a failure: the failing phase again with one thing changed at a time. What cures it is evidence for the cause, and no fix."""
+"""After a failure: repeats the failing phase with one thing changed at a time. A change with which it passes is evidence for the cause, not a fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.smoke.plan import PHASES, Request, with_changes
+from unhang.smoke.node_plans import PHASES, Request, with_changes
 
 BEFORE_COLLECTIVES = ("launch", "environment", "binding", "rendezvous", "consistency")
 LIMIT_S = 60.0
@@ -35,14 +35,14 @@ FOR_NCCL = (
 
 
 def plan_experiments(backend: str, interfaces: Iterable[str] = ()) -> list[Experiment]:
-    """What is worth trying under this backend; interfaces: others than the one in use, that all nodes have."""
+    """The experiments that are useful with this backend; interfaces: the unused ones that all nodes have."""
     variable = "NCCL_SOCKET_IFNAME" if backend == "nccl" else "GLOO_SOCKET_IFNAME"
     others = [Experiment(f"interface {name}", {variable: name}) for name in interfaces]
     return [REPEAT, ONE_RANK, *(FOR_NCCL if backend == "nccl" else ()), *others]
 
 
 def worth_trying(result: dict[str, Any]) -> str | None:
-    """The phase to try again, None where a change of settings could tell nothing: no group came about, the answer is exact, or a node is unfit for more."""
+    """The phase to try again; None if other settings could show nothing: there was no group, the answer is exact, or a node is unfit for more."""
     if result.get("unfit"):
         return None
     failed = [row["name"] for row in result["phases"] if row["status"] not in ("ok", "skip")]

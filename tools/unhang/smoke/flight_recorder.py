@@ -1,4 +1,4 @@
-"""Reads torch's flight-recorder dumps that the nodes of a smoke test send, as plain data and nothing else."""
+"""Reads torch's flight-recorder dumps that the nodes of a smoke test send, as plain data only."""
 
 from __future__ import annotations
 

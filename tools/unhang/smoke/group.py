@@ -1,4 +1,4 @@
-"""A group of nodes before it starts: from what each answered to who takes part, where they meet, and what each is asked to do. Values in, values out."""
+"""Prepares a group of nodes from their surveys: its members, the address of the rendezvous, and the plan of each node. Values in, values out."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.smoke.plan import Member, NodePlan, Request, plan_group
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
 from unhang.smoke.streams import Stream
 
-PORTS = (20000, 32000)  # below what systems hand out by themselves
+PORTS = (20000, 32000)  # below the ports that systems assign automatically
 MOST_PLACES = 8
-Surveys = Mapping[str, Mapping[str, Any] | str]  # by host the payload's survey, or in one line why there is none
+Surveys = Mapping[str, Mapping[str, Any] | str]  # {host: the payload's survey, or one line why there is none}
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How far to go after a failure. switches: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
+    """Options about experiments after a failure. switches: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
 
     search_s: for experiments and the search for the bad node together.
     """
@@ -57,7 +57,7 @@ def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, options: S
 
 
 def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """{host: why} of hosts whose GPUs are not those of most; nobody when there is no majority."""
+    """{host: why} of hosts whose GPUs differ from the majority's; empty if there is no majority."""
     models = gpu_models(surveys)
     counts = Counter(models.values()).most_common(2)
     if len(counts) < 2 or counts[0][1] == counts[1][1]:
@@ -81,7 +81,7 @@ def _gpus(models: Sequence[str]) -> str:
 
 
 def find_members(able: Mapping[str, Mapping[str, Any]], request: Request, nproc: int | None) -> tuple[list[Member], Meeting | None, dict[str, str]]:
-    """Members with the meeting's host first; the reason for each host when there is no place to meet."""
+    """Members with the meeting's host first; the reason for each host if there is no usable rendezvous."""
     hosts, reasons = list(able), []
     for place in range(min(MOST_PLACES, len(hosts))):
         order = [*hosts[place:], *hosts[:place]]
@@ -100,7 +100,7 @@ def _ranks(survey: Mapping[str, Any], request: Request) -> int:
 
 
 def plan_members(request: Request, members: Sequence[Member], meeting: Meeting, port: int | None) -> list[NodePlan]:
-    """What each is asked to do."""
+    """The plan of each member."""
     return plan_group(request, members, meeting.address, port or random.randrange(*PORTS))  # noqa: S311 -- a port, no secret
 
 

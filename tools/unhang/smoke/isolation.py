@@ -1,13 +1,13 @@
-"""Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to be tried at the same time and is sent who passed.
+"""Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to try at the same time, and is sent the results.
 
     search = isolate(hosts, switches)          # the group as a whole has failed already
     answer = drive(search, try_round)        # try_round([("a", "b"), ("c", "d")]) -> [True, False]
 
-First pairs: a node that fails with two different partners that are known to be good is bad; a pair that fails although both its ends are good is a bad link.
+The search begins with pairs: a node that fails with two different good partners is bad; a pair that fails although both its nodes are good is a bad link.
 One bad node of 64 takes three rounds, two take four, the last of them the proof that the rest passes. When all pairs pass and the group fails, bisection tells
 whether it takes two switches (of the inventory's groups or variables), one link that no pair had tried, or just so many nodes.
 
-Faults are taken to stay: a group that contains a failing group fails.
+Faults are assumed to be permanent: a group that contains a failing group fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_PAIR_ROUNDS = 64
 
 @dataclass(frozen=True)
 class IsolationResult:
-    """bad_nodes, bad_links: to blame. switches: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
+    """bad_nodes, bad_links: the causes. switches: pairs of switches that fail only together. from_nodes: smallest number of nodes with which the group fails.
 
     unresolved: nodes that cannot be separated from their partners, because there is no good one. rounds: how many it took.
     """
@@ -48,7 +48,7 @@ class IsolationResult:
 
 @dataclass
 class _Search:
-    """What is known so far."""
+    """The knowledge of the search so far."""
 
     hosts: list[str]
     switch: dict[str, str]
@@ -69,7 +69,7 @@ def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> 
         rest = _rest(search)
         if len(rest) < 2 or search.from_nodes:
             break
-        # What is left passes: all was found. Where nothing was found by pairs, this tells a fault that went away.
+        # The remaining nodes pass, so all faults were found. If pairs found nothing, the fault has gone away.
         if (yield from _ask(search, [tuple(rest)]))[0]:
             break
         yield from _bisect(search, rest)
@@ -176,7 +176,7 @@ def _next_pairs(search: _Search) -> list[Group]:
 
 
 def _partner(search: _Search, host: str, by_switch: Mapping[str, list[str]]) -> str | None:
-    """Takes a good node out of the lists: of the host's own switch, else of a switch in which it has not failed yet, else any."""
+    """Removes a good node from the lists and returns it: of the host's own switch, else of a switch in which it has not failed yet, else any."""
     failed_in = {search.switch[other] for pair, well in search.tried.items() if host in pair and not well for other in pair - {host}}
     own = search.switch[host]
     switches = sorted(by_switch, key=lambda switch: (switch != own, switch in failed_in))
@@ -231,7 +231,7 @@ def _shortest(search: _Search, order: Sequence[str], more: Group) -> Generator[l
 
 
 def _link_or_switches(search: _Search, first: str, last: str) -> Generator[list[Group], list[bool], None]:
-    """A pair of good nodes that fails: is it this link, or every link between their switches?"""
+    """A pair of good nodes that fails: decides whether it is this link, or every link between their switches."""
     switch, other = search.switch[first], search.switch[last]
     mates = [host for host in search.hosts if search.switch[host] == switch and host not in (first, *search.bad)]
     others = [host for host in search.hosts if search.switch[host] == other and host not in (last, *search.bad)]

@@ -1,4 +1,4 @@
-"""What reaches nodes from here: fabric's ssh, or Slurm's srun. The playbook is the third way and has a folder between the steps (folder.py)."""
+"""How the controller starts programs on nodes: ssh (fabric) or srun. The playbook is the third way; it exchanges files through a folder (smoke_folder.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from unhang.errors import UserError
 from unhang.smoke.container import Container
 from unhang.smoke.group import Surveys
-from unhang.smoke.plan import NodePlan
+from unhang.smoke.node_plans import NodePlan
 from unhang.smoke.streams import Event, Stream
 
 OnEvent = Callable[[str, Event], None]
@@ -18,7 +18,7 @@ OnEvent = Callable[[str, Event], None]
 
 @dataclass(frozen=True)
 class Launcher:
-    """What differs between ways to reach nodes. survey: by host the payload's answer or why there is none; run: one group, to its end."""
+    """A way to reach nodes. survey: returns {host: the payload's answer or why there is none}; run: runs one group to its end."""
 
     name: str
     survey: Callable[[Sequence[str]], Surveys]
@@ -26,8 +26,8 @@ class Launcher:
 
 
 def ssh_launcher(payload: bytes, container: Container | None, user: str | None, files: Mapping[str, str | None], on_event: OnEvent) -> Launcher:
-    """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises UserError for files that are not there."""
-    from unhang.smoke import remote  # fabric takes a third of a second to load
+    """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises UserError for missing files."""
+    from unhang.smoke import remote  # imported here, because fabric takes a third of a second to load
 
     for name, path in files.items():
         if path and not Path(path).is_file():
@@ -37,7 +37,7 @@ def ssh_launcher(payload: bytes, container: Container | None, user: str | None, 
 
 
 def slurm_launcher(payload: bytes, container: Container | None, options: Sequence[str], on_event: OnEvent) -> Launcher:
-    """srun. Raises UserError where there is none."""
+    """A launcher that uses srun. Raises UserError without srun."""
     from unhang.smoke import slurm
 
     if shutil.which("srun") is None:

@@ -1,6 +1,6 @@
-"""What is likely: what a node's kernel log, driver and counters, and a rank's stack said at the time of the trouble, added to why it is suspected.
+"""Likely causes of a suspect: what the node's kernel log, driver and counters and the rank's stack showed at the time of the failure.
 
-Evidence beside evidence, not proof: an Xid on the suspected node in those seconds is more likely its cause than anything that the ranks know. Of counters only
+This is further evidence, not proof: an Xid on the suspected node in those seconds is more likely its cause than anything that the ranks know. Of counters only
 those that stand out from what is normal (`counter_rates`).
 """
 
@@ -28,7 +28,7 @@ MOST_CLUES = 3
 def with_likely(
     suspects: Sequence[Suspect], nodes: Sequence[Mapping[str, Any]], evidence: Sequence[Mapping[str, Any]], rises: Sequence[Rise] = ()
 ) -> list[Suspect]:
-    """The suspects with what was seen beside. nodes, evidence: rows of the result; rises: counters that stand out, the worst first."""
+    """The suspects with their likely causes added. nodes, evidence: rows of the result; rises: counters that stand out, the worst first."""
     seen = {row["host"]: clues_of(row, [rise for rise in rises if rise.host == row["host"]]) for row in nodes}
     stacks = {row["rank"]: where_of(row.get("stack")) for row in evidence}
     found = []
@@ -43,7 +43,7 @@ def with_likely(
 
 
 def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
-    """What one node's evidence says, the most telling first. rises: its own counters that stand out."""
+    """Clues from one node's evidence, the strongest first. rises: its own counters that rose unusually."""
     log = [str(line) for line in _rows(node.get("kernel_log")) if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))]
     clues = [f"its kernel log says {line[:200]!r}" for line in log[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
@@ -55,7 +55,7 @@ def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
 
 
 def where_of(stack: Any) -> str | None:
-    """The function in which the main thread of a rank stands, from faulthandler's dump (youngest call first)."""
+    """The function in which the main thread of a rank is, from faulthandler's dump (youngest call first)."""
     for part in str(stack or "").split("\n\n"):
         frames = [found for line in part.splitlines() if (found := _FRAME.match(line))]
         if any(frame[3] == "run_phase" for frame in frames):

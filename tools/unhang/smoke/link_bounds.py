@@ -1,4 +1,4 @@
-"""What the links of a group's GPUs can carry at most, for groups that are in no table. Values in, values out."""
+"""The maximum that the links of a group's GPUs can carry, for groups that are in no table. Values in, values out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LinkBound:
 
 
 def link_bound(transport: str, events: Iterable[Event]) -> LinkBound | None:
-    """None where the nodes reported nothing of such links, and over networks."""
+    """None if the nodes reported no such links, and for networks."""
     links = [row for event in events if event["e"] == "nvlink" for row in _rows(event.get("links"))]
     bounds = [bound for row in links if (bound := _nvlink(row) if transport == "nvlink" else _pcie(row) if transport in ("pcie", "shm") else None)]
     return min(bounds, key=lambda bound: bound.gb_s, default=None)

@@ -1,4 +1,4 @@
-"""Starts the payload's agent on this machine and listens to it. Whatever happens to this process, the agent ends and takes its ranks with it."""
+"""Starts the payload's agent on this machine and reads its events. If this process ends, the agent ends too, with its ranks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from unhang.smoke.bootstrap import carried, node_arguments
-from unhang.smoke.plan import NodePlan
+from unhang.smoke.node_plans import NodePlan
 from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
 PR_SET_PDEATHSIG = 1
-ENDING_S = 30.0  # for an agent to end its ranks and tell the rest
+ENDING_S = 30.0  # seconds for an agent to end its ranks and report
 OnEvent = Callable[[str, Event], None]
 
 
@@ -30,7 +30,7 @@ def payload_path(project: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
+    """A free TCP port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
@@ -77,7 +77,7 @@ def die_with_parent() -> None:
 def listen(
     agent: subprocess.Popen[bytes], host: str, deadline: float, on_event: OnEvent | None, parse: Callable[[bytes], Event | None] = parse_event
 ) -> tuple[bytes, bytes]:
-    """Everything that the agent says until it closes its output, or the deadline; whole events are reported on the way."""
+    """The agent's output until it closes it, or until the deadline; complete events are reported on the way."""
     assert agent.stdout is not None
     assert agent.stderr is not None
     received: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
@@ -106,7 +106,7 @@ def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent |
 
 
 def end_process(agent: subprocess.Popen[bytes]) -> None:
-    """The end of its standard input tells the agent to end its ranks; if it does not, it is killed, and the kernel ends the ranks."""
+    """Closes the agent's standard input, at which it ends its ranks; if it does not, it is killed, and the kernel ends the ranks."""
     with contextlib.suppress(OSError):
         if agent.stdin:
             agent.stdin.close()

@@ -1,4 +1,4 @@
-"""One machine as several hosts: NCCL takes the network between ranks whose NCCL_HOSTID differs, so its way between nodes can be tried without a second node.
+"""One machine as several hosts: NCCL uses the network between ranks with different NCCL_HOSTID, so that path can be tested without a second node.
 
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-hostid
 """
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from unhang.errors import UserError
-from unhang.smoke.plan import Member, NodePlan, Request
+from unhang.smoke.node_plans import Member, NodePlan, Request
 from unhang.smoke.streams import Stream
 
 # All that hosts which share one GPU send goes through sockets, and its memory is for all of them.
@@ -34,7 +34,7 @@ class LocalHosts:
 
 
 def one_host(host: str, nproc: int, interface: str | None) -> LocalHosts:
-    """This machine as it is."""
+    """This machine as one host."""
     return LocalHosts((Member(host, nproc, interface),), {})
 
 

@@ -1,4 +1,4 @@
-"""Nodes over ssh, ad hoc, without an inventory. Host keys are checked: an unknown one is refused, which is not what fabric does by itself."""
+"""Nodes over ssh, without an inventory. Host keys are checked: an unknown one is refused, which is not fabric's default."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import fabric
 import paramiko
 
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
-from unhang.smoke.plan import NodePlan
+from unhang.smoke.node_plans import NodePlan
 from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
-SURVEY_PROGRAM = ("python3",)  # never in a container: addresses, routes and GPUs are the node's
+SURVEY_PROGRAM = ("python3",)  # never in a container: it reads the node's own addresses, routes and GPUs
 CONNECT_S = 15
 SURVEY_S = 30
 ENDING_S = 30.0
 KILLED = -1
-NOTICE_S = 2.0  # for a node to notice by itself that another is in trouble
+NOTICE_S = 2.0  # seconds in which a node should notice another node's failure by itself
 TROUBLE = ("stall", "exit", "node_failed")
-DEAD_AFTER_MS = 15_000  # of silence towards our keep-alives: then the connection is lost
+DEAD_AFTER_MS = 15_000  # milliseconds without an answer to keep-alives after which the connection counts as lost
 KEEPALIVE_S = 5
 OnEvent = Callable[[str, Event], None]
 
@@ -47,7 +47,7 @@ class Access:
 
 
 class Unreachable(Exception):
-    """The node cannot be asked; the text says why in one line."""
+    """The node cannot be reached; the text gives the reason in one line."""
 
 
 def connect(host: str, access: Access) -> fabric.Connection:
@@ -117,7 +117,7 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
 
 
 def run_group(plans: Sequence[NodePlan], access: Access, on_event: OnEvent | None = None) -> list[Stream]:
-    """Runs one group, all nodes at the same time. Each node's connection is its leash: its end is the end of the ranks there."""
+    """Runs one group, all nodes at the same time. When a node's connection ends, its ranks end too."""
     trouble = threading.Event()
     with ThreadPoolExecutor(max_workers=len(plans)) as workers:
         return list(workers.map(lambda plan: _run_node(plan, access, on_event, trouble), plans))
@@ -176,12 +176,12 @@ def _exchange(
             if idle:
                 channel.status_event.wait(0.05)
     except (OSError, EOFError, paramiko.SSHException):
-        pass  # what was received stands; the caller sees that no end was reported
+        pass  # the received part is kept; the caller sees that the end was not reported
     return bytes(output), bytes(errors), None
 
 
 def _ask_for_evidence(channel: paramiko.Channel, ask_at: float | None) -> float:
-    """Asks once, NOTICE_S after the first call. Gives when to ask: for ever away once that was done."""
+    """Asks once, NOTICE_S after the first call. Returns the time to ask: infinity after it was done."""
     now = time.monotonic()
     if ask_at is None:
         return now + NOTICE_S

@@ -1,4 +1,4 @@
-"""The result for people (a table) and for CI (JUnit). What nodes reported is cleaned before it is shown."""
+"""The result as a table for people and as JUnit for CI. Text from nodes is cleaned first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _phases(result: Mapping[str, Any]) -> list[str]:
 
 
 def _longest_steps(phase: Mapping[str, Any]) -> str:
-    """Where the time of a long phase went."""
+    """The longest steps of a long phase."""
     steps = phase.get("steps") or {}
     return visible(", ".join(f"{name} {seconds:.1f}" for name, seconds in list(steps.items())[:3] if seconds >= LONG_STEP_S), 120)
 
@@ -89,7 +89,7 @@ def _builds(result: Mapping[str, Any]) -> list[str]:
 
 
 def _stands(result: Mapping[str, Any]) -> list[str]:
-    """Where each rank stood, when somebody did not come to a good end."""
+    """The last position of each rank, if a rank failed or hung."""
     lines = []
     for row in result["evidence"][:64]:
         ended = f"ended by {row['signal']}" if row.get("signal") else f"exit code {row['code']}" if "code" in row else f"state {row.get('state')}"
@@ -100,7 +100,7 @@ def _stands(result: Mapping[str, Any]) -> list[str]:
 
 
 def _counters(result: Mapping[str, Any]) -> list[str]:
-    """Error counters that rose meanwhile, most on any healthy machine too; those that stand out are part of why somebody is suspected."""
+    """Error counters that rose meanwhile. Most do on any healthy machine too; unusual rises are part of the evidence against a suspect."""
     lines = []
     for row in result["nodes"][:64]:
         moved = {name: count for kind in ("nvlink", "counters") for name, count in _counts(row.get(kind)) if _ERRORS.search(name)}
@@ -111,7 +111,7 @@ def _counters(result: Mapping[str, Any]) -> list[str]:
 
 
 def _counts(reported: Any) -> list[tuple[str, int]]:
-    """Counters that a node reported; what is none says nothing, for a node may answer anything."""
+    """Counters that a node reported. Other values are skipped, because a node may answer anything."""
     return [(str(name), count) for name, count in reported.items() if type(count) is int] if isinstance(reported, dict) else []
 
 
@@ -134,7 +134,7 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
 
 
 def _suspects(result: Mapping[str, Any], width: int) -> list[str]:
-    del width  # lines are the terminal's to wrap, so that they can be copied whole
+    del width  # the terminal wraps these lines, so that they can be copied as a whole
     lines = []
     for row in result["suspects"]:
         who = [visible(row["host"])] if row["host"] else ["the group"]

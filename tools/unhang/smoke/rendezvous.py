@@ -1,4 +1,4 @@
-"""Where the ranks meet: an address of the first node that every other node can really reach, and the way back. Values in, values out."""
+"""Chooses the address of the rendezvous: one of the first node's that every other node can reach and from which answers arrive. Values in, values out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# Interfaces that exist on every node and lead nowhere else.
+# Interfaces that exist on every node and reach no other node.
 REFUSED_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "lxd", "kube", "nodelocaldns", "vboxnet", "tunl", "dummy")
 REFUSED_KINDS = ("loopback", "dummy", "vxlan", "ipip", "sit")
 NO_WAY = ("unreachable", "blackhole", "prohibit", "throw")
@@ -26,7 +26,7 @@ class Meeting:
 
 
 class NoMeeting(Exception):
-    """No address will do; the text says why for each that there is."""
+    """No address is usable; the text gives the reason for each."""
 
 
 def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> Meeting:
@@ -107,7 +107,7 @@ def _ill(name: str, kind: str, up: bool, address: Address) -> str | None:
 
 
 def _elsewhere(address: Address, surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> str | None:
-    """A bridge that every node has carries the same address everywhere: nobody reaches another's."""
+    """A bridge that every node has, such as docker0, has the same address everywhere, so it cannot be reached from other nodes."""
     for host in hosts:
         if any(place.ip == address for _, _, _, places in _interfaces(surveys[host]) for place in places):
             return f"{host} has the same address"
@@ -139,7 +139,7 @@ def _way(survey: Mapping[str, Any], target: Address) -> _Way:
         return _Way(problem=f"has no route to {target}")
     row = best[2]
     if row.get("type") in NO_WAY:
-        return _Way(problem=f"has a route to {target} that says {row['type']}")
+        return _Way(problem=f"has a route to {target} of type {row['type']}")
     name = str(row.get("dev"))
     up = {interface: is_up for interface, _, is_up, _ in _interfaces(survey)}
     if name == "lo" or name.startswith(REFUSED_NAMES):

@@ -1,4 +1,4 @@
-"""The result document, unhang/smoke/1: one shape whatever the launcher. Values in, values out."""
+"""The result document, unhang/smoke/1: the same shape for every launcher. Values in, values out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
 def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> dict[str, Any]:
-    """What the streams of one run say: verdict, phases, collectives, suspects and the evidence."""
+    """The result of one run from its streams: verdict, phases, collectives, suspects and the evidence."""
     reported = stories(streams)
     events = [event for stream in streams for event in stream.events]
     rows = bandwidth.collective_rows(events, len(reported))
@@ -61,7 +61,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
-    """pass, fail; error when nobody could be looked at, so that nothing was proved either way."""
+    """pass, fail; error if no rank could be examined, so that nothing was proved either way."""
     if not suspects:
         return "pass" if reported and all(story.ended for story in reported.values()) else "error"
     met = any((story.phases.get("rendezvous") or {}).get("status") == "ok" for story in reported.values())
@@ -71,7 +71,9 @@ def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
 
 def _straggler(story: Story, time_us: float, median: float) -> Suspect:
     why = f"needs {time_us / 1e3:.1f} ms for what the median rank does in {median / 1e3:.1f} ms"
-    return Suspect(story.host, story.rank, story.gpu, "pace", why, f"clocks, throttling, power and other jobs there: unhang audit --limit {story.host}")
+    return Suspect(
+        story.host, story.rank, story.gpu, "pace", why, f"clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --limit {story.host}"
+    )
 
 
 def _too_slow(row: Mapping[str, Any]) -> Suspect:
@@ -136,7 +138,7 @@ def _host(stream: Stream, reported: Mapping[int, Story]) -> dict[str, Any]:
 
 
 def _evidence(story: Story) -> dict[str, Any] | None:
-    """Where a rank stood when it came to no good end."""
+    """The last position of a rank that failed or hung."""
     seen = story.stall or story.exit
     if seen is None:
         return None

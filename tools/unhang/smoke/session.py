@@ -1,7 +1,7 @@
-"""The smoke test of several nodes as it unfolds: the group, then by what came back experiments, then the search for the bad node.
+"""A session of the smoke test over several nodes: the group, then experiments, then the search for the bad node.
 
 A generator, so that one plan serves every launcher: it yields a Round of groups to be started at the same time and is sent its RoundResult; it returns the
-result. `follow` drives it where nodes are reached from here; the playbook brings outcomes in a folder and has it gone through again from the start.
+result. `follow` drives it where nodes are reached from here; the playbook provides outcomes in a folder, and the session is replayed from its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
 from unhang.smoke.group import Ready, SessionOptions, Surveys, find_members, meeting_row, plan_members, prepare
 from unhang.smoke.isolation import Group, IsolationResult, isolate
-from unhang.smoke.plan import NodePlan, Request
+from unhang.smoke.node_plans import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
 from unhang.smoke.result import judge
 from unhang.smoke.streams import Stream, stories
@@ -95,18 +95,18 @@ class _Retry:
         return self.spent_s >= self.options.search_s
 
     def plans(self, request: Request, hosts: Sequence[str], nproc: int | None = None) -> tuple[NodePlan, ...]:
-        """() where they have no place to meet."""
+        """The plans of the hosts; () without a usable rendezvous."""
         members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.options.nproc)
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
     def verdicts(self, outcome: RoundResult) -> list[str]:
-        """pass, fail or error of each group. Two ranks cannot tell which of them is slow: their pace is held against what the others had in the whole group."""
+        """pass, fail or error of each group. Two ranks alone do not show which is slow: their pace is compared with the others' in the whole group."""
         self.spent_s += outcome.duration_s
         return ["fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"]) for streams in outcome.groups]
 
 
 def usual_paces(streams: Sequence[Stream]) -> dict[str, list[float]]:
-    """{host: times (us) of its ranks} of those that did not stand out when the whole group was there."""
+    """{host: times (us) of its ranks} of those that were no outliers in the whole group."""
     reported = stories(streams)
     times = paces(reported)
     slow = {rank for rank, _, _ in stragglers(times)}
@@ -151,17 +151,17 @@ def _one(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, 
 
 
 def phase_of_search(result: Mapping[str, Any]) -> str | None:
-    """The phase that parts of the group are to go through; None where the search could tell nothing."""
+    """The phase to repeat with parts of the group; None if the search could find nothing."""
     found = worth_trying(dict(result))
     if found:
         return found
-    # Nodes that did not come to the rendezvous may be well, and the way to them broken.
+    # Nodes that did not reach the rendezvous may be healthy, with a broken path to them.
     blamed = {suspect["phase"] for suspect in result["suspects"]}
     return "init" if result["verdict"] == "fail" and blamed == {"rendezvous"} else None
 
 
 def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResult, None]:
-    """Adds `isolation`, and whom it found to the suspects."""
+    """Adds `isolation`, and adds its findings to the suspects."""
     phase = phase_of_search(result)
     if phase is None:
         return
@@ -196,12 +196,12 @@ def _row(answer: IsolationResult, text: str) -> dict[str, Any]:
 
 
 def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> None:
-    """Adds the answer, and a suspect for each thing found. Who did not come to the rendezvous for want of a way is no suspect any more, nor is the group."""
+    """Adds the answer, and a suspect for each thing found. A node that could not reach the rendezvous is no longer a suspect, nor is the group."""
     result["isolation"] = _row(answer, answer.text)
     found = []
     for node in answer.bad_nodes:
         why = "the group fails with it and passes without it; it failed with two partners that are good"
-        found.append(_suspect(node, phase, why, f"drain {node}; unhang audit --limit {node}"))
+        found.append(_suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --limit {node}"))
     for one, other in answer.bad_links:
         why = f"{one} and {other} fail together and are good with others: a bad link between two good nodes"
         found.append(_suspect(None, phase, why, "cables, switch ports and routes between the two"))

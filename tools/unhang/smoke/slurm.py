@@ -1,4 +1,4 @@
-"""Nodes through Slurm: one srun for the surveys, one for each group. srun ends its tasks when it ends; the agents have deadlines of their own besides."""
+"""Nodes through Slurm: one srun for the surveys, one for each group. srun ends its tasks when it ends; the agents also have deadlines of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.smoke.bootstrap import carried
 from unhang.smoke.local import ENDING_S, die_with_parent, end_process, listen
-from unhang.smoke.plan import NodePlan
+from unhang.smoke.node_plans import NodePlan
 from unhang.smoke.streams import Event, Stream, parse_event, parse_events
 
 PIECE = re.compile(rb"~([^ ]{1,300}) (\d{1,6})/(\d{1,6}) ")
@@ -44,7 +44,7 @@ def srun_argv(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[s
     """argv of one task on each of these nodes."""
     count = str(len(hosts))
     argv = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
-    # The folder of the caller need not be there on the nodes.
+    # The caller's folder may not exist on the nodes.
     return [*argv, "--chdir=/tmp", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
 
 
@@ -75,7 +75,7 @@ def run_group(plans: Sequence[NodePlan], cluster: Cluster, on_event: OnEvent | N
 
 
 def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole lines out of the pieces that the payload sends, for srun mixes long lines of its tasks. What is no piece passes as it is."""
+    """Complete lines from the pieces that the payload sends, because srun mixes long lines of its tasks. Other lines are not changed."""
     waiting: dict[bytes, dict[int, bytes]] = {}
     for line in lines:
         found = PIECE.match(line)
@@ -108,7 +108,7 @@ def _srun(argv: Sequence[str], limit_s: float, on_event: OnEvent | None) -> tupl
 
 
 def short_event(line: bytes) -> Event | None:
-    """An event that came in one piece: enough to tell how far it is."""
+    """A complete event: enough to show the progress."""
     found = PIECE.match(line)
     return parse_event(line[found.end() :]) if found and found[2] == found[3] == b"1" else None
 

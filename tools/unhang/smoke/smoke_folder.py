@@ -1,4 +1,4 @@
-"""A smoke test whose nodes something else reaches, such as the playbook: what it brings lies in a folder, and what is to be done next is written there.
+"""A smoke test whose programs something else starts, such as the playbook. The two exchange files: plans and events of each round, and the result.
 
     FOLDER/hosts.json                    {hosts: [names that are meant], switches: {host: switch}, command: what a person typed}
     FOLDER/surveys/HOST.json             what the payload's survey answered there; HOST.why: in one line why it did not
@@ -27,7 +27,7 @@ from unhang.run_folder import write_atomically
 from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.group import SessionOptions
-from unhang.smoke.plan import Request
+from unhang.smoke.node_plans import Request
 from unhang.smoke.session import Round, RoundResult, smoke_session
 from unhang.smoke.streams import Stream, parse_events
 from unhang.text import visible
@@ -35,7 +35,7 @@ from unhang.text import visible
 MOST_SURVEY_BYTES = 4 << 20
 MOST_EVENT_BYTES = 256 << 20
 MOST_ROUNDS = 200
-ENDING_S = 40  # for an agent to end its ranks and tell the rest
+ENDING_S = 40  # seconds for an agent to end its ranks and report
 PLACE = "{place}"  # in a container's argv: the folder on the node, which is not known yet
 NOT_ASKED = "could not be asked"
 NOT_FETCHED = "its results could not be fetched"
@@ -43,7 +43,7 @@ NOT_FETCHED = "its results could not be fetched"
 
 @dataclasses.dataclass(frozen=True)
 class StepInputs:
-    """What a step needs beside the folder. container: None for the Python of the node."""
+    """Inputs of a step besides the folder. container: None for the Python of the node."""
 
     request: Request
     options: SessionOptions
@@ -102,7 +102,7 @@ def _write_round(place: Path, number: int, wanted: Round, container: Container |
 
 
 def _outcome(place: Path) -> RoundResult:
-    """What a finished round brought. The first look at it is its end."""
+    """The outcome of a finished round. The round ends when this is first called."""
     written = json_in(place / "round.json")
     over = place / "over"
     if not over.is_file():
@@ -141,7 +141,7 @@ def reason_in(folder: Path, host: str, otherwise: str) -> str:
 
 
 def _survey(folder: Path, host: str) -> dict[str, Any] | str:
-    """Of a node, so anything at all may stand there."""
+    """The content of a node's file, which may be anything."""
     try:
         with (folder / file_name(host, ".json")).open("rb") as source:
             for line in source.read(MOST_SURVEY_BYTES).splitlines():

@@ -1,4 +1,4 @@
-"""Parses the output of a node: lines of JSON become events, and one story for each rank. Text of a node is untrusted data."""
+"""Parses the output of a node: lines of JSON become events, and one history for each rank. Text of a node is untrusted data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stream:
-    """One node. ranks: those that were meant to run there; problem: why it could not be asked, or broke off, in one line."""
+    """One node. ranks: the planned ranks of the node; problem: why it did not answer, or stopped, in one line."""
 
     host: str
     ranks: tuple[int, ...]
@@ -31,7 +31,7 @@ class Stream:
 
 @dataclass
 class Story:
-    """What is known of one rank."""
+    """The events of one rank."""
 
     rank: int
     host: str
@@ -53,7 +53,7 @@ class Story:
 
     @property
     def last_phase(self) -> str:
-        """The phase that it was in when it was last heard of."""
+        """The phase of its last event."""
         if self.stall:
             return str(self.stall.get("phase"))
         if self.exit and self.exit.get("phase"):
@@ -71,7 +71,7 @@ def _map(value: Any) -> Event:
 
 
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:
-    """The events among the lines of a node that has these ranks. What is no event, or speaks of another's rank, is left out."""
+    """The events among the lines of a node that has these ranks. Lines that are no event, or about another node's rank, are skipped."""
     own = set(ranks)
     for number, line in enumerate(lines):
         if number >= MOST_EVENTS:
@@ -123,5 +123,5 @@ def _add_event(story: Story, event: Event) -> None:
 
 
 def number(value: Any) -> float:
-    """A number of a node's, or 0: whatever else it sent."""
+    """A number of a node's, or 0 for anything else that it sent."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0

@@ -1,7 +1,7 @@
-"""Who or what is to blame: from the stories of all ranks to suspects. Values in, values out.
+"""Names the suspects, from the histories of all ranks. Values in, values out.
 
-What is certain goes first: a node that could not be asked, a phase that failed and why, a process that died or was stopped. Where nothing is certain, the
-rank that never entered the collective that all others wait in; then errors that ranks reported, which are mostly the echo of another's end.
+Certain evidence comes first: a node that did not answer, a failed phase and its reason, a process that died or was stopped. Without certain evidence: the
+rank that never entered the collective in which all others wait; then errors that ranks reported, which are mostly consequences of another rank's end.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 from unhang.smoke.streams import Story, Stream, number
 
-NEXT_LOOK_AT_NODE = "unhang audit --limit {host}; look at the kernel log and the driver there"
+NEXT_LOOK_AT_NODE = "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 CONSEQUENCE_CODES = (1, 3)  # a phase failed; the rank ended itself after a stall
 BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alone
-ECHOES = ("SIGABRT", "SIGUSR1")  # what torch's watchdog ends with when a peer is gone; what asks a rank for its stacks
+ECHOES = ("SIGABRT", "SIGUSR1")  # the signal with which torch's watchdog ends a rank whose peer is gone; the signal that requests a rank's stacks
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """host, rank, gpu: None where nobody can be blamed. why: what was seen. next: what a person or the tool should do."""
+    """host, rank, gpu: None if none can be accused. why: what was observed. next: what a person or the tool should do."""
 
     host: str | None
     rank: int | None
@@ -31,10 +31,10 @@ class Suspect:
     phase: str
     why: str
     next: str
-    blind: bool = False  # nothing could be looked at there, which proves nothing about the machine
+    blind: bool = False  # the node could not be examined, which proves nothing about the machine
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in the result."""
+        """In the form of the result document."""
         return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next, "blind": self.blind}
 
 
@@ -62,7 +62,7 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
         failed = next((event.get("message") for event in stream.events if event["e"] == "node_failed"), None)
         if stream.problem and not stream.ended:
             phase = reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
-            found.append(Suspect(stream.host, None, None, phase, stream.problem, f"ssh {stream.host}; unhang audit --limit {stream.host}", True))
+            found.append(Suspect(stream.host, None, None, phase, stream.problem, f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}", True))
         elif failed:
             why = f"could not start its ranks: {failed}"
             found.append(Suspect(stream.host, None, None, "launch", why, "name a Python that is there with --python", True))
@@ -230,7 +230,7 @@ def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Map
 
 
 def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story]) -> list[Suspect]:
-    """The rank whose data came out wrong at most others, or else those that alone received wrong data, or nobody."""
+    """The rank whose data was wrong at most others, or else those that alone received wrong data, or none."""
     seen = {(source, story.rank) for _, story, end in rows for source in _senders(end) if source in reported}
     witnesses = Counter(source for source, _ in seen)
     victims = Counter(receiver for _, receiver in seen)
@@ -249,7 +249,7 @@ def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any
 
 
 def _corrupt(story: Story) -> str:
-    return f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit --limit {story.host}"
+    return f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit -i INVENTORY --limit {story.host}"
 
 
 def _senders(end: Mapping[str, Any]) -> list[int]:
@@ -276,12 +276,12 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
 
 def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
     rows = [(story, phase, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "error"]
-    then = "look at the message and at the node; unhang smoke --isolate tells whether it follows the node"
+    then = "look at the message and at the node; unhang smoke --isolate shows whether it follows the node"
     return [_of(story, str(end.get("message")), then, phase) for story, phase, end in rows]
 
 
 def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
-    """Everybody entered, nobody left: the way between them."""
+    """All ranks entered and none left: a fault of the path between them."""
     stalled = [story for story in reported.values() if story.stall]
     if not stalled:
         return []

@@ -1,4 +1,4 @@
-"""Which switch a node hangs on, from the inventory: its variable `unhang_switch`, else the one group of its own whose name begins with leaf or switch."""
+"""The switch of each node, from the inventory: the variable `unhang_switch`, else the node's only group whose name begins with leaf or switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from unhang import project
 from unhang.errors import UserError
-from unhang.given_files import checked_inventory
+from unhang.path_arguments import checked_inventory
 
 VARIABLE = "unhang_switch"
 SWITCH_GROUP = re.compile(r"(?:leaf|switch)(?:[_0-9].*)?", re.IGNORECASE)
@@ -19,7 +19,7 @@ INVENTORY_S = 120
 
 
 def switch_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None:
-    """The switch of a host, None where nothing names one. Raises UserError for a host in several such groups: then the variable has to say."""
+    """The switch of a host, None if nothing names one. Raises UserError for a host in several such groups: then the variable must name it."""
     named = variables.get(VARIABLE)
     if named not in (None, ""):
         return str(named)
@@ -30,7 +30,7 @@ def switch_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None
 
 
 def switches_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
-    """{host: switch} from what `ansible-inventory --list` says. Raises UserError."""
+    """{host: switch} from the output of `ansible-inventory --list`. Raises UserError."""
     variables = (listed.get("_meta") or {}).get("hostvars") or {}
     groups: dict[str, list[str]] = {}
     for name, content in listed.items():
@@ -56,7 +56,7 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, str]) -> list[str
 
 
 def _without_mark(value: dict[str, Any]) -> Any:
-    """A text of an inventory plugin without ansible-inventory's mark, which says that it is no template."""
+    """A text of an inventory plugin without ansible-inventory's mark for texts that are no templates."""
     return value["__ansible_unsafe"] if set(value) == {"__ansible_unsafe"} else value
 
 

@@ -1,4 +1,4 @@
-"""Which way each pair of ranks really talks: NCCL's log, with NVML's word on what NVLink joins. Values in, values out.
+"""The transport between each pair of ranks, from NCCL's log; NVML says which GPUs NVLink connects. Values in, values out.
 
 NCCL writes P2P for NVLink and for PCIe alike, SHM for memory of the host, NET with the number of a device. What a pair is reported to use here has a kind
 (nvlink, pcie, p2p where nobody could tell which of the two, shm, net) and a label for people.
@@ -18,7 +18,7 @@ MOST_DEVICES = 64
 
 
 def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> list[dict[str, Any]]:
-    """{from, to, via, channels, nvlink, kind, label, nics} per pair of ranks that NCCL's log speaks of.
+    """{from, to, via, channels, nvlink, kind, label, nics} for each pair of ranks in NCCL's log.
 
     nvlink: whether NVLink joins the two GPUs, null where nobody could tell. kind: the slowest of those in use. nics: names of the devices, sorted.
     """
@@ -38,7 +38,7 @@ def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> li
 
 
 def kind_of(way: str, nvlink: bool | None) -> str | None:
-    """One of KINDS, or None for what NCCL has that we do not know."""
+    """One of KINDS, or None for an unknown transport of NCCL."""
     if way.startswith("P2P"):
         return {True: "nvlink", False: "pcie", None: "p2p"}[nvlink]
     return "shm" if way.startswith("SHM") else "net" if way.startswith(("NET", "COLLNET")) else None
@@ -70,12 +70,12 @@ def _short(name: str) -> str:
 
 
 def _by_plan(planned: set[str]) -> bool | None:
-    """What NCCL's graph says of all pairs of a node at once: NVL for NVLink, else the farthest kind of PCIe path."""
+    """NCCL's graph for all pairs of a node: NVL for NVLink, else the farthest kind of PCIe path."""
     return None if not planned else True if planned <= {"NVL", "LOC"} else False if "NVL" not in planned else None
 
 
 def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
-    """Rows with `sent` and `received`: (way, devices of the rank whose log says so), for each end of a network numbers its own devices."""
+    """Rows with `sent` and `received`: (transport, devices of the rank whose log has it), because each end of a network numbers its own devices."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for event in logs:
         pairs, known = event.get("pairs"), _devices(event.get("devices"))

@@ -1,1 +1,1 @@
-"""From findings to causes: what one fault makes of many findings, what to do about it, and the command that does it."""
+"""Groups findings into causes: the findings that one fault explains, the action, and the command for it."""

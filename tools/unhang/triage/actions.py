@@ -2,7 +2,7 @@
 
 | the cause | the command |
 | --- | --- |
-| its nodes were not read | `unhang audit --limit NODES`, to ask them again |
+| its nodes were not read | `unhang audit --limit NODES`, to read them again |
 | a role repairs it | `unhang remediate RUN --rule RULE --host NODES`, which plans for it and previews |
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
@@ -24,8 +24,8 @@ LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader
 class Setting:
     """The surroundings of a command.
 
-    run: as it is typed, "" where no plan can be made of what is shown; inventories: as `-i` takes them; reachable: whether there is an inventory to reach the
-    nodes by; list_file: a file with one host a line, "" for none.
+    run: as a person types it, "" if no plan can be made of the shown run; inventories: values of `-i`; reachable: whether there is an inventory to reach the
+    nodes; list_file: a file with one host a line, "" for none.
     """
 
     program: str = "unhang"
@@ -33,7 +33,8 @@ class Setting:
     inventories: tuple[str, ...] = ()
     reachable: bool = True
     list_file: str = ""
-    rules: tuple[str, ...] = ()  # folders of further rules, which explain needs to know
+    rules: tuple[str, ...] = ()  # folders of further rules, which `unhang explain` needs
+    options: tuple[str, ...] = ()  # of ansible-playbook, with which the audit reached the nodes: --become
 
 
 def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
@@ -41,39 +42,51 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     hosts: Sequence[str] = cause["nodes"]
     inventory = "".join(f" -i {shlex.quote(one)}" for one in setting.inventories)
     if hosts and cause["unread"] and setting.reachable:
-        return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}"
+        through = f" -- {shlex.join(setting.options)}" if setting.options else ""
+        return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}{through}"
     if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
-        name = "remediate" if setting.reachable else "plan"
-        return f"{setting.program} {name} {shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
+        return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
     return f"{setting.program} explain {cause['rule']}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
 
 
+def remediate_options(options: Sequence[str]) -> str:
+    """The options of ansible-playbook as `unhang remediate` takes them, each behind a blank."""
+    return "".join(f" --ansible={shlex.quote(one)}" for one in options)
+
+
+def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
+    finding = f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
+    if not setting.reachable:
+        return f"{setting.program} plan {finding}"
+    return f"{setting.program} remediate {finding}{remediate_options(setting.options)}"
+
+
 def leaves_service(cause: Mapping[str, Any]) -> bool:
-    """Whether jobs have to be kept off the nodes until a person has repaired them, and who keeps them off is known."""
+    """Whether jobs must be kept off the nodes until a person has repaired them, and the scheduler is known."""
     return bool(cause["scheduler"]) and (cause["severity"] == "critical" or any("drain" in text for text in cause["remedy"]["person"]))
 
 
 def needs_list(cause: Mapping[str, Any]) -> bool:
-    """Whether the hosts of a cause are too many to stand in its command."""
+    """Whether a cause has too many hosts for its command."""
     return len(_written(cause)) > LONGEST_HOSTS and not command(cause).startswith("unhang explain")
 
 
 def _written(cause: Mapping[str, Any]) -> str:
-    """The hosts as the command would have them: kubectl takes no node sets."""
+    """The hosts in the command's notation: kubectl accepts no node sets."""
     hosts = cause["nodes"]
     return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
 
 
 def _option(name: str, hosts: Sequence[str], setting: Setting) -> str:
-    """A host whose name begins with a dash is no option."""
+    """The option with a value, written so that a host name that begins with a dash is not read as an option."""
     value = _hosts(hosts, setting)
     return f"{name}={value}" if value.startswith("-") else f"{name} {value}"
 
 
 def _hosts(hosts: Sequence[str], setting: Setting) -> str:
-    """A node set, as --host and the audit's --limit take it; through a file where it is long."""
+    """A node set for --host and the audit's --limit; a file if it is long."""
     folded = fold_hosts(hosts)
     if setting.list_file and len(folded) > LONGEST_HOSTS:
         return shlex.quote("@" + setting.list_file)

@@ -1,4 +1,4 @@
-"""Which one action fixes most of a run: a role over all causes that it repairs, or what a person does about one cause. Values in, values out."""
+"""The one action that fixes most of a run: a role for all causes that it repairs, or a person's work on one cause. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from unhang.judge.run_input import natural
 
-LEAST = "info"  # a cause of this severity is no reason to act
+LEAST = "info"  # a cause of this severity needs no action
 
 
 @dataclass(frozen=True)
 class BestAction:
-    """role: None where a person does it; rules: of the causes that it mends; findings: how many, with those that the causes account for."""
+    """role: None if a person does it; rules: of the causes that it repairs; findings: their number, with those that the causes explain."""
 
     role: str | None
     rules: tuple[str, ...]
@@ -22,7 +22,7 @@ class BestAction:
 
 
 def best_action(causes: Sequence[Mapping[str, Any]]) -> BestAction | None:
-    """causes: of findings-1. None where there are not two to choose from. A cause in conflict has no action yet."""
+    """causes: of findings-1. None if there are fewer than two to choose from. A cause in conflict has no action yet."""
     by_action: dict[str, list[Mapping[str, Any]]] = {}
     for cause in causes:
         if cause["severity"] != LEAST and cause["nodes"] and not cause["unread"] and not cause["remedy"]["conflicts"]:

@@ -1,4 +1,4 @@
-"""Causes of a run: findings of a node or group under the one that accounts for them, equal ones over all nodes reported once (contract 6).
+"""The causes of a run: findings of a node or group under the finding that explains them; equal causes of all nodes are reported once.
 
 Values in, values out; one pass over the findings.
 """
@@ -30,17 +30,16 @@ class NodeNote(NamedTuple):
     """What triage needs of a node beside its findings. policy: the inventory's, {} for none; policy_key: the same for equal ones."""
 
     read: bool
-    scheduler: str = ""  # slurm or kubernetes, where the node was seen to run it
+    scheduler: str = ""  # slurm or kubernetes, if the facts show it
     policy: Mapping[str, Any] = {}
     policy_key: int = 0
     boards: tuple[Board, ...] = ()
-    kept: Any = None  # what a promise wanted to keep of it
+    kept: Any = None  # the result of a promise's keep()
 
 
 class Promised(Protocol):
-    """What a plan would do about one host: role -> rules; (rule, what a person has to do); conflicts: rules that somebody decides first;
-
-    turned_down: (rule, why its role refuses the node).
+    """A plan's work on one host: role -> rules; (rule, manual work); conflicts: rules that a person must decide first; turned_down: (rule, why its role
+    refuses the node).
     """
 
     @property
@@ -54,17 +53,17 @@ class Promised(Protocol):
 
 
 class Promising(Protocol):
-    """Says which findings of a host a plan gives to a role."""
+    """Decides which findings of a host a plan gives to a role."""
 
     def keep(self, document: NodeDocument) -> Any:
-        """What it needs of a node's facts."""
+        """The data of a node's facts that it needs later."""
 
     def repaired(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, present: Any) -> Promised:
-        """Of one host's findings."""
+        """The work on one host's findings."""
 
 
 class _Kind(NamedTuple):
-    """What makes two shares one cause: the rule, what tells its cases apart, the merged remedy, who takes jobs away from the node."""
+    """The key of a cause, by which shares of nodes are merged: the rule, its case, the merged remedy, the node's scheduler."""
 
     rule: str
     case: str
@@ -78,9 +77,9 @@ class _Kind(NamedTuple):
 def triage(
     findings: Sequence[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None, promise: Promising | None = None
 ) -> dict[str, Any]:
-    """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it.
+    """The keys that triage adds to a findings document: `node_verdicts` and `causes`, as in the schema findings-1.
 
-    nodes: every host that was meant; setting: what the commands of the causes name; promise: without one a role is shown as the rule has it.
+    nodes: every host of the run; setting: surroundings for the commands of the causes; promise: without one the rule's role is shown.
     """
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
@@ -99,7 +98,7 @@ def triage(
 
 
 def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]) -> dict[str, list[str]]:
-    """Each node once: unread, else by the worst that was found on it; info is healthy. Verdict -> hosts."""
+    """Verdict -> hosts. Each node once: unread, else by its worst finding; info is healthy."""
     worst: dict[str, int] = {}
     for share in shares:
         for one in share.members:
@@ -112,7 +111,7 @@ def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order:
 
 
 def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> dict[str, Merged]:
-    """Host -> one policy out of the remedies that its causes propose."""
+    """Host -> one policy, merged from the remedies of its causes."""
     by_host: dict[str, list[Found]] = {}
     for share in shares:
         if share.root.remedy.get("role"):
@@ -131,7 +130,7 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
 
 
 def _promised_by_host(findings: Iterable[Found], nodes: Mapping[str, NodeNote], promise: Promising) -> dict[str, Promised]:
-    """Host -> what a plan would do, of hosts that have a finding with a role."""
+    """Host -> the work of a plan, for hosts that have a finding with a role."""
     by_host: dict[str, list[Found]] = {}
     with_role = set()
     for one in findings:
@@ -145,7 +144,7 @@ def _promised_by_host(findings: Iterable[Found], nodes: Mapping[str, NodeNote], 
 def _kind(
     share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], promised: Mapping[str, Promised]
 ) -> _Kind:
-    """written: the remedy of a rule as text, by the merged policy of the node; nodes that want the same share one."""
+    """written: the remedy of a rule as text, by the merged policy of the node; nodes with the same remedy share one text."""
     root, note = share.root, nodes.get(share.host)
     code = root.where.get("code")
     case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
@@ -160,20 +159,20 @@ def _kind(
 
 
 def _promised_role(root: Found, promised: Promised) -> str | None:
-    """The role that a plan gives it to, also where somebody has to decide a conflict first; None where the plan gives it to a person."""
+    """The role that a plan gives it to, also if a person must decide a conflict first; None if the plan gives it to a person."""
     role = root.remedy.get("role")
     return role if role and (root.rule in promised.roles.get(role, ()) or root.rule in promised.conflicts) else None
 
 
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
-    """The role that repairs it on this node; None where the role would not know what to bring, or leaves alone what was found, and it is a person's."""
+    """The role that repairs the cause on this node; None if the role would lack a target or would not change what was found, so that a person must act."""
     role = root.remedy.get("role")
     configured = role and (root.scope != "node" or note is None or is_configured(role, note.policy, merged.policy, *_concerned(merged, root)))
     return role if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
 
 
 def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
-    """What the rule itself proposes, where it is in conflict: then somebody decides first, and the role does it."""
+    """The rule's own remedy if it is in conflict: a person decides first, then the role applies it."""
     return [root.remedy["policy"]] if merged.conflicts and root.remedy.get("policy") else []
 
 
@@ -190,13 +189,13 @@ def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[st
 
 
 def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
-    """A conflict stands with the rules that are a side of it, and with those that ask for what the inventory says."""
+    """The rules that belong to a conflict: the rules of its sides, and rules that want the inventory's value."""
     sides = {side["because"] for side in conflict["sides"]}
     return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
 
 
 def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
-    """What somebody has to do, in the words of most nodes first: why the role refuses the node, and what the rule says, else what a plan says of it."""
+    """Manual work, the work on most nodes first: why the role refuses the node, and the rule's own text, else the plan's."""
     root = shares[0].root
     instructions = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
     wanted = root.remedy.get("role")
@@ -236,7 +235,7 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes
 
 
 def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
-    """What a ticket needs to name: GPU, UUID and PCI address, as far as the findings of a cause say them; one that is named twice stands once."""
+    """Devices for a ticket: GPU, UUID and PCI address, as far as the findings of a cause name them; each once."""
     devices: list[dict[str, Any]] = []
     known: dict[tuple[str, str, Any], dict[str, Any]] = {}
     for share in shares:
@@ -257,7 +256,7 @@ def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
 
 
 def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
-    """The row with the serial number of its board, and what else names the board, where its node said so."""
+    """The row with the serial number and other names of its board, if its node reported them."""
     for board in note.boards if note is not None else ():
         known = {"gpu": board.gpu, "uuid": board.uuid, "pci_address": board.pci_address}
         if any(row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")):
@@ -266,7 +265,7 @@ def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
 
 
 def _number(causes: Sequence[dict[str, Any]]) -> None:
-    """Ids are one of a kind: the second cause of a rule is RULE-2."""
+    """Makes ids unique: the second cause of a rule is RULE-2."""
     seen: Counter[str] = Counter()
     for cause in causes:
         seen[cause["rule"]] += 1

@@ -1,4 +1,4 @@
-"""The failures of a run as triage needs them."""
+"""The failures of a run in the form that triage needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang.judge.groups import GroupJudged
 
 
 class Found(NamedTuple):
-    """One failure. number: its place in `findings`; hosts: those that it is about; apart: group and fleet scope, the hosts of each value."""
+    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group and fleet scope, the hosts of each value."""
 
     number: int
     rule: str
@@ -21,11 +21,11 @@ class Found(NamedTuple):
     where: Mapping[str, Any]
     remedy: Mapping[str, Any]
     apart: tuple[frozenset[str], ...] = ()
-    of_reading: bool = False  # it says that nothing was read of the node
+    of_reading: bool = False  # the finding reports that the node was not read
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
-    """The failures among the judge's entries, which are in the order of findings.json."""
+    """The failures among the judge's entries, in the order of findings.json."""
     for number, entry in enumerate(entries):
         if entry.verdict != "fail":
             continue

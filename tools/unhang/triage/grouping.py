@@ -1,6 +1,5 @@
-"""Which finding accounts for which: per node, by the rules' `explains`. A finding that nothing accounts for is a root.
-
-Values in, values out. Nodes on which the same rules failed are looked at once.
+"""Finds out per node which findings explain others, by the rules' `explains`. A finding that no other explains is a root. Values in, values out. Nodes on
+which the same rules failed are handled once.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from unhang.judge.rules import SEVERITIES
 from unhang.triage.found import Found
 
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-# Where two findings both name one of these, they are about the same thing only when it is equal. A GPU is an index in one section and a gpu in another.
+# If two findings have one of these fields, they are about the same thing only if it is equal. A GPU is `index` in one section and `gpu` in another.
 _NAMES = (("index", "gpu"), ("uuid",), ("pci_address",), ("name",), ("interface",))
 
 
 class Share(NamedTuple):
-    """One root on one host, and every finding that it accounts for there, itself first."""
+    """One root on one host, and every finding that it explains there, itself first."""
 
     root: Found
     host: str
@@ -25,7 +24,7 @@ class Share(NamedTuple):
 
 
 class Explaining(NamedTuple):
-    """rules: rule id -> the rules that its row names; where: rule id -> what its finding's place must say for that, such as {"code": [79]}."""
+    """rules: rule id -> the rules that its row names; where: rule id -> values that its finding must have to explain others, such as {"code": [79]}."""
 
     rules: Mapping[str, frozenset[str]]
     where: Mapping[str, Mapping[str, Sequence[Any]]] = {}
@@ -59,7 +58,7 @@ def shares_of(findings: Iterable[Found], explaining: Explaining) -> list[Share]:
 
 
 def _causes_first(findings: Sequence[Found], explaining: Explaining) -> list[Found]:
-    """Comparisons in an order in which each comes after those that may account for it."""
+    """Comparisons, each after those that may explain it."""
     reach = {one.rule: len(_reached(one.rule, frozenset(), explaining.rules)) for one in findings}
     return sorted(findings, key=lambda one: (-reach[one.rule], one.number))
 
@@ -87,7 +86,7 @@ def _may_explain(one: Found, explaining: Explaining) -> bool:
 
 
 def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
-    """Rule -> the rules among those that failed on the same node which account for it."""
+    """Rule -> the failed rules of the same node that explain it."""
     found: dict[str, list[str]] = {}
     for cause in sorted(rules & explains.keys()):
         for one in _reached(cause, rules, explains) & rules:
@@ -96,7 +95,8 @@ def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -
 
 
 def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozenset[str]]) -> set[str]:
-    """What a rule accounts for, through rules that did not fail: past one that did, its finding says whether it is about the same thing."""
+    """The rules that a rule explains, also through rules that did not fail; for a rule that failed, its own finding decides whether it is about the same
+    thing."""
     reached: set[str] = set()
     waiting = list(explains.get(cause, ()))
     while waiting:
@@ -108,7 +108,7 @@ def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozense
 
 
 def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
-    """Follows what accounts for a finding to its end; no rule explains itself, so there is one."""
+    """Follows the explanations of a finding to its root; there is one, because no rule explains itself."""
     above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule.get(rule, ()) if same_thing(cause.where, one.where)]
     if not above:
         return one
@@ -116,7 +116,7 @@ def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, lis
 
 
 def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """False when both name a device, a setting or an interface, and not the same: GPU 3's link does not account for GPU 5."""
+    """False if both name a device, a setting or an interface, but different ones: GPU 3's link does not explain GPU 5."""
     for names in _NAMES:
         left, right = _named(one, names), _named(other, names)
         if left is not None and right is not None and left != right:
@@ -129,7 +129,7 @@ def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
-    """A comparison of nodes: folded under the causes on its hosts when without those hosts all others are alike, else a root on the hosts left."""
+    """A comparison of nodes: explained by the causes on its hosts if the other hosts are all equal, else a root on the remaining hosts."""
     above = {host: share for host in one.hosts if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None}
     remaining = [host for host in one.hosts if host not in above]
     if above and (not remaining or not _still_apart(one, above)):
@@ -142,7 +142,7 @@ def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Sha
 
 
 def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
-    """The cause on a host of which some finding accounts for a comparison."""
+    """The cause on a host that explains a comparison."""
     for share in shares:
         if any(one.rule in _reached(member.rule, frozenset(), explaining.rules) and _may_explain(member, explaining) for member in share.members):
             return share
@@ -150,5 +150,5 @@ def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -
 
 
 def _still_apart(one: Found, without: Mapping[str, Any]) -> bool:
-    """Whether the nodes differ once those that have a cause of their own are left out."""
+    """Whether the nodes differ even without those that have a cause of their own."""
     return sum(bool(hosts - without.keys()) for hosts in one.apart) > 1 if one.apart else True

@@ -1,4 +1,4 @@
-"""Remedies of one node made one: a policy that satisfies all of them, or the conflict reported with the reason of each side and what decides."""
+"""Merges the remedies of one node: a policy that satisfies all of them, or the conflict with the reason of each side. Values in, values out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from unhang.schemas.shapes import Shape, policy_shape
 from unhang_node.versions.compare import compare_versions, holds
 
-INVENTORY = "unhang_policy"  # whose request the inventory's own policy is
+INVENTORY = "unhang_policy"  # the source of requests by the inventory's own policy
 UNLIMITED = -1
 _BOUNDS = ("min", "version", "max")
 
 
 class PolicyRequest(NamedTuple):
-    """What one rule, or the inventory, wants of the policy. because: a rule's id, or INVENTORY."""
+    """Keys of the policy that one rule, or the inventory, wants. because: a rule's id, or INVENTORY."""
 
     because: str
     policy: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Merged(NamedTuple):
 
 
 def merge_requests(requests: Sequence[PolicyRequest]) -> Merged:
-    """The rules' requests as one policy; the inventory's own policy limits it and is not part of it. The more severe rule stands first."""
+    """The rules' requests as one policy; the inventory's own policy limits it and is not part of it. The more severe rule comes first."""
     keys: dict[tuple[str, ...], list[tuple[Any, str]]] = {}
     for request in requests:
         for path, value in _flat(request.policy):
@@ -68,7 +68,7 @@ def _put(policy: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _agreed(path: tuple[str, ...], wanted: Sequence[tuple[Any, str]]) -> tuple[Any, str] | None:
-    """The one value that satisfies all, and who wants it; None when there is none."""
+    """The value that satisfies all, and its sources; None if there is none."""
     best = wanted[0]
     for value, because in wanted[1:]:
         if value == best[0]:

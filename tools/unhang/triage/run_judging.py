@@ -1,4 +1,4 @@
-"""Judges a run folder in a child process with limits: rules that do not end are left out and named."""
+"""Judges a run folder in a child process with limits: rules that exceed them are left out and named."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ SHOWN_FAULTS = 20
 def judge_folder(
     folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, promise: MakePromise | None = None
 ) -> dict[str, Any]:
-    """Writes findings.json (or `out`) and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError.
-
-    promise: makes what says which findings of a host a plan gives to a role; without it a remedy's role is shown as the rule has it.
+    """Writes findings.json (or `out`) and returns it without its findings. A rule that must be stopped is omitted and named. Raises UserError, OSError.
+    promise: makes the Promising that decides which findings a plan gives to a role; without it the rule's role is shown.
     """
     run_input = read_run_input(folder)
     limits = limits or _limits(len(run_input.files))
@@ -45,7 +44,7 @@ def judge_folder(
 
 
 def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
-    """Raises UserError for rules or a policy that could not be used, before anything is done that they would be needed for."""
+    """Raises UserError for rules or a policy that could not be used, before any work that needs them."""
 
     def work(mark: Callable[[str], None]) -> list[str]:
         catalogue = load_catalogue(rules)
@@ -62,9 +61,8 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
 
 
 def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None, promise: Promising | None = None) -> Conclude:
-    """What the judge calls once every finding is there, for the keys of findings.json that triage adds.
-
-    judged_by: as the schema findings-1 has it; setting: what the commands of the causes name.
+    """The function that the judge calls when all findings are known; it returns the keys of findings.json that triage adds. judged_by: as in the schema
+    findings-1; setting: surroundings for the commands of the causes.
     """
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
@@ -76,7 +74,7 @@ def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None
 
 
 def _limits(nodes: int) -> Limits:
-    """Far above what any honest catalogue needs, so that only what never ends meets them."""
+    """Limits far above the needs of any regular catalogue, so that only a rule that never ends reaches them."""
     return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
 
 
@@ -91,8 +89,9 @@ def _work(
 ) -> Callable[[Callable[[str], None]], Any]:
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
     inventories = run_input.document.get("inventory")
-    planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads findings.json
-    setting = Setting(run=planned, reachable=inventories is not None)
+    planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
+    options = tuple(map(str, run_input.document.get("options") or ()))
+    setting = Setting(run=planned, reachable=inventories is not None, options=options)
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)

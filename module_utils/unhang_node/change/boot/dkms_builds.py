@@ -1,7 +1,7 @@
-"""Which modules DKMS has built for which kernel, and where a build failed the line of its log that says why. Reads files alone.
+"""The modules that DKMS has built for each kernel, and for a failed build the line of its log that gives the reason. Only reads files.
 
-Layout (dkms(8), seen with 3.0 and 3.2): /var/lib/dkms/MODULE/VERSION/KERNEL/ARCH/module/*.ko, the log of a build that failed in VERSION/build/make.log,
-what the kernel really loads in /lib/modules/KERNEL/updates/dkms (Red Hat: extra, weak-updates).
+Layout (dkms(8), seen with 3.0 and 3.2): /var/lib/dkms/MODULE/VERSION/KERNEL/ARCH/module/*.ko are the builds, VERSION/build/make.log is the log of a failed
+build, and the kernel loads from /lib/modules/KERNEL/updates/dkms (Red Hat: extra, weak-updates).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 import stat as stat_bits
 from typing import NamedTuple
 
-from ...files import names_or_none
 from ...root import Root
+from ...untrusted_files import names_or_none
 from .dkms_log import parse_make_log
 
 TREE = "/var/lib/dkms"
@@ -23,20 +23,20 @@ KERNEL_OBJECT = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 
 
 class Build(NamedTuple):
-    """A module that DKMS knows."""
+    """A module in DKMS, built for one kernel or not at all."""
 
     module: str
     version: str
     kernel: str | None = None  # None where nothing was built yet
     architecture: str | None = None
     state: str = "added"  # added, built, installed, failed
-    log: str | None = None  # of the build that failed
+    log: str | None = None  # make.log of the failed build
     number: int | None = None
     line: str | None = None
 
 
 def read_builds(root: Root) -> list[Build]:
-    """[Build] of everything DKMS knows, sorted; a module that is only added has one row without a kernel. Raises OSError for what may not be read."""
+    """[Build] of all modules in DKMS, sorted; a module that is only added has one row without a kernel. Raises OSError for a file that cannot be read."""
     builds = []
     for module in _folders(root, TREE):
         for version in _folders(root, f"{TREE}/{module}"):
@@ -45,7 +45,7 @@ def read_builds(root: Root) -> list[Build]:
 
 
 def _folders(root: Root, path: str) -> list[str]:
-    # kernel-RELEASE-ARCH, beside the versions, is a link of DKMS's own to the newest build for a kernel.
+    # Beside the versions DKMS keeps kernel-RELEASE-ARCH, a link to the newest build for a kernel.
     return [name for name in names_or_none(root, path) if not name.startswith((".", "kernel-")) and _is_folder(root, f"{path}/{name}")]
 
 
@@ -98,7 +98,7 @@ def _failed_build(root: Root, module: str, version: str, base: str) -> Build | N
 
 
 def builds_for(builds: list[Build], pattern: str, kernel: str) -> list[Build]:
-    """Builds of the modules that a pattern names (nvidia*) for one kernel."""
+    """Builds for one kernel of the modules that match a pattern (nvidia*)."""
     return [build for build in builds if fnmatch.fnmatchcase(build.module, pattern) and build.kernel == kernel]
 
 
@@ -107,25 +107,24 @@ def why_not_built(builds: list[Build], pattern: str, kernel: str, version: str |
     found = [build for build in builds_for(builds, pattern, kernel) if version is None or build.version == version]
     if any(build.state == "installed" for build in found):
         return ""
-    what = "{}{}".format(pattern, " " + version if version else "")
+    what = f"{pattern}{' ' + version if version else ''}"
     failed = next((build for build in found if build.state == "failed"), None)
     if failed:
         return f"{failed.module} {failed.version} does not build for kernel {kernel}: {failed.line} ({failed.log} line {failed.number})"
     if found:
         return f"{what} is built for kernel {kernel} and not installed; run dkms install"
     known = sorted({f"{build.module} {build.version}" for build in builds if fnmatch.fnmatchcase(build.module, pattern)})
-    return "expected DKMS to have built {} for kernel {}, found no build of it ({}); are the kernel's headers installed?".format(
-        what, kernel, ", ".join(known) + " is known" if known else "DKMS knows no such module"
-    )
+    others = f"{', '.join(known)} is known" if known else "DKMS knows no such module"
+    return f"expected DKMS to have built {what} for kernel {kernel}, found no build of it ({others}); are the kernel's headers installed?"
 
 
 def kernels_of(root: Root) -> list[str]:
-    """Kernels that have modules on the node."""
+    """Kernel releases that have modules on the node."""
     return _folders(root, "/lib/modules")
 
 
 def installed_kernels(root: Root) -> list[str]:
-    """Kernels that could boot: those with an image in /boot, or beside their modules."""
+    """Kernel releases that can boot: those with an image in /boot, or beside their modules."""
     images = {name.split("-", 1)[1] for name in names_or_none(root, "/boot") if name.startswith(("vmlinuz-", "vmlinux-"))}
     return sorted(name for name in set(kernels_of(root)) | images if _RELEASE.match(name) and (name in images or _has_image(root, name)))
 

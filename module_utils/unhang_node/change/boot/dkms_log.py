@@ -1,4 +1,4 @@
-"""make.log of a DKMS build: for which kernel it was, and the line that says why it failed. Text in, values out."""
+"""Parses make.log of a DKMS build: its kernel, and the line that gives the reason of a failure. Text in, values out."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 
 class MakeLog(NamedTuple):
-    """What make.log of a build says."""
+    """The content of a build's make.log."""
 
-    module: str | None  # as the first line says, None where it does not
+    module: str | None  # from the first line, None if it names no kernel
     kernel: str | None
     architecture: str | None
-    number: int  # of the first error, counted from 1
+    number: int  # number of the line with the first error, from 1
     line: str
 
 
 _HEAD = re.compile(r"^DKMS make\.log for (\S+) for kernel (\S+)(?: \((\S+)\))?", re.M)
-# In the order of what they tell: the compiler and the linker name the cause, make only that there was one.
+# In the order of their value: compiler and linker name the cause, make only reports that there was an error.
 _ERRORS = (
     re.compile(r":\d+: (?:fatal )?error: |: fatal error: |^ERROR: modpost: |^(?:FATAL|ERROR): |\bundefined reference\b|^(?:cc1|ld|gcc)\S*: (?:fatal )?error"),
     re.compile(r"^\*\*\* |^error: |^(?:Error|ERROR)[: !]|No such file or directory|Killed|No space left on device"),
@@ -26,7 +26,7 @@ _ERRORS = (
 
 
 def parse_make_log(text: str) -> MakeLog:
-    """MakeLog of a log; number 0 and an empty line where it has no line at all."""
+    """MakeLog of a log; number 0 and an empty line if the log is empty."""
     head = _HEAD.search(text)
     lines = text.splitlines()
     number, line = _first_error(lines)

@@ -1,15 +1,15 @@
-"""What runs on the node while a kernel is on trial: a unit that goes back to the old kernel unless somebody confirms in time.
+"""A systemd unit that is on the node during the trial of a kernel: it reboots into the old kernel unless the new one is confirmed in time.
 
-It needs no network, no controller and no Python, and starts before file systems are mounted, so that it works in emergency mode too. First of all it takes
-the one-shot entry away itself: then a boot loader that could not do so starts the old kernel the next time all the same.
+It needs no network, no controller and no Python, and starts before file systems are mounted, so that it works in emergency mode too. Its first step is to
+remove the one-shot entry: if the boot loader could not do that, the next boot starts the old kernel all the same.
 """
 
 from __future__ import annotations
 
 import os
 
+from ..atomic_files import FELL_BACK, STATE_FOLDER, Texts, place_of, read_text_or_none, write_text
 from ..config.setting_files import OWN
-from ..files import FELL_BACK, STATE_FOLDER, Texts, place_of, read_text_or_none, write_text
 
 UNIT = "unhang-boot-trial.service"
 UNIT_FILE = "/etc/systemd/system/" + UNIT
@@ -17,7 +17,7 @@ SCRIPT = "/etc/unhang/boot-trial"
 WATCHDOG_FILE = "/etc/systemd/system.conf.d/50-unhang-boot-trial.conf"
 WANTED_BY = ("sysinit.target", "emergency.target", "rescue.target")
 WATCHDOG_S = 60
-GIVES_UP_AFTER_S = 300  # of an orderly reboot; then it is forced, and then the kernel reboots at once
+GIVES_UP_AFTER_S = 300  # seconds for an orderly reboot; after them a forced reboot, after that an immediate reboot by the kernel
 LOOKS_EVERY_S = 2
 
 _UNIT_TEXT = """{own}
@@ -52,6 +52,8 @@ done
 echo "unhang: {release} was not confirmed within {within_s} s, back to {old}"
 mkdir -p {state_folder} && echo "{release} was not confirmed within {within_s} s after its start" >{fell_back}
 sync
+# A kernel that somebody has loaded for kexec, or another root, is not what the node goes back to.
+export SYSTEMCTL_SKIP_AUTO_KEXEC=1 SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1
 systemctl reboot --no-block
 sleep {gives_up_s}
 systemctl --force reboot
@@ -61,7 +63,7 @@ echo b >/proc/sysrq-trigger
 
 
 def script_text(release: str, old: str, within_s: int, forget: str) -> str:
-    """The shell script. forget: the command that takes the one-shot entry away."""
+    """The guard's shell script. forget: the command that removes the one-shot entry."""
     return _SCRIPT_TEXT.format(
         own=OWN,
         release=release,
@@ -76,7 +78,7 @@ def script_text(release: str, old: str, within_s: int, forget: str) -> str:
 
 
 def guard_texts(rootfs: str, release: str, old: str, within_s: int, forget: str, has_watchdog: bool) -> Texts:
-    """{path: (before, after)} of the files that make up the guard. has_watchdog: systemd is to feed the machine's watchdog."""
+    """{path: (before, after)} of the files that make up the guard. has_watchdog: whether systemd should use the machine's watchdog."""
     wanted = {
         SCRIPT: script_text(release, old, within_s, forget),
         UNIT_FILE: _UNIT_TEXT.format(own=OWN, script=SCRIPT, wanted=" ".join(WANTED_BY)),
@@ -87,13 +89,13 @@ def guard_texts(rootfs: str, release: str, old: str, within_s: int, forget: str,
 
 
 def no_guard_texts(rootfs: str) -> Texts:
-    """{path: (before, None)} of what is there of it."""
+    """{path: (before, None)} of those files of the guard that exist."""
     found = {path: (read_text_or_none(place_of(rootfs, path)), None) for path in (SCRIPT, UNIT_FILE, WATCHDOG_FILE)}
     return {path: pair for path, pair in found.items() if pair[0] is not None}
 
 
 def set_guard(rootfs: str, texts: Texts) -> None:
-    """Writes the files and has the unit started at every boot. Its links are made by hand: `systemctl enable` would reload every unit of the node."""
+    """Writes the files and enables the unit for every boot. The links are created here, because `systemctl enable` would reload every unit of the node."""
     for path, (_before, after) in sorted(texts.items()):
         write_text(place_of(rootfs, path), after)
     for target in WANTED_BY:
@@ -104,7 +106,7 @@ def set_guard(rootfs: str, texts: Texts) -> None:
 
 
 def remove_guard(rootfs: str, texts: Texts) -> None:
-    """The other way round."""
+    """Disables the unit and removes its files."""
     for target in WANTED_BY:
         link = place_of(rootfs, f"/etc/systemd/system/{target}.wants") + "/" + UNIT
         if os.path.islink(link):

@@ -1,4 +1,4 @@
-"""What a kernel has to have on the disk before it may boot: image, initrd, the modules that the node needs, room in /boot."""
+"""Checks what a kernel needs on disk before it may boot: image, initrd, the modules that the node needs, space in /boot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .dkms_builds import Build, read_builds, why_not_built
 RELEASE_FILE = "/proc/sys/kernel/osrelease"
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 PER_KERNEL = ("vmlinuz-{}", "initrd.img-{}", "initramfs-{}.img", "System.map-{}", "config-{}", "symvers-{}.gz", "initrd.img-{}.new")
-GROWTH = 1.15  # a newer kernel and its initrd are rarely smaller
+GROWTH = 1.15  # factor for a newer kernel and its initrd, which are rarely smaller
 KEPT_FREE_BYTES = 20 * 1024 * 1024
 _MIB = 1024 * 1024
-# Where a module lies that is no part of the kernel: dkms, kmod packages, and Ubuntu's packages of prebuilt nvidia modules.
+# Folders of out-of-tree modules: dkms, kmod packages, and Ubuntu's packages of prebuilt nvidia modules.
 _FROM_OUTSIDE = re.compile(r"^(?:/lib/modules/[^/]+/)?(?:updates/|extra/|weak-updates/|kernel/nvidia-|misc/|dkms/)")
-# Debian's files carry the branch: nvidia-current-uvm.ko is loaded as nvidia_uvm.
+# Debian adds the branch to the file name: nvidia-current-uvm.ko is loaded as nvidia_uvm.
 _NVIDIA_FILE = re.compile(r"^nvidia_(?:current|legacy_\w+?|tesla(?:_\d+)?)(?:_open)?(?=_|$)")
 
 
@@ -28,7 +28,7 @@ def running_release(rootfs: str) -> str:
 
 
 def boot_id(rootfs: str) -> str:
-    """Changes with each boot. Raises OSError."""
+    """The id of this boot; each boot has a new one. Raises OSError."""
     return str(Root([rootfs]).line(BOOT_ID_FILE))
 
 
@@ -40,7 +40,7 @@ def installed_releases(rootfs: str) -> list[str]:
 
 
 def kernel_faults(rootfs: str, release: str, old: str) -> list[str]:
-    """Why `release` would not come up, [] when nothing speaks against it. old: the running release, whose files say what this node's kernels need."""
+    """Reasons why `release` would not boot, [] if there are none. old: the running release, whose files show what a kernel needs on this node."""
     root, faults = Root([rootfs]), []
     if release not in installed_releases(rootfs):
         return [f"expected the image of {release} on the disk, found none"]
@@ -54,12 +54,12 @@ def kernel_faults(rootfs: str, release: str, old: str) -> list[str]:
 
 
 def has_modules(rootfs: str, release: str) -> bool:
-    """True where it is written down which modules a kernel has."""
+    """True if the kernel has a modules.dep, the list of its modules."""
     return bool(there(Root([rootfs]), f"{MODULES}/{release}/modules.dep"))
 
 
 def missing_modules(rootfs: str, release: str, names: Iterable[str]) -> list[tuple[str, str]]:
-    """[(name, why)] of modules from outside the kernel that are not there for `release`. names: as /proc/modules has them. Raises OSError."""
+    """[(name, reason)] of out-of-tree modules that `release` lacks. names: as in /proc/modules. Raises OSError."""
     root = Root([rootfs])
     listing = root.data(f"{MODULES}/{release}/modules.dep", DEP_LIMIT_BYTES).decode("utf-8", "replace")
     outside: set[str] = set()
@@ -82,7 +82,7 @@ def _why_missing(root: Root, release: str, name: str, inside: set[str], builds: 
     if name.replace("-", "_") in inside:
         return f"only the kernel's own {name} is there for {release}, and the one that is loaded now comes from outside"
     failed = [build for build in builds if build.kernel == release and build.state == "failed"]
-    # What a source builds is not written down where its build failed, so the one whose name fits is reported, else all.
+    # The modules of a failed build are not listed anywhere, so the failed build with a similar name is reported, else all failed builds.
     fitting = [build for build in failed if _stem(build.module) == _stem(name)] or failed
     for build in fitting:
         return f"no {name} was built for {release}: {why_not_built(builds, build.module, release, build.version)}"
@@ -94,7 +94,7 @@ def _stem(name: str) -> str:
 
 
 def boot_space(rootfs: str, release: str) -> dict[str, int]:
-    """{free_mib, need_mib} of /boot for one more kernel as large as `release`. Raises OSError, ValueError."""
+    """{free_mib, need_mib} of /boot for another kernel of the size of `release`. Raises OSError, ValueError."""
     root = Root([rootfs])
     sizes = [root.stat("/boot/" + form.format(release)).st_size for form in PER_KERNEL if there(root, "/boot/" + form.format(release))]
     _size, free = root.space("/boot")

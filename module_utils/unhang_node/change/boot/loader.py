@@ -1,4 +1,4 @@
-"""Reads which kernel a node boots next, and says it to its boot loader: GRUB, GRUB with loader entries, systemd-boot.
+"""Reads and sets the kernel that a node boots next, in its boot loader: GRUB, GRUB with loader entries, systemd-boot.
 
 Ways: "menu" (grub.cfg made by grub-mkconfig), "bls" (GRUB that reads /boot/loader/entries), "systemd-boot".
 """
@@ -15,17 +15,18 @@ from ...parse.grub import parse_default, parse_grubenv
 from ...process import FOLDERS, output_of
 from ...root import Root
 from ...section import Unread
-from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries
-from ..files import place_of
+from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries, uncounted
+from ...sections.reading import line_if_there
+from ..atomic_files import place_of
 from .entries import changed_grubenv, entry_of_release
 
 
 class Loader(NamedTuple):
     """The configuration of a boot loader."""
 
-    facts: dict[str, Any]  # as section kernel has them under boot
+    facts: dict[str, Any]  # `boot` of section kernel
     way: str  # menu, bls or systemd-boot
-    folder: str  # of grub.cfg or of the loader's entries
+    folder: str  # folder of grub.cfg or of the loader's entries
     cfg: str  # text of grub.cfg, or ""
     default: str  # "0", "saved", or the name of an entry
     saved: str | None  # the entry that it boots with default "saved"
@@ -33,15 +34,15 @@ class Loader(NamedTuple):
 
 
 MKCONFIG = (("update-grub",), ("grub2-mkconfig", "-o"), ("grub-mkconfig", "-o"))
-CALL_DEADLINE_S = 900  # grub-mkconfig looks at every file system where os-prober is on
+CALL_DEADLINE_S = 900  # grub-mkconfig searches every file system if os-prober is enabled
 
 
 class NotPossible(ValueError):
-    """Why this node's next boot cannot be chosen safely: expected, found, what next, in one line."""
+    """The reason why this node's next boot cannot be chosen safely: expected, found, next step, in one line."""
 
 
 def read_loader(rootfs: str) -> Loader:
-    """A Loader. Raises NotPossible, OSError; needs to be root to see everything."""
+    """The node's Loader. Raises NotPossible, OSError. Only root can read all of it."""
     root, unread = Root([rootfs]), Unread()
     facts = read_boot(root, unread, read_mounts(root))
     if facts["loader"] == "grub":
@@ -49,9 +50,8 @@ def read_loader(rootfs: str) -> Loader:
     if facts["loader"] == "systemd-boot":
         return _read_systemd_boot(root, facts)
     raise NotPossible(
-        "expected GRUB or systemd-boot on the node's disk, found {}; a node that boots from the network or from an image gets its kernel there".format(
-            "no boot loader" if facts["loader"] == "none" else "another one"
-        )
+        f"expected GRUB or systemd-boot on the node's disk, found {'no boot loader' if facts['loader'] == 'none' else 'another one'}; "
+        "a node that boots from the network or from an image gets its kernel there"
     )
 
 
@@ -75,7 +75,7 @@ def _read_grub(rootfs: str, root: Root, facts: dict[str, Any]) -> Loader:
 def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
     mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
     if mounted is None:
-        raise NotPossible("expected systemd-boot's entries in {}, found none; mount its partition".format(" or ".join(LOADER_FOLDERS)))
+        raise NotPossible(f"expected systemd-boot's entries in {' or '.join(LOADER_FOLDERS)}, found none; mount its partition")
     chosen = read_efi_text(root, "LoaderEntryDefault")
     return Loader(
         facts=facts,
@@ -89,12 +89,26 @@ def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
 
 
 def check_can_try(loader: Loader) -> None:
-    """Raises NotPossible where a one-shot entry would stay for every boot."""
+    """Raises NotPossible if a one-shot entry would apply to every boot."""
     if loader.facts["can_clear_one_shot"] is not True:
         why = loader.facts["why_not"] or "the place of its environment block is not known"
         raise NotPossible(
             f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): a kernel on trial would be started again and again;"
             " boot this node into it with somebody at its console"
+        )
+
+
+def check_name_stays(loader: Loader, entry: str) -> None:
+    """Raises NotPossible for an entry of systemd-boot with a boot counter.
+
+    The loader renames its file at each start and systemd-bless-boot once more after it (systemd-bless-boot.service(8)), and until release 258 systemd-boot
+    counts the counter to the name where bootctl does not (https://github.com/systemd/systemd/issues/38813): no name starts this entry from now on.
+    """
+    if loader.way == "systemd-boot" and uncounted(entry) != entry:
+        plain = uncounted(entry)
+        raise NotPossible(
+            f"expected a boot entry whose name stays, found {entry}, which systemd-boot renames while it counts boots; "
+            f"rename it to {plain}, and take /etc/kernel/tries away so that new kernels come without"
         )
 
 
@@ -105,23 +119,43 @@ def entry_for(rootfs: str, loader: Loader, release: str) -> str:
     else:
         folder = "/boot/loader/entries" if loader.way == "bls" else loader.folder
         found = [name for name, known in read_loader_entries(Root([rootfs]), folder) if known == release and "rescue" not in name]
-        entry = found[0] if found else None
+        entry = _entry_of_this_system(rootfs, loader, found)
         entry = entry + ".conf" if entry and loader.way == "systemd-boot" else entry
     if not entry:
         raise NotPossible(f"expected a boot entry that starts {release}, found none; its package is only half installed")
     return entry
 
 
+def _entry_of_this_system(rootfs: str, loader: Loader, names: list[str]) -> str | None:
+    """Of several entries of one release the default, or that of this machine: an image leaves entries of the machine that it was made on.
+
+    Their names begin with the machine's id (kernel-install(8)), and their options name the disks of that machine.
+    """
+    saved = loader.saved[: -len(".conf")] if loader.saved and loader.saved.endswith(".conf") else loader.saved
+    machine = line_if_there(Root([rootfs]), "/etc/machine-id")
+    own = [name for name in names if name == saved] + [name for name in names if machine and name.startswith(machine)]
+    return next(iter([*own, *names]), None)
+
+
+def check_boots_by_loader(rootfs: str) -> None:
+    """Raises NotPossible where a kernel is loaded for kexec: "a kexec will be performed instead of a reboot" (reboot of systemctl(1)), past the loader."""
+    if line_if_there(Root([rootfs]), "/sys/kernel/kexec_loaded") == "1":
+        raise NotPossible(
+            "expected the next boot to go through the boot loader, found a kernel loaded for kexec, which `systemctl reboot` would start in its place; "
+            "unload it (kexec -u), and keep kexec-tools from loading one before a reboot"
+        )
+
+
 def entry_file(loader: Loader, entry: str) -> str | None:
-    """Path of the file of a loader entry, None where entries stand in grub.cfg."""
+    """Path of the file of a loader entry, None if the entries are in grub.cfg."""
     if loader.way == "menu":
         return None
     stem = entry[: -len(".conf")] if entry.endswith(".conf") else entry
-    return "{}/{}.conf".format("/boot/loader/entries" if loader.way == "bls" else loader.folder, stem)
+    return f"{'/boot/loader/entries' if loader.way == 'bls' else loader.folder}/{stem}.conf"
 
 
 def set_default(rootfs: str, loader: Loader, entry: str | None) -> None:
-    """From now on the loader starts `entry`. Raises OSError, ValueError."""
+    """Makes `entry` the loader's default. Raises OSError, ValueError."""
     if loader.way == "systemd-boot":
         run_command(rootfs, ["bootctl", "set-default", entry or ""])
     else:
@@ -129,7 +163,7 @@ def set_default(rootfs: str, loader: Loader, entry: str | None) -> None:
 
 
 def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
-    """The next boot, and only that, takes `entry`; None for no such boot. Raises OSError, ValueError."""
+    """Sets the entry for the next boot only; None removes that setting. Raises OSError, ValueError."""
     if loader.way == "systemd-boot":
         run_command(rootfs, ["bootctl", "set-oneshot", entry or ""])
     else:
@@ -137,7 +171,7 @@ def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
 
 
 def write_grubenv(rootfs: str, folder: str, values: dict[str, str | None]) -> None:
-    """Changes GRUB's environment block in place: its blocks on the disk are what GRUB reads, and it does not replay a journal."""
+    """Changes GRUB's environment block in place, because GRUB reads its blocks on the disk and does not replay a journal."""
     data = changed_grubenv(_grubenv(rootfs, folder), values)
     descriptor = os.open(place_of(rootfs, folder + "/grubenv"), os.O_WRONLY)
     try:
@@ -148,30 +182,37 @@ def write_grubenv(rootfs: str, folder: str, values: dict[str, str | None]) -> No
 
 
 def forget_command(rootfs: str, loader: Loader) -> str:
-    """The shell command with which the node itself takes a one-shot entry away."""
+    """The shell command that removes a one-shot entry on the node."""
     if loader.way == "systemd-boot":
         return "bootctl set-oneshot ''"
     tool = next((name for name in ("grub-editenv", "grub2-editenv") if _which(rootfs, name)), "grub-editenv")
     return f"{tool} {loader.folder}/grubenv unset next_entry"
 
 
-def make_config(rootfs: str, loader: Loader) -> None:
-    """Has grub.cfg made anew. Raises OSError, ValueError with what the tool printed."""
+def make_config(rootfs: str, loader: Loader, needs: str = "") -> None:
+    """Generates grub.cfg again. needs: parameters that it has to hold then. Raises OSError, ValueError with the tool's output, NotPossible without them.
+
+    Not every grub-mkconfig reads /etc/default/grub.d: that of Debian and Ubuntu does, that of Red Hat and SUSE reads /etc/default/grub alone. Without panic= a
+    kernel on trial that panics would stay where it is.
+    """
     if loader.way != "menu":
         return
     command = next((list(argv) for argv in MKCONFIG if _which(rootfs, argv[0])), None)
     if command is None:
         raise NotPossible("expected update-grub or grub2-mkconfig on the node, found neither")
     run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])
+    if needs and needs not in Root([rootfs]).text(loader.folder + "/grub.cfg", CFG_LIMIT_BYTES):
+        read = "found it without: this node's grub-mkconfig does not read /etc/default/grub.d"
+        raise NotPossible(f"expected {needs} in {loader.folder}/grub.cfg, {read}; add it to GRUB_CMDLINE_LINUX in /etc/default/grub while kernels are tried")
 
 
 def run_command(rootfs: str, argv: list[str]) -> str:
-    """What a tool of the node printed. Raises ProgramFailed, TimeoutError, OSError."""
+    """The output of a program on the node. Raises ProgramFailed, TimeoutError, OSError."""
     return output_of(argv, CALL_DEADLINE_S, rootfs, merged=True, variables={"PATH": _search_path()})
 
 
 def _search_path() -> str:
-    """The caller's folders first, for a distribution may keep its boot loader's tools elsewhere."""
+    """The PATH for these programs: the caller's folders first, because a distribution may have its boot loader's tools in another folder."""
     return f"{os.environ.get('PATH', FOLDERS)}:{FOLDERS}"
 
 

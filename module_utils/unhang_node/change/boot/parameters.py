@@ -1,4 +1,4 @@
-"""Puts parameters on the kernel's command line for the next boots: a file of ours for GRUB's generator, or grubby. Nothing is rebooted."""
+"""Sets parameters of the kernel's command line for the next boots: unhang's own file for GRUB's generator, or grubby. Reboots nothing."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
+from ...parse.grub import release_of_image
 from ...process import output_of
 from ...root import Root
 from ...sections.reading import drop_ins, line_if_there, there
 from ...sections.virtualization import container_kind
+from ..atomic_files import read_state, state_path, write_state
 from ..config.disabled_setting import write_texts
 from ..config.own_files import FilePlan, plan_gone, plan_own, write_plan
-from ..files import read_state, state_path, write_state
 from ..journal.running_values import Change, keep_running
 from ..journal.saved_states import keep_files
 
 DEFAULTS, FOLDER = "/etc/default/grub", "/etc/default/grub.d"
 MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 UPDATE_GRUB, GRUBBY = ("/usr/sbin/update-grub", "/sbin/update-grub"), ("/usr/sbin/grubby", "/sbin/grubby", "/usr/bin/grubby")
-GRUBBY_FILES = (DEFAULTS, "/etc/kernel/cmdline")  # where grubby puts parameters for kernels to come, when all entries are changed
+GRUBBY_FILES = (DEFAULTS, "/etc/kernel/cmdline")  # grubby writes parameters for future kernels here when it changes all entries
 DEADLINE_S = 300
 _PARAMETER = re.compile(r"^[A-Za-z0-9_.,:=+/-]+$")
 _SETS = re.compile(r"""^\s*(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)=(['"]?)(.*)\2\s*$""")
 
 
 def check_parameters(parameters: Iterable[str]) -> None:
-    """Raises ValueError for what cannot stand on a kernel command line unquoted."""
+    """Raises ValueError for a parameter that needs quotes on a kernel command line."""
     for parameter in parameters:
         if not _PARAMETER.match(parameter):
             raise ValueError(f"expected parameters of a kernel command line such as iommu=pt, found {parameter!r}")
 
 
 def own_path(name: str) -> str:
-    """Our file: its name sorts last, and _DEFAULT stands behind GRUB_CMDLINE_LINUX on the line, so that ours is what the kernel takes."""
+    """Path of unhang's file: its name sorts last, and _DEFAULT follows GRUB_CMDLINE_LINUX on the line, so that the kernel takes unhang's value."""
     return f"{FOLDER}/zz-unhang-{name}.cfg"
 
 
 def owner_of(name: str) -> str:
-    """Under which name it is saved what grubby was given."""
+    """Name of the saved state of the parameters that grubby set."""
     return "host_tuning_" + name
 
 
@@ -55,7 +56,7 @@ def method_of(rootfs: str) -> tuple[str | None, str | None]:
 
 
 def others_parameters(rootfs: str, name: str, parameters: Sequence[str]) -> list[str]:
-    """Lines that say where others put another value of the same parameter: ours wins, a person may want to take theirs out."""
+    """A line for each place where others set the parameter to another value; unhang's value wins, but a person may want to remove theirs."""
     root, keys, overridden = Root([rootfs]), {parameter.partition("=")[0] for parameter in parameters}, []
     for path in [DEFAULTS, *drop_ins(root, [FOLDER], ".cfg")]:
         if path == own_path(name) or not there(root, path):
@@ -70,33 +71,48 @@ def others_parameters(rootfs: str, name: str, parameters: Sequence[str]) -> list
 
 
 def missing_in_menu(rootfs: str, parameters: Sequence[str]) -> int | None:
-    """Kernel lines of GRUB's menu, recovery entries left out, without one of the parameters; None where there is no menu to be read."""
+    """Kernel lines of GRUB's menu that lack one of the parameters; None if there is no readable menu. Only entries that grub-mkconfig makes for this system's
+    kernels, without recovery entries, are checked: memtest, other systems and the site's own entries never get a parameter.
+    """
     root = Root([rootfs])
     menu = next((path for path in MENUS if there(root, path)), None)
     if menu is None:
         return None
-    lines = [line.split() for line in root.text(menu, 4 << 20).split("\n") if line.split()[:1] in (["linux"], ["linuxefi"], ["linux16"])]
-    return sum(1 for line in lines if not {"single", "recovery"} & set(line) and not set(parameters) <= set(line))
+    lines = [(head, words) for head, words in _kernel_lines(root.text(menu, 4 << 20)) if not {"single", "recovery"} & set(words) and "osprober-" not in head]
+    own = [words for head, words in lines if "gnulinux-" in head] or [words for _head, words in lines]
+    return sum(1 for words in own if not set(parameters) <= set(words))
+
+
+def _kernel_lines(text: str) -> list[tuple[str, list[str]]]:
+    """[(first line of the entry, words of its kernel line)] of entries whose image is a kernel with a release."""
+    rows, head = [], ""
+    for line in text.split("\n"):
+        words = line.split()
+        if words[:1] == ["menuentry"]:
+            head = line
+        elif words[:1] in (["linux"], ["linuxefi"], ["linux16"]) and release_of_image(words[1] if len(words) > 1 else None):
+            rows.append((head, words))
+    return rows
 
 
 def is_running_with(parameters: Sequence[str]) -> bool:
-    """True when this boot has them already."""
+    """True when the running kernel was booted with them."""
     return set(parameters) <= set((line_if_there(Root(), "/proc/cmdline") or "").split())
 
 
 def plan_grub(rootfs: str, name: str, parameters: Sequence[str]) -> FilePlan:
-    """FilePlan of our file."""
-    line = 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {}"'.format(" ".join(parameters))
+    """FilePlan that writes unhang's file."""
+    line = f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {" ".join(parameters)}"'
     return plan_own(rootfs, {own_path(name): [line]})._replace(manual=others_parameters(rootfs, name, parameters))
 
 
 def plan_without_grub(rootfs: str, name: str) -> FilePlan:
-    """FilePlan that takes our file away."""
+    """FilePlan that removes unhang's file."""
     return plan_gone(rootfs, owner_of(name), [own_path(name)])
 
 
 def write_grub(rootfs: str, name: str, plan: FilePlan, absent: bool, state_id: str) -> None:
-    """Writes the plan and has the menu made anew; when that fails the file is put back. Raises OSError, ValueError."""
+    """Writes the plan and generates the menu again; if that fails, the file is restored. Raises OSError, ValueError."""
     write_plan(rootfs, owner_of(name), plan, absent, state_id, [path for path in MENUS if there(Root([rootfs]), path)])
     if rootfs != "/":
         return
@@ -120,59 +136,76 @@ def read_entries() -> list[tuple[str, list[str]]]:
 
 
 def read_parameter(parameter: str) -> list[str] | None:
-    """Kernels whose entries have the parameter; None where there is no grubby. Raises OSError, ValueError."""
+    """Kernels whose entries have the parameter; None without grubby. Raises OSError, ValueError."""
     return sorted({kernel for kernel, parameters in read_entries() if parameter in parameters}) if is_there("/", *GRUBBY) else None
 
 
 def write_parameter(parameter: str, kernels: Sequence[str]) -> None:
-    """Has exactly the entries of these kernels carry the parameter. Raises OSError, ValueError."""
+    """Adds the parameter to the entries of these kernels and removes it from all others. Raises OSError, ValueError."""
+    if not kernels and any(parameter in parameters for _kernel, parameters in read_entries()):
+        # Of all at once: only so does grubby take it from where entries to come get theirs too (kernelopts of RHEL 8, /etc/kernel/cmdline).
+        output_of(["grubby", "--update-kernel=ALL", "--remove-args=" + parameter], DEADLINE_S)
     for kernel in sorted({kernel for kernel, parameters in read_entries() if (parameter in parameters) != (kernel in kernels)}):
         output_of(["grubby", "--update-kernel=" + kernel, ("--args=" if kernel in kernels else "--remove-args=") + parameter], DEADLINE_S)
     found = sorted({kernel for kernel, parameters in read_entries() if parameter in parameters})
     if found != sorted(kernels):
-        raise ValueError("grubby: expected {} on {}, found it on {}".format(parameter, ", ".join(kernels) or "no entry", ", ".join(found) or "no entry"))
+        raise ValueError(f"grubby: expected {parameter} on {', '.join(kernels) or 'no entry'}, found it on {', '.join(found) or 'no entry'}")
 
 
 def keep_parameters(rootfs: str, name: str, state_id: str, parameters: Sequence[str], present: bool) -> None:
-    """Saves which entries have the parameters, and the files from which new entries take theirs, before grubby runs."""
-    root, entries = Root([rootfs]), read_entries()
-    keep_files(rootfs, state_id, [state_path(owner_of(name)), *(path for path in GRUBBY_FILES if there(root, path))])
+    """Before grubby runs, saves which entries have the parameters, and the files from which new entries take theirs."""
+    entries = read_entries()
+    keep_files(rootfs, state_id, [state_path(owner_of(name)), *GRUBBY_FILES])  # also those that are not there: grubby makes them
     everywhere = sorted({kernel for kernel, _arguments in entries})
     changes = [
-        Change(
-            kind="boot_parameter", name=parameter, value=sorted({kernel for kernel, has in entries if parameter in has}), wanted=everywhere if present else []
-        )
-        for parameter in parameters
+        Change(kind="boot_parameter", name=parameter, value=_kernels_with(entries, parameter), wanted=everywhere if present else []) for parameter in parameters
     ]
+    replaced = replaced_by_grubby(entries, parameters) if present else {}
+    changes += [Change(kind="boot_parameter", name=parameter, value=kernels, wanted=[]) for parameter, kernels in replaced.items()]
     keep_running(rootfs, state_id, changes)
 
 
+def _kernels_with(entries: Sequence[tuple[str, list[str]]], parameter: str) -> list[str]:
+    return sorted({kernel for kernel, has in entries if parameter in has})
+
+
+def replaced_by_grubby(entries: Sequence[tuple[str, list[str]]], parameters: Sequence[str]) -> dict[str, list[str]]:
+    """{parameter: its kernels} of parameters with another value, which grubby replaces: "the new value replaces the old values" (grubby(8))."""
+    keys = {parameter.partition("=")[0] for parameter in parameters}
+    others = {word for _kernel, has in entries for word in has if word not in parameters and "=" in word and word.partition("=")[0] in keys}
+    return {word: _kernels_with(entries, word) for word in sorted(others)}
+
+
 def missing_in_grubby(parameters: Sequence[str]) -> list[str]:
-    """Parameters that some entry has not."""
+    """Parameters that at least one entry lacks."""
     entries = read_entries()
     return [parameter for parameter in parameters if not entries or any(parameter not in entry for _kernel, entry in entries)]
 
 
 def add_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: str) -> None:
-    """Saves what is added, adds it, and reads it back. rootfs: where it is saved; grubby is the running system's."""
+    """Saves the names of the parameters, adds them, and reads them back. rootfs: the tree with the saved state; grubby changes the running system."""
     keep_parameters(rootfs, name, state_id, parameters, True)
     saved = read_state(rootfs, owner_of(name))
-    write_state(rootfs, owner_of(name), dict(saved, grubby=sorted(set(saved.get("grubby", [])) | set(parameters))))
+    replaced = {**replaced_by_grubby(read_entries(), parameters), **saved.get("replaced", {})}
+    write_state(rootfs, owner_of(name), dict(saved, grubby=sorted(set(saved.get("grubby", [])) | set(parameters)), replaced=replaced))
     output_of(["grubby", "--update-kernel=ALL", "--args=" + " ".join(parameters)], DEADLINE_S)
     missing = missing_in_grubby(parameters)
     if missing:
-        raise ValueError("grubby: expected {} on every boot entry, found an entry without after it was added".format(" ".join(missing)))
+        raise ValueError(f"grubby: expected {' '.join(missing)} on every boot entry, found an entry without after it was added")
 
 
 def given_to_grubby(rootfs: str, name: str) -> list[str]:
-    """Parameters that we added, for as long as they are there."""
+    """Parameters that unhang added with grubby and that are still set."""
     return list(read_state(rootfs, owner_of(name)).get("grubby", []))
 
 
 def remove_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: str) -> None:
-    """Takes exactly those away."""
+    """Removes exactly these parameters, and restores the values that they replaced in the entries that still exist."""
     keep_parameters(rootfs, name, state_id, parameters, False)
     output_of(["grubby", "--update-kernel=ALL", "--remove-args=" + " ".join(parameters)], DEADLINE_S)
+    known = {kernel for kernel, _has in read_entries()}
+    for parameter, kernels in read_state(rootfs, owner_of(name)).get("replaced", {}).items():
+        write_parameter(parameter, sorted(known & set(kernels)))
     write_state(rootfs, owner_of(name), {})
 
 

@@ -1,4 +1,4 @@
-"""Single steps of choosing what a node boots, each with what it changes, for boot_trial and boot_restore to put in order."""
+"""Single steps that set what a node boots next, each with its changes. trial.py and rollback/boot.py call them in order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...root import Root
 from ...sections.reading import names_if_there
+from ..atomic_files import place_of, read_text_or_none, write_text
 from ..config.setting_files import OWN
-from ..files import place_of, read_text_or_none, write_text
 from . import guard
 from . import loader as loaders
 from .entries import GRUB_DROP_IN, drop_in_text
@@ -22,7 +22,7 @@ KEEP_FILE = "/etc/apt/apt.conf.d/52unhang-kernel"
 
 
 class Step(NamedTuple):
-    """One step of choosing what a node boots."""
+    """One step that changes what a node boots."""
 
     what: str
     before: str | None
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 def reads_watchdog(rootfs: str) -> bool:
-    """True where the machine has a watchdog that nobody else's configuration feeds."""
+    """True if the machine has a watchdog that no other configuration uses."""
     root = Root([rootfs])
     if not names_if_there(root, "/sys/class/watchdog"):
         return False
@@ -42,19 +42,20 @@ def reads_watchdog(rootfs: str) -> bool:
 
 
 def our_drop_in(loader: Loader, trial_options: str) -> str | None:
-    """Our file's text where grub.cfg is made of such files, else None."""
+    """The text of unhang's file if grub.cfg is generated from such files, else None."""
     return drop_in_text(trial_options) if loader.way == "menu" else None
 
 
 def default_steps(rootfs: str, loader: Loader, entry: str | None) -> list[Step]:
-    """What the loader starts when nothing else is said."""
+    """Sets the loader's default entry."""
     if loader.saved == entry:
         return []
     return [Step(what="default boot entry", before=loader.saved, after=entry, act=lambda: loaders.set_default(rootfs, loader, entry))]
 
 
 def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "") -> list[Step]:
-    """Our part of GRUB's configuration, and grub.cfg made of it. text: None for no such part; needs: kernel parameters that grub.cfg has to hold."""
+    """Writes unhang's part of GRUB's configuration and generates grub.cfg. text: None removes that part; needs: kernel parameters that grub.cfg must
+    contain."""
     if loader.way == "bls" and loader.default != "saved":
         found = f"found that grub.cfg starts entry {loader.default}; set it and run grub2-mkconfig"
         raise NotPossible(f"expected GRUB_DEFAULT=saved in /etc/default/grub, {found}")
@@ -69,12 +70,12 @@ def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "")
     if before != text:
         steps.append(Step(what=GRUB_DROP_IN, before=before, after=text, act=lambda: write_text(place_of(rootfs, GRUB_DROP_IN), text)))
     if steps or (text is not None and loader.default != "saved") or needs not in loader.cfg:
-        steps.append(Step(what="grub.cfg", before="as it was", after="made anew", act=lambda: loaders.make_config(rootfs, loader)))
+        steps.append(Step(what="grub.cfg", before="as it was", after="made anew", act=lambda: loaders.make_config(rootfs, loader, needs)))
     return steps
 
 
 def option_steps(rootfs: str, loader: Loader, entry: str, options: str, change: Callable[[str, str], str]) -> list[Step]:
-    """Kernel parameters of one loader entry, where entries are files."""
+    """Changes the kernel parameters of one loader entry, if entries are files."""
     path = loaders.entry_file(loader, entry)
     text = read_text_or_none(place_of(rootfs, path)) if path else None
     if path is None or text is None or change(text, options) == text:
@@ -83,7 +84,7 @@ def option_steps(rootfs: str, loader: Loader, entry: str, options: str, change: 
 
 
 def guard_steps(rootfs: str, loader: Loader, trial: Trial, running: str) -> list[Step]:
-    """The unit that goes back to `running` unless the trial is confirmed. trial: a boot_trial.Trial."""
+    """Adds the guard, the unit that reboots into `running` unless the trial is confirmed. trial: a trial.Trial."""
     forget = loaders.forget_command(rootfs, loader)
     texts = guard.guard_texts(rootfs, trial.release, running, trial.confirm_within_s, forget, reads_watchdog(rootfs))
     if not texts and guard.is_guarded(rootfs):
@@ -93,7 +94,7 @@ def guard_steps(rootfs: str, loader: Loader, trial: Trial, running: str) -> list
 
 
 def no_guard_steps(rootfs: str) -> list[Step]:
-    """Nothing goes back any more."""
+    """Removes the guard."""
     texts = guard.no_guard_texts(rootfs)
     if not texts:
         return []
@@ -107,20 +108,21 @@ def no_guard_steps(rootfs: str) -> list[Step]:
 
 
 def one_shot_step(rootfs: str, loader: Loader, entry: str | None) -> Step:
-    """The entry of the next boot alone; None for none."""
+    """Sets the entry of the next boot only; None removes it."""
     return Step(what="entry of the next boot, once", before=loader.one_shot, after=entry, act=lambda: loaders.set_one_shot(rootfs, loader, entry))
 
 
 def no_one_shot_steps(rootfs: str, loader: Loader) -> list[Step]:
-    """None waits."""
+    """Removes the one-shot entry, if one is set."""
     return [one_shot_step(rootfs, loader, None)] if loader.one_shot else []
 
 
 def keep_steps(rootfs: str, releases: Sequence[str]) -> list[Step]:
-    """apt's autoremove leaves the last good kernel and the new one."""
+    """Keeps apt's autoremove from removing the last good kernel and the new one."""
     if not os.path.isdir(place_of(rootfs, os.path.dirname(KEEP_FILE))):
         return []
-    lines = ['  "^linux-.*-{}$";'.format(release.replace(".", "\\.")) for release in releases]
+    escaped = [release.replace(".", "\\.") for release in releases]
+    lines = [f'  "^linux-.*-{release}$";' for release in escaped]
     text = "\n".join(["//" + OWN[1:], "APT::NeverAutoRemove {", *lines, "};"]) + "\n"
     before = read_text_or_none(place_of(rootfs, KEEP_FILE))
     if before == text:
@@ -129,4 +131,4 @@ def keep_steps(rootfs: str, releases: Sequence[str]) -> list[Step]:
 
 
 def _nothing() -> None:
-    """Shown with the step that does it."""
+    """Does nothing: another step makes this change, which is listed only to be shown."""

@@ -1,6 +1,5 @@
-"""A kernel on trial: the old one stays the default until the new one is confirmed, whatever happens in between.
-
-Each function gives the steps that are left to do, in an order in which a power cut after any of them leaves a node that boots.
+"""The trial of a kernel: the old kernel stays the default until the new one is confirmed, whatever happens in between. Each function returns the remaining
+steps, in an order in which the node can boot after a power cut at any of them.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..files import FELL_BACK, place_of, read_state, read_text_or_none, write_state
+from ..atomic_files import FELL_BACK, place_of, read_state, read_text_or_none, write_state
 from ..journal.node_lock import utc_text
 from . import kernels
 from . import loader as loaders
@@ -26,18 +25,18 @@ class Trial(NamedTuple):
 
     release: str
     trial_options: str  # kernel parameters while it is on trial
-    confirm_within_s: int  # seconds after its start
-    gpus: Sequence[str]  # their identities
+    confirm_within_s: int  # deadline of the confirmation, in seconds after its start
+    gpus: Sequence[str]  # identities of the GPUs that the old kernel has
     modules: Sequence[str]
 
 
 def read_record(rootfs: str) -> dict[str, Any]:
-    """What was written down about the last trial, {} when there never was one."""
+    """The record of the last trial, {} if there was none."""
     return {key: value for key, value in read_state(rootfs, STATE).items() if key != "schema"}
 
 
 def read_standing(rootfs: str) -> str:
-    """How the last trial stands. Raises OSError.
+    """State of the last trial. Raises OSError.
 
     none, prepared, armed (waits for the reboot), on_trial (runs, not confirmed), confirmed, cancelled, fell_back.
     """
@@ -51,7 +50,7 @@ def read_standing(rootfs: str) -> str:
 
 
 def why_fell_back(rootfs: str) -> str:
-    """What is known about it, in one line. Raises OSError."""
+    """The reason why the kernel fell back, in one line. Raises OSError."""
     record = read_record(rootfs)
     if record.get("why"):
         return str(record["why"])
@@ -61,11 +60,11 @@ def why_fell_back(rootfs: str) -> str:
     running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
     if tried and old and running not in (tried, old):
         return f"the node came back on {running}, which is neither {tried} nor {old}: somebody or something else chose it; the next boot takes {old}"
-    return "{} did not come up, or not long enough to say anything; read its console".format(record.get("release"))
+    return f"{record.get('release')} did not come up, or not long enough to say anything; read its console"
 
 
 def prepare_steps(rootfs: str, trial_options: str) -> list[Step]:
-    """The running kernel becomes the default by name, so that a newer one that is installed is not started before it may. Raises NotPossible, OSError."""
+    """Make the running kernel the default by name, so that a newer kernel is not started as soon as it is installed. Raises NotPossible, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
     standing, running, record = read_standing(rootfs), kernels.running_release(rootfs), read_record(rootfs)
@@ -74,24 +73,28 @@ def prepare_steps(rootfs: str, trial_options: str) -> list[Step]:
     if loader.one_shot and standing != "armed":
         raise NotPossible(f"expected no one-shot boot entry, found {loader.one_shot!r}, which somebody else set; clear it or reboot into it first")
     entry = loaders.entry_for(rootfs, loader, running)
+    loaders.check_name_stays(loader, entry)
     steps = steps_of.default_steps(rootfs, loader, entry) + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial_options))
     if not steps or standing in ("prepared", "armed"):
         return steps
-    # After a kernel that fell back or was taken back our file is still there: what was before it is known, and not what it says.
+    # After a trial that fell back or was cancelled, unhang's file may remain. The original configuration is then in the record, not in the file.
     known = record.get("before") if standing in ("cancelled", "fell_back") and _is_ours(rootfs, loader) else None
     begun = {"status": "prepared", "old_release": running, "before": known or before_of(rootfs, loader), "at": utc_text(time.time())}
     return [_record_step(rootfs, begun), *steps]
 
 
 def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
-    """The next boot, and only that, takes the kernel on trial. Raises NotPossible with what speaks against it, OSError."""
+    """Let the next boot, and only that, start the kernel on trial. Raises NotPossible with the reasons against it, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
     running = kernels.running_release(rootfs)
     if running == trial.release:
         return []
+    loaders.check_boots_by_loader(rootfs)
     check_kernel(rootfs, trial, running)
     entry, old_entry = loaders.entry_for(rootfs, loader, trial.release), loaders.entry_for(rootfs, loader, running)
+    for name in (entry, old_entry):
+        loaders.check_name_stays(loader, name)
     if loader.saved != old_entry or (loader.way != "systemd-boot" and loader.default != "saved"):
         raise NotPossible(f"expected {running} to be the default that a trial falls back to, found {loader.default}; state: prepared first")
     record = read_record(rootfs)
@@ -113,14 +116,14 @@ def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
 def check_kernel(rootfs: str, trial: Trial, running: str) -> None:
     """Raises NotPossible naming everything that the kernel lacks."""
     faults = kernels.kernel_faults(rootfs, trial.release, running)
-    if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are reported
+    if kernels.has_modules(rootfs, trial.release):  # if a module does not build, the package's script makes no initrd: both are reported
         faults += [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
     if faults:
-        raise NotPossible("{} may not boot: {}".format(trial.release, "; ".join(faults)))
+        raise NotPossible(f"{trial.release} may not boot: {'; '.join(faults)}")
 
 
 def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
-    """The kernel on trial becomes the default. gpus: identities of those that are there now. Raises NotPossible, OSError."""
+    """Make the kernel on trial the default. gpus: identities of the GPUs that it has. Raises NotPossible, OSError."""
     record, running, standing = read_record(rootfs), kernels.running_release(rootfs), read_standing(rootfs)
     if running != release or record.get("release") != release:
         raise NotPossible(f"expected {release} to run on trial, found {running} running: {why_fell_back(rootfs)}")
@@ -128,11 +131,11 @@ def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
         raise NotPossible(f"expected {release} on trial, found that it is {standing}")
     lost = sorted(set(record["gpus"]) - set(gpus))
     if lost:
-        expected = "expected the {} GPUs that {} had".format(len(record["gpus"]), record["old_release"])
-        raise NotPossible("{}, found that {} lost {}".format(expected, release, ", ".join(lost)))
+        expected = f"expected the {len(record['gpus'])} GPUs that {record['old_release']} had"
+        raise NotPossible(f"{expected}, found that {release} lost {', '.join(lost)}")
     loader = loaders.read_loader(rootfs)
     entry = loaders.entry_for(rootfs, loader, release)
-    # The guard goes first: one that stayed would go back to a default that is the new kernel itself, again and again.
+    # The guard is removed first: otherwise it would reboot into the default, now the new kernel, again and again.
     steps = steps_of.no_guard_steps(rootfs) + steps_of.no_one_shot_steps(rootfs, loader) + steps_of.default_steps(rootfs, loader, entry)
     steps += steps_of.option_steps(rootfs, loader, entry, record["trial_options"], without_options)
     steps += steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, "")) + steps_of.keep_steps(rootfs, [record["old_release"], release])
@@ -142,7 +145,7 @@ def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
 
 
 def cancel_steps(rootfs: str, why: str) -> list[Step]:
-    """The old kernel is the default, and no trial waits. While the kernel on trial runs, its guard stays: it is what brings the node back. Raises as above."""
+    """Make the old kernel the default and end the trial. While the kernel on trial runs, its guard stays, to reboot the node. Raises NotPossible, OSError."""
     record, standing = read_record(rootfs), read_standing(rootfs)
     if standing not in ("prepared", "armed", "on_trial") and record.get("status") != "armed":
         return []
@@ -157,7 +160,7 @@ def cancel_steps(rootfs: str, why: str) -> list[Step]:
 
 
 def back_steps(rootfs: str, release: str, before: dict[str, Any]) -> list[Step]:
-    """What makes `release` the default again. before: before_of() of then, restored to the letter once every kernel is gone that came since or was tried."""
+    """Make `release` the default again. before: the result of before_of() at that time, restored exactly once all newer and tried kernels are removed."""
     loader, record = loaders.read_loader(rootfs), read_record(rootfs)
     tried = {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
     installed = set(kernels.installed_releases(rootfs))

@@ -1,1 +1,1 @@
-"""Settings in files: lines of ours, files of ours, and lines of others that are disabled where they stand."""
+"""Settings in files: unhang's own lines and files, and lines of others that are disabled in place."""

@@ -1,6 +1,6 @@
-"""Takes settings out of effect in the files that set them, each line kept where it stood, as a comment.
+"""Disables settings in the files that set them: each line stays in its place as a comment.
 
-Only a line that is nothing but one assignment is touched; what stands in a longer command, in a list or in a file of another kind is named for a person.
+Only a line that consists of one assignment is changed; a setting in a longer command, in a list or in another kind of file becomes a ManualStep.
 A shell line becomes `: # …`, not a comment alone: it may be the only command under an `if`, which must not be left empty.
 """
 
@@ -23,7 +23,7 @@ _UNIT = r"^(\s*)(?:Environment|DefaultEnvironment)=\s*(?:'{name}=[^']*'|" + r'"{
 
 
 class Change(NamedTuple):
-    """A line of a file that loses its effect, and the comment that it becomes."""
+    """A line of a file that is disabled, and the comment that it becomes."""
 
     file: str
     line: int
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 
 class ManualStep(NamedTuple):
-    """What a person has to do, and why."""
+    """A change that a person has to make, and why."""
 
     why: str
     file: str | None = None
@@ -41,7 +41,7 @@ class ManualStep(NamedTuple):
 
 
 def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]) -> tuple[str, list[Change], list[ManualStep]]:
-    """(new text, [Change], [ManualStep]) of one file. rows: [(line number, name)] that are to lose their effect."""
+    """(new text, [Change], [ManualStep]) of one file. rows: [(line number, name)] of the lines to disable."""
     lines = text.split("\n")
     ours = _our_lines(lines)
     changes, manual = [], []
@@ -60,9 +60,8 @@ def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]
 
 
 def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[str, list[str]]:
-    """(text with each replaced line as it was, lines that are no longer there to be replaced). changes: [(before, after, line number)].
-
-    The same line may stand there several times, between others that set the same name: each comes back where it stood, for the last or the first counts.
+    """(text with each disabled line restored, disabled lines that are no longer in the text). changes: [(before, after, line number)]. The same line may
+    occur several times, between others that set the same name: each is restored at its place, because the last one (or the first) counts.
     """
     lines, gone = text.split("\n"), []
     for before, after, number in sorted(changes, key=lambda change: change[2]):
@@ -75,7 +74,7 @@ def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[s
 
 
 def _our_lines(lines: list[str]) -> set[int]:
-    """Numbers of the lines that unhang itself wrote."""
+    """Numbers of the lines that unhang wrote."""
     if OWN in lines:
         return set(range(1, len(lines) + 1))
     ours, inside = set(), False
@@ -94,7 +93,7 @@ def _is_continued(lines: list[str], number: int) -> bool:
 
 
 def _disabled(path: str, source: str, line: str, name: str) -> str | None:
-    """The line without its effect, or None when it is not understood."""
+    """The disabled form of the line, or None if the line is not understood."""
     name = re.escape(name)
     if source in ("nccl_conf", "user_nccl_conf") or (source == "container" and path.endswith(".env")):
         return "# " + MARK + line if line.startswith(re.sub(r"\\(.)", r"\1", name) + "=") else None

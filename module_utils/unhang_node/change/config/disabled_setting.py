@@ -1,19 +1,19 @@
-"""Finds the settings that are to lose their effect with the same reader that the audit uses, and changes their files."""
+"""Finds the settings to disable, with the reader that the audit uses, and changes their files."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ...files import read_mounts_or_none
 from ...root import Root
 from ...section import Unread
 from ...sections.nccl import read_system_settings
-from ..files import Texts, place_of, read_state, read_text_or_none, write_state, write_text
+from ...untrusted_files import read_mounts_or_none
+from ..atomic_files import Texts, place_of, read_state, read_text_or_none, write_state, write_text
 from .disabled_lines import Change, ManualStep, plan_file, restored_text
 
 
 def plan_disable(rootfs: str, names: Iterable[str], settings: Mapping[str, str]) -> tuple[Texts, list[Change], list[ManualStep]]:
-    """({path: (before, after)}, [Change], [ManualStep]). names: to be taken out of effect; settings: {name: value} that may stay where the value is that."""
+    """({path: (before, after)}, [Change], [ManualStep]). names: of the settings to disable; settings: {name: value}: a line with this value stays."""
     found, manual = _rows(rootfs, frozenset(names), settings)
     texts: dict[str, tuple[str | None, str | None]] = {}
     changes: list[Change] = []
@@ -31,18 +31,18 @@ def plan_disable(rootfs: str, names: Iterable[str], settings: Mapping[str, str])
 
 
 def _rows(rootfs: str, names: Collection[str], settings: Mapping[str, str]) -> tuple[dict[tuple[str, str], list[tuple[int, str]]], list[ManualStep]]:
-    """{(path, source): [(line, name)]}, and what could not be read."""
+    """{(path, source): [(line, name)]}, and the files that could not be read."""
     root, unread = Root([rootfs]), Unread()
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in read_system_settings(root, unread, read_mounts_or_none(root)).settings:
         if row.name in names and row.value is not None and row.line and row.value != settings.get(row.name):
             found.setdefault((row.file, row.source), []).append((row.line, row.name))
-    manual = [ManualStep(why="{}: {}".format(row["field"], row["reason"])) for row in unread.rows if row["field"] == "settings"]
+    manual = [ManualStep(why=f"{row['field']}: {row['reason']}") for row in unread.rows if row["field"] == "settings"]
     return found, manual
 
 
 def save_changes(rootfs: str, state_name: str, changes: Sequence[Change]) -> None:
-    """Adds the lines to what the role saved on this node; before any file is changed."""
+    """Adds the lines to the role's saved state on this node, before any file is changed."""
     state = read_state(rootfs, state_name)
     files = state.setdefault("disabled", {})
     for change in changes:
@@ -59,7 +59,7 @@ def write_texts(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]])
 
 
 def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]:
-    """({path: (before, after)}, [ManualStep]) that puts back every line that was disabled."""
+    """({path: (before, after)}, [ManualStep]) that restores every line that was disabled."""
     texts: dict[str, tuple[str | None, str | None]] = {}
     manual = []
     for path, saved in sorted(read_state(rootfs, state_name).get("disabled", {}).items()):
@@ -75,7 +75,7 @@ def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]
 
 
 def forget_changes(rootfs: str, state_name: str) -> None:
-    """After a restore."""
+    """Removes the saved lines after a restore."""
     state = read_state(rootfs, state_name)
     if state.pop("disabled", None) is not None:
         write_state(rootfs, state_name, {} if set(state) <= {"schema"} else state)

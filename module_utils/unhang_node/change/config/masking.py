@@ -1,15 +1,15 @@
-"""Keeps what others have written into a file out of what a controller prints: values of their lines, and credentials in URLs wherever they stand."""
+"""Masks other people's lines of a file in the controller's output: the values that they set, and credentials in URLs."""
 
 from __future__ import annotations
 
 import re
 
-from ..files import shown
+from ..atomic_files import shown
 from .setting_files import BEGIN, END, OWN
 
 MASK = "********"
 _URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
-KNOWN = ("NCCL_", "CUDA_", "TORCH_")  # no secret stands in them, and a person has to see them
+KNOWN = ("NCCL_", "CUDA_", "TORCH_")  # values without secrets, which a person must see
 _VALUE = re.compile(r"^(\s*(?:export\s+|setenv\s+)?[A-Za-z_][A-Za-z0-9_.-]*\s*[=:]\s*)\S.*$")
 
 
@@ -19,13 +19,13 @@ def mask_urls(text: str) -> str:
 
 
 def mask_value(line: str) -> str:
-    """A line that sets something, without what it sets; any other as it is, but for URLs."""
+    """A line with its value masked, if it sets one; any other line with only its URLs masked."""
     name = line.strip().replace("export ", "", 1)
     return mask_urls(line) if name.startswith(KNOWN) else _VALUE.sub(rf"\g<1>{MASK}", line)
 
 
 def masked_diff(before: str | None, after: str | None, path: str) -> dict[str, str]:
-    """What --diff shows of a file: lines that change as they are, values of lines that stay and are not ours masked."""
+    """(before, after) of a file for --diff: changed lines are shown in full; values in unchanged lines of others are masked."""
     old, new = shown(before or ""), shown(after or "")
     stay = set(old.split("\n")) & set(new.split("\n"))
     return {"before": _masked(old, stay), "after": _masked(new, stay), "before_header": path, "after_header": path}

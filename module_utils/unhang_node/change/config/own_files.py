@@ -1,6 +1,6 @@
-"""Configuration files of unhang's own on a node, and lines of others that would win over them, which become comments where they stand.
+"""Configuration files of unhang's own on a node, and lines of others that would override them, which are disabled in place.
 
-Nothing of others is lost: what was disabled is saved under /var/lib/unhang before a file changes, and put back when ours goes.
+No line of others is lost: disabled lines are saved under /var/lib/unhang before a file changes, and restored when unhang's file is removed.
 """
 
 from __future__ import annotations
@@ -11,29 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Tuple
 
-from ..files import place_of, read_text_or_none, shown, state_path
+from ..atomic_files import place_of, read_text_or_none, shown, state_path
 from ..journal.saved_states import keep_files
 from .disabled_lines import MARK, Change, ManualStep
 from .disabled_setting import forget_changes, plan_restore, save_changes, write_texts
 from .masking import mask_urls, masked_diff
 from .setting_files import OWN, NotUnderstood
+from .shared_files import why_shared
 
 
 class FilePlan(NamedTuple):
-    """What becomes of files."""
+    """The planned changes of files."""
 
-    texts: Mapping[str, tuple[str | None, str | None]] = MappingProxyType({})  # {path: (before, after)}, after None for a file that goes
-    changes: Sequence[Change] = ()  # lines of others
-    manual: Sequence[ManualStep | str] = ()  # what a person has to do
+    texts: Mapping[str, tuple[str | None, str | None]] = MappingProxyType({})  # {path: (before, after)}, after None for a file to remove
+    changes: Sequence[Change] = ()  # lines of others that are disabled
+    manual: Sequence[ManualStep | str] = ()  # changes that a person has to make
 
 
-Effect = Tuple[str, Any, Any]  # what, before and after, of the running system
-OWN_FOLDERS = ("/etc/systemd/", "/etc/unhang/")  # drop-in folders of units, and our own: they go with the last file in them
-FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang": behind any sign that begins a comment
+Effect = Tuple[str, Any, Any]  # (name, before, after) of changes of the running system
+OWN_FOLDERS = ("/etc/systemd/", "/etc/unhang/")  # drop-in folders of units, and unhang's own: removed together with the last file in them
+FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang", after any comment sign
 
 
 def own_text(path: str, before: str | None, lines: Sequence[str], note: str = "", sign: str = "#") -> str | None:
-    """The text of a file of ours, None for no lines. sign: what begins a comment there. Raises NotUnderstood when somebody else wrote the file."""
+    """The text of one of unhang's files, None for no lines. sign: begins a comment in it. Raises NotUnderstood if somebody else wrote the file."""
     if before is not None and FIRST_WORD.lstrip("# ") not in before:
         raise NotUnderstood(f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
     if not lines:
@@ -43,36 +44,43 @@ def own_text(path: str, before: str | None, lines: Sequence[str], note: str = ""
 
 
 def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], note: str = "", sign: str = "#", others: Iterable[tuple[str, int, str]] = ()) -> FilePlan:
-    """FilePlan. wanted: {path: [line]}, an empty list for a file of ours that is to go. others: [(path, number, line)] to be disabled.
+    """FilePlan. wanted: {path: [line]}, an empty list removes unhang's file. others: [(path, number, line)] to disable.
 
-    Raises NotUnderstood, OSError, ValueError; changes nothing.
+    A line of others in a file that other nodes read too is named for a person. Raises NotUnderstood, OSError, ValueError; changes nothing.
     """
-    texts, changes = {}, []
+    texts, changes, manual = {}, [], []
     for path, lines in sorted(wanted.items()):
+        why = why_shared(rootfs, path)
+        if why:
+            raise NotUnderstood(f"{path}: {why}")
         before = read_text_or_none(place_of(rootfs, path))
         after = own_text(path, before, lines, note, sign)
         if after != before:
             texts[path] = (before, after)
-    for path, number, _line in others:
+    for path, number, line in others:
+        why = why_shared(rootfs, path)
+        if why:
+            manual.append(ManualStep(file=path, line=number, why=f"{mask_urls(shown(line).strip()[:120])!r} contradicts the policy: {why}"))
+            continue
         before = texts[path][0] if path in texts else read_text_or_none(place_of(rootfs, path))
         rows = ((texts[path][1] if path in texts else before) or "").split("\n")
         change = Change(file=path, line=number, before=rows[number - 1], after=sign + " " + MARK + rows[number - 1])
         rows[number - 1] = change.after
         texts[path] = (before, "\n".join(rows))
         changes.append(change)
-    return FilePlan(texts=texts, changes=changes)
+    return FilePlan(texts=texts, changes=changes, manual=manual)
 
 
 def plan_gone(rootfs: str, owner: str, paths: Iterable[str]) -> FilePlan:
-    """FilePlan that takes away files of ours at `paths` and puts back every line that `owner` disabled. Raises as plan_own."""
+    """FilePlan that removes unhang's files at `paths` and restores every line that `owner` disabled. Raises the same as plan_own."""
     texts, manual = plan_restore(rootfs, owner)
     return FilePlan(texts={**plan_own(rootfs, {path: [] for path in paths}).texts, **texts}, manual=manual)
 
 
 def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, state_id: str, more: Sequence[str] = ()) -> None:
-    """Writes a FilePlan. absent: as plan_gone gave it. owner: None where no line of others is disabled. Raises OSError, ValueError.
+    """Writes a FilePlan. absent: whether unhang's files are removed. owner: None if no line of others is disabled. Raises OSError, ValueError.
 
-    state_id: of the saved state that keeps these files, and those at `more`, as they were.
+    state_id: the saved state that keeps the former content of these files and of those at `more`.
     """
     if plan.texts or absent or more:
         keep_files(rootfs, state_id, sorted(plan.texts) + ([state_path(owner)] if owner else []) + list(more))
@@ -80,14 +88,14 @@ def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, sta
         save_changes(rootfs, owner, plan.changes)
     write_texts(rootfs, plan.texts)
     for path in [path for path, (_before, after) in plan.texts.items() if after is None and path.startswith(OWN_FOLDERS)]:
-        with contextlib.suppress(OSError):  # where nobody else has a file in it
+        with contextlib.suppress(OSError):  # fails, as it should, if somebody else has a file in it
             os.rmdir(os.path.dirname(place_of(rootfs, path)))
     if absent and owner:
         forget_changes(rootfs, owner)
 
 
 def module_result(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
-    """What a module answers of a FilePlan. effects: [(what, before, after)] of the running system, None where nothing is said."""
+    """A module's result for a FilePlan. effects: [(what, before, after)] of the running system, None for none."""
     diff = [masked_diff(before, after, path) for path, (before, after) in sorted(plan.texts.items())]
     diff += [{"before": f"{old}\n", "after": f"{new}\n", "before_header": what, "after_header": what} for what, old, new in effects]
     return {

@@ -1,7 +1,7 @@
-"""Files with settings for jobs: the format of each launch path, and our block inside a file of others.
+"""Files with settings for jobs: the format of each launch path, and unhang's block in a file that belongs to others.
 
-nccl.conf: NCCL takes the first line that sets a name, so our block stands first. environment: pam_env takes the last, so it stands last.
-All others are files of our own. Everything else in a file is kept byte for byte.
+nccl.conf: NCCL takes the first line that sets a name, so unhang's block comes first. environment: pam_env takes the last, so the block comes last. All other
+files belong to unhang. Everything outside the block is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-# No "=" in a comment: NCCL before 2.26.2 takes a comment with one for a setting.
+# No "=" in a comment: NCCL before 2.26.2 reads a comment with "=" as a setting.
 BEGIN = "# BEGIN unhang: settings that the policy of this node asks for"
 END = "# END unhang"
 WAS_EMPTY = "# This file was here before, with nothing in it"
@@ -20,7 +20,7 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 class NotUnderstood(ValueError):
-    """A file that cannot be changed safely, or a setting that cannot be written; the text is one line for the operator."""
+    """Raised for a file that cannot be changed safely, or a setting that cannot be written; the text is one line for the operator."""
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -31,13 +31,12 @@ def check_settings(settings: Mapping[str, str]) -> None:
         if any(not character.isprintable() for character in value) or value != value.strip():
             raise NotUnderstood(f"{name}: expected a value on one line without blanks around it, found {value!r}")
         if len(name.encode("utf-8")) > 1023 or len(value.encode("utf-8")) > 1023:
-            raise NotUnderstood("{}: expected at most 1023 bytes, found {}; NCCL cuts the rest off".format(name, len(value.encode("utf-8"))))
+            raise NotUnderstood(f"{name}: expected at most 1023 bytes, found {len(value.encode('utf-8'))}; NCCL cuts the rest off")
 
 
 def settled_text(before: str | None, form: str, settings: Mapping[str, str], note: str = "") -> str | None:
-    """The file's text with these settings, None when no file should be left. before: its text, or None when there is none.
-
-    note: one line for whoever reads the file. Empty settings take ours away. Raises NotUnderstood.
+    """The file's text with these settings, None to remove the file. before: its text, or None if there is no file. note: one line for a person who reads the
+    file. Empty settings remove unhang's block. Raises NotUnderstood.
     """
     check_settings(settings)
     if form in BLOCKS:
@@ -62,7 +61,7 @@ def _lines(form: str, settings: Mapping[str, str]) -> list[str]:
     if form == "systemd":
         return ["[Service]"] + [f'Environment="{name}={_systemd_quoted(value)}"' for name, value in rows]
     if form == "task_prolog":
-        return ["echo {}".format(_shell_quoted(f"export {name}={value}")) for name, value in rows]
+        return [f"echo {_shell_quoted(f'export {name}={value}')}" for name, value in rows]
     prefix = "APPTAINERENV_" if form == "apptainer" else ""
     return [f"export {prefix}{name}={_shell_quoted(value)}" for name, value in rows]
 
@@ -76,7 +75,7 @@ def _systemd_quoted(value: str) -> str:
 
 
 def _pam_quoted(name: str, value: str) -> str:
-    """pam_env ends a value at "#" and knows no escape (pam_env(8))."""
+    """The value in the quotes that pam_env needs: it ends a value at "#" and has no escape character (pam_env(8))."""
     if "#" in value or '"' in value:
         raise NotUnderstood(f"{name}: /etc/environment cannot hold a value with # or quotes, found {value!r}")
     return value
@@ -87,7 +86,7 @@ def _comment(note: str) -> str:
 
 
 def split_block(text: str) -> tuple[str, list[str] | None, str]:
-    """(what stands before our block, the block's lines or None, what stands after it). Raises NotUnderstood when its marks do not match."""
+    """(text before unhang's block, the block's lines or None, text after it). Raises NotUnderstood if the lines that begin and end it do not match."""
     lines = text.splitlines(True)
     begins = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == BEGIN]
     ends = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == END]
@@ -114,7 +113,7 @@ def _with_block(before: str | None, form: str, lines: list[str], note: str) -> s
 
 
 def hand_written(text: str) -> list[tuple[int, str]]:
-    """[(line number, line)] of what is not ours in a file of the block kind, comments and empty lines left out. Raises NotUnderstood."""
+    """[(line number, line)] outside unhang's block, without comments and empty lines. Raises NotUnderstood."""
     rows, inside = [], False
     split_block(text)
     for number, line in enumerate(text.splitlines(), 1):
@@ -128,7 +127,7 @@ def hand_written(text: str) -> list[tuple[int, str]]:
 
 
 def own_settings(text: str | None, form: str) -> dict[str, str]:
-    """{name: value as it is written} of what is ours in a file; {} when nothing is. For a person to compare, not to be read back."""
+    """{name: value as written} of unhang's settings in a file; {} if it has none. For display only: the values are not parsed."""
     if text is None or (form not in BLOCKS and OWN not in text):
         return {}
     lines = (split_block(text)[1] or []) if form in BLOCKS else text.splitlines()

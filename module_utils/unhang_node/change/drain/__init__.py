@@ -1,1 +1,1 @@
-"""Takes a node out of its scheduler's hands, and gives back only what it took."""
+"""Drains a node in its scheduler, and releases only nodes that it drained itself."""

@@ -1,4 +1,4 @@
-"""A node without a scheduler: it is free when no process but known services holds a GPU."""
+"""Drain of a node without a scheduler: it is drained when no process but known services holds a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def drain_answer_of_users(users: Dict[str, Any]) -> DrainAnswer:
-    """How a node stands by who uses its GPUs (read_gpu_users). It is nobody's drain."""
+    """The drain state of a node by the users of its GPUs (read_gpu_users). No one owns such a drain."""
     rows = [row for row in users["processes"] if row["service"] is None]
     jobs = [
         {"id": str(row["pid"]), "user": row["user"] or "", "state": f"{row['command'] or 'a process'} on {', '.join(row['devices'])}", "ends": ""}
@@ -23,7 +23,7 @@ def drain_answer_of_users(users: Dict[str, Any]) -> DrainAnswer:
 
 
 def wait_for_gpus(wait_s: float, poll_s: float) -> "Dict[str, Any]":
-    """Who uses the GPUs once no job does, or when the time is over. Raises OSError as read_gpu_users does."""
+    """Waits until no job uses the GPUs or the time is over, and returns their users then. Raises OSError as read_gpu_users does."""
     until = time.monotonic() + wait_s
     while True:
         users = read_gpu_users()

@@ -1,4 +1,4 @@
-"""Calls a site's own hook for a scheduler that unhang does not know, and checks what it answers."""
+"""Calls a site's own hook for a scheduler that unhang does not support, and checks its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL_NODES = "all"
 
 
 class HookCall(NamedTuple):
-    """argv: the hook; timeout_s: for jobs to end; call_timeout_s: of one call; preview: ask for the status alone."""
+    """argv: the hook; timeout_s: for jobs to end; call_timeout_s: for one call; preview: only ask for the status."""
 
     argv: Sequence[str]
     step: str
@@ -39,7 +39,7 @@ class HookCall(NamedTuple):
 
 
 def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
-    """(how the node stands, whether anything was or would be changed, what to say). Raises DrainRefused, OSError, ValueError."""
+    """(state of the node, whether anything was or would be changed, note for the operator). Raises DrainRefused, OSError, ValueError."""
     reason = reason_for(call.run, call.why)
     if call.preview:
         answer = _ask(call, "status", reason)[1]
@@ -64,7 +64,7 @@ def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
 
 
 def call_states(argv: Sequence[str], run: str, call_timeout_s: float) -> Dict[str, Any]:
-    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes, by the hook. Raises OSError, ValueError."""
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes, as the hook reports them. Raises OSError, ValueError."""
     call = HookCall(argv=argv, step="states", node=ALL_NODES, run=run, why="states", timeout_s=0, call_timeout_s=call_timeout_s, poll_s=1)
     code, text = _run(call, "states", reason_for(run, "states"))
     if code:
@@ -73,7 +73,7 @@ def call_states(argv: Sequence[str], run: str, call_timeout_s: float) -> Dict[st
 
 
 def parse_states(text: str) -> Dict[str, Any]:
-    """The one JSON object that a hook prints for `states`. Raises ValueError that says what is wrong with it."""
+    """Parses the JSON object that a hook prints for `states`. Raises ValueError with the fault."""
     given = _json_object(text)
     serving, out = given.get("in_service"), given.get("out")
     if set(given) != {"in_service", "out"} or not isinstance(serving, list) or not isinstance(out, dict):
@@ -105,7 +105,7 @@ def _run(call: HookCall, step: str, reason: str) -> Tuple[int, str]:
 
 
 def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> int:
-    """0 or NOT_YET. Raises OSError, ValueError for everything else."""
+    """The hook's exit code, 0 or NOT_YET. Raises OSError, and ValueError for any other code."""
     if result.is_missing:
         raise FileNotFoundError(2, f"no program {argv[0]} for the hook: drain_command names it, drain_command_host where it is", argv[0])
     if result.timed_out:
@@ -117,7 +117,7 @@ def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> in
 
 
 def parse_answer(text: str) -> DrainAnswer:
-    """The one JSON object that a hook prints. Raises ValueError that says what is wrong with it."""
+    """Parses the JSON object that a hook prints. Raises ValueError with the fault."""
     given = _json_object(text)
     if set(given) != set(TYPES):
         found = ", ".join(sorted(map(str, given)))[:200]

@@ -1,4 +1,4 @@
-"""The reason by which unhang knows what it drained: `unhang RUN: why`."""
+"""The reason that marks nodes which unhang drained: `unhang RUN: why`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ _OURS = re.compile(r"unhang ([A-Za-z0-9][A-Za-z0-9._-]{0,79}): ")
 
 
 class DrainAnswer(NamedTuple):
-    """What every adapter answers.
-
-    drained: the node takes no new work now, whoever saw to that. by, reason: who did and why, as the scheduler has it; "" for nobody.
-    jobs: work that is still there, [{id, user, state, ends}]; None when it could not be read. owned: the reason is this run's.
+    """The answer of every adapter. drained: the node takes no new jobs now. by, reason: who drained it and why, as the scheduler reports them; "" if nobody
+    did. jobs: jobs that still run, [{id, user, state, ends}]; None if they could not be read. owned: the reason is this run's.
     """
 
     drained: bool
@@ -31,7 +29,7 @@ class DrainAnswer(NamedTuple):
 
 
 class DrainRefused(Exception):
-    """The node is not brought to what was asked; the text says why, answer what was found there."""
+    """The node cannot be brought to the requested state; the text gives the reason, `answer` the state of the node."""
 
     def __init__(self, why: str, answer: DrainAnswer):
         super().__init__(why)
@@ -39,17 +37,17 @@ class DrainRefused(Exception):
 
 
 def reason_for(run: str, why: str) -> str:
-    """The reason of a run, one printable line. Raises ValueError for a run's id that would not be found again in it."""
+    """The drain reason of a run, one printable line. Raises ValueError for a run's id that run_of could not read from it."""
     if not _RUN.fullmatch(run):
         raise ValueError(f"expected a run's id of letters, digits, '.', '_' and '-', found {run[:100]!r}")
     text = "".join(letter if letter.isprintable() else " " for letter in why)
-    # What a scheduler prints behind the reason, or could take for another field, must not stand in it.
+    # The text must not contain anything that a scheduler prints after the reason, or could read as another field.
     text = " ".join(re.sub(r"[\[\]=\"'\\]", " ", text).split())
     return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS].rstrip()
 
 
 def run_of(reason: str) -> Optional[str]:
-    """The run that a reason names; None when it is not one of ours."""
+    """The run in a reason; None if unhang did not write the reason."""
     found = _OURS.match(reason + " ")
     return found[1] if found else None
 
@@ -60,7 +58,7 @@ def is_ours(reason: str, runs: Collection[str]) -> bool:
 
 
 def message_of(problem: Exception) -> str:
-    """What went wrong, with the file or program that it is about."""
+    """One line for an exception, with its file or program."""
     text = getattr(problem, "strerror", None) or str(problem)
     name = getattr(problem, "filename", None)
     return f"{name}: {text}" if name else text

@@ -1,4 +1,4 @@
-"""Drains a node of Slurm, waits for its jobs, and resumes it, with scontrol and squeue. Every wait has an end. No job is ever touched."""
+"""Drains a node of Slurm, waits for its jobs, and resumes it, with scontrol and squeue. Every wait has a deadline. No job is ever touched."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ import re
 import time
 
 from ...named_tuple import NamedTuple
-from ...parse.slurm import parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
+from ...parse.slurm import parse_config, parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
 from ...process import FOLDERS, run_process
 from .reasons import DrainRefused, reason_for
-from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, takes_jobs
+from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, powers_down, takes_jobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
     from ...parse.slurm import SlurmNode
     from .reasons import DrainAnswer
 
     Answered = TypeVar("Answered")
 
-LARGEST_LIST_BYTES = 256 * 1024 * 1024  # of 10,000 nodes as JSON: 30 MiB and more
-CALL_DEADLINE_S = 120.0  # scontrol itself asks a slurmctld that is away for 9 s and more, by MessageTimeout
-# Where a site keeps Slurm's commands and its configuration; formats and clusters that a person's environment sets are left out.
+LARGEST_LIST_BYTES = 256 * 1024 * 1024  # the JSON of 10,000 nodes has 30 MiB and more
+CALL_DEADLINE_S = 120.0  # scontrol itself retries for 9 s and more if slurmctld does not answer (MessageTimeout)
+# The folders of Slurm's commands and configuration at a site. Variables of a person's environment that choose formats or clusters are not passed.
 PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER")
-# One name: scontrol would take a list, a range or ALL for more nodes than one.
+# One name only: scontrol would apply a list, a range or ALL to several nodes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _AWAY = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out|reset)|standby mode|Zero Bytes were transmitted|"
     r"Transport endpoint is not connected|Resource temporarily unavailable|Communication connection failure",
     re.I,
 )
+_NO_JSON = re.compile(r"serializer|application/json|JSON plugin", re.I)
 
 
 class SlurmAway(Exception):
-    """slurmctld gave no answer; the text is what the command printed last."""
+    """slurmctld did not answer; the text is the end of the command's output."""
 
 
 class Waits(NamedTuple):
-    """Seconds: for jobs to end, for a slurmctld that is away (each time), and between two looks."""
+    """Seconds to wait: for jobs to end, for a slurmctld that does not answer (each time), and between two polls."""
 
     jobs_s: float
     scheduler_s: float
@@ -47,7 +48,7 @@ class Waits(NamedTuple):
 
 
 class SlurmTarget(NamedTuple):
-    """A node, and for whom what is done to it."""
+    """A node of Slurm, and the request for it."""
 
     node: str
     asked: Asked
@@ -58,14 +59,14 @@ class SlurmTarget(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """The name of one node. Raises ValueError for anything that scontrol could take for something else."""
+    """Returns the name of one node. Raises ValueError for a text that scontrol could read as anything else."""
     if not _NAME.fullmatch(name) or name.upper() == "ALL":
         raise ValueError(f"expected the name of one node of Slurm, found {name[:100]!r}; drain_node names it where the inventory has another name")
     return name
 
 
 def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
-    """(how the node stands, whether anything was or would be changed, what to say). Raises DrainRefused, SlurmAway, OSError, ValueError."""
+    """(state of the node, whether anything was or would be changed, note for the operator). Raises DrainRefused, SlurmAway, OSError, ValueError."""
     reason = reason_for(target.asked.run, target.why)
     standing = _patiently(target.waits, lambda: read_standing(target.node))
     decision = decide_drain(standing, target.asked._replace(reason=reason))
@@ -73,6 +74,8 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
         raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
     if not decision.act or target.preview:
         return drain_answer(standing, target.asked), decision.act, decision.note or (f"would be drained as {reason!r}" if decision.act else "")
+    if why := _patiently(target.waits, lambda: _why_powered_down(standing.node)):
+        raise DrainRefused(why, drain_answer(standing, target.asked))
     _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]))
     after = _patiently(target.waits, lambda: read_standing(target.node))
     answer = drain_answer(after, target.asked)
@@ -82,7 +85,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
 
 
 def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
-    """As drain; returns when no job is left. Raises DrainRefused when the drain ends meanwhile, or jobs are left when the time is over."""
+    """As drain; returns when no job is left. Raises DrainRefused when the drain ends meanwhile, or jobs still run when the time is over."""
     until = time.monotonic() + target.waits.jobs_s
     while True:
         standing = _patiently(target.waits, lambda: read_standing(target.node))
@@ -137,11 +140,11 @@ STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": insp
 
 
 def read_standing(name: str) -> Standing:
-    """The node, its jobs and the reservations that it is in, now. Raises SlurmAway, ValueError, OSError."""
+    """The present state of a node, its jobs and its reservations. Raises SlurmAway, ValueError, OSError."""
     nodes = read_nodes(check_name(name))
     if [node.name for node in nodes] != [name]:
         raise ValueError(f"expected one node {name} from scontrol, found {', '.join(node.name for node in nodes)[:200] or 'none'}")
-    if "UNKNOWN" in nodes[0].states:  # a slurmctld that has just started: it has not heard of the node yet, and so of its jobs neither
+    if "UNKNOWN" in nodes[0].states:  # slurmctld has just started and has not heard from the node yet, so it does not know the node's jobs either
         raise SlurmAway(f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started")
     jobs = parse_jobs(_call(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i|%T|%u|%e"]))
     reservations = []
@@ -153,18 +156,36 @@ def read_standing(name: str) -> Standing:
 
 def read_nodes(*name: str) -> List[SlurmNode]:
     """The node of this name, or all. Raises SlurmAway, ValueError, OSError."""
-    if "--json" in _call(["scontrol", "--help"]):  # since 23.02; asks no slurmctld
-        return parse_nodes_json(_call(["scontrol", "--json", "show", "node", *name]))
+    text = _nodes_json(*name) if "--json" in _call(["scontrol", "--help"]) else None  # since 23.02; this call does not contact slurmctld
+    if text is not None:
+        return parse_nodes_json(text)
     return parse_nodes(_call(["scontrol", "-o", "show", "node", *name]))
 
 
+def _nodes_json(*name: str) -> "Optional[str]":
+    """Nodes as JSON; None if this Slurm was built without JSON, which scontrol notices only when it is asked for some. Raises as read_nodes."""
+    try:
+        return _call(["scontrol", "--json", "show", "node", *name])
+    except ValueError as problem:
+        if not _NO_JSON.search(str(problem).partition(": ended with ")[2]):
+            raise
+    return None
+
+
+def _why_powered_down(node: "SlurmNode") -> str:
+    """As powers_down, of slurmctld's present configuration. A list with numbers of nodes (gpu[1-9]:4) keeps no certain node."""
+    config = parse_config(_call(["scontrol", "show", "config"]))
+    kept = config.get("SuspendExcNodes", "")
+    return powers_down(config, node, () if ":" in kept else _hosts(kept))
+
+
 def _hosts(nodes: str) -> "Sequence[str]":
-    """Hosts of a list as Slurm writes it, expanded by Slurm itself."""
+    """Hosts of a list in Slurm's notation, expanded by scontrol."""
     return _call(["scontrol", "show", "hostnames", nodes]).split() if nodes else ()
 
 
 def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
-    """The answer, asked for again while slurmctld is away. Raises SlurmAway when it has been for too long, and what asking raises."""
+    """The result of `ask`, repeated while slurmctld does not answer. Raises SlurmAway after waits.scheduler_s, and what `ask` raises."""
     until = time.monotonic() + waits.scheduler_s
     while True:
         try:
@@ -176,7 +197,7 @@ def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
 
 
 def _call(argv: "Sequence[str]") -> str:
-    """What one of Slurm's commands printed. Raises SlurmAway, FileNotFoundError, ValueError with the end of what it printed."""
+    """The output of one of Slurm's commands. Raises SlurmAway, FileNotFoundError, and ValueError with the end of its output."""
     variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     variables["PATH"] = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(argv, CALL_DEADLINE_S, variables=variables, limit_bytes=LARGEST_LIST_BYTES)

@@ -1,4 +1,4 @@
-"""What may be done to a node of Slurm, from what slurmctld says of it. Values in, values out."""
+"""Decides from slurmctld's answers whether a Slurm node may be drained or released. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from .reasons import DrainAnswer, is_ours, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Sequence
+    from typing import Mapping, Optional, Sequence
 
 BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
 AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
-SAME_BOOT_S = 600  # slurmd and the kernel round, and a clock may have been set since
-# What slurmctld writes by itself about a node that does not answer it; with ReturnToService such a node comes back by itself, so that it has to be drained too.
+SAME_BOOT_S = 600  # slurmd and the kernel round the boot time, and the clock may have been set since
+# slurmctld's own reason for a node that does not answer; with ReturnToService such a node returns to service by itself, so it must be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
 class Standing(NamedTuple):
-    """A node, what it runs, and the active reservations that it is in."""
+    """A node, its jobs, and its active reservations."""
 
     node: SlurmNode
     jobs: Sequence[Job] = ()
@@ -28,16 +28,16 @@ class Standing(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A machine by its own word. booted_at: seconds since 1970; 0 where it could not be read."""
+    """A machine's own name and boot time. booted_at: seconds since 1970; 0 if it could not be read."""
 
     name: str
     booted_at: int
 
 
 class Asked(NamedTuple):
-    """run: whose reason is ours; takes_over: a run that is over, whose drain may be taken over; reservations: in which a node may be drained.
-
-    reason: what Slurm is to show; "" leaves a reason of ours as it is. host: the machine that is to be drained, by its own word; None where it was not asked.
+    """run: this run's id, which its reasons contain; takes_over: an ended run whose drain may be taken over; reservations: the ones in which a node may be
+    drained. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name and boot time that the machine to drain reports; None if
+    they were not read.
     """
 
     run: str
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """act: something is to be changed; refused: why it is not, "" otherwise; note: what an operator should know, "" for nothing."""
+    """act: whether to change something; refused: why not, else ""; note: a line for the operator, "" for none."""
 
     act: bool = False
     refused: str = ""
@@ -56,7 +56,7 @@ class Decision(NamedTuple):
 
 
 def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
-    """The node as it is now. A node that Slurm calls busy has jobs, whether or not squeue may list them to us."""
+    """The drain state of the node. A node that is busy in Slurm has jobs, even if squeue does not list them."""
     node = standing.node
     out = any(state in node.states for state in OUT_OF_SERVICE)
     jobs = [{"id": job.id, "user": job.user, "state": job.state, "ends": job.ends} for job in standing.jobs]
@@ -68,15 +68,15 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
 
 
 def takes_jobs(node: SlurmNode) -> bool:
-    """Whether Slurm would start a job on the node now. One that is powered down is powered up for it."""
+    """Whether Slurm would start a job on the node now. A node that is powered down counts: Slurm powers it up for a job."""
     return not any(state in node.states for state in (*OUT_OF_SERVICE, *AWAY))
 
 
 def decide_drain(standing: Standing, asked: Asked) -> Decision:
-    """Whether to drain. What somebody else took out of service, reserved, or has Slurm reboot stays as it is."""
+    """Whether to drain. A node that somebody else took out of service, reserved, or reboots with Slurm is not changed."""
     node = standing.node
     if "DRAIN" in node.states and is_ours(node.reason, (asked.run,)):
-        return Decision(act=asked.reason not in ("", node.reason))  # the same drain, for another reason
+        return Decision(act=asked.reason not in ("", node.reason))  # already drained by this run, with another text
     if asked.host and is_another_machine(node, asked.host):
         return Decision(refused=f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}: drain_node names another machine")
     rebooting = [state for state in REBOOTING if state in node.states]
@@ -92,8 +92,25 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
     return Decision(act=True)
 
 
+def powers_down(config: Mapping[str, str], node: SlurmNode, kept_nodes: Sequence[str]) -> str:
+    """Why Slurm would power the node down while it is drained and idle, "" if it would not: slurm.conf(5), SuspendExcStates. config: of parse_config;
+    kept_nodes: of SuspendExcNodes, expanded.
+    """
+    program, idle = config.get("SuspendProgram", ""), config.get("SuspendTime", "")
+    kept = [state.strip().upper() for state in config.get("SuspendExcStates", "").split(",")]
+    if not program or not idle[:1].isdigit() or any(len(state) > 1 and "DRAIN".startswith(state) for state in kept):
+        return ""
+    parts = config.get("SuspendExcParts", "").split(",")
+    if node.name in kept_nodes or any(part in parts for part in node.fields.get("Partitions", "").split(",") if part):
+        return ""
+    return (
+        f"expected a drained node to stay powered, found SuspendProgram and SuspendTime {idle}: Slurm would power {node.name} down while it is changed; "
+        "next: scontrol update SuspendExcStates=DRAIN, and the same in slurm.conf"
+    )
+
+
 def is_another_machine(node: SlurmNode, host: Host) -> bool:
-    """True when neither the name nor the boot is the same. One of both is no proof: hosts have several names, and machines are booted together."""
+    """True when both name and boot time differ. One difference is no proof: hosts have several names, and many machines boot at the same time."""
     known = node.fields.get("NodeHostName", "")
     if not (known and host.name and node.booted_at and host.booted_at) or _label(known) == _label(host.name):
         return False
@@ -109,14 +126,14 @@ def _machine(node: SlurmNode) -> str:
 
 
 def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
-    """True when what took the node out of service is slurmctld itself, or a run that this one takes over."""
+    """True when slurmctld itself took the node out of service, or a run that this one takes over."""
     if "DRAIN" in node.states or not node.reason:
         return is_ours(node.reason, (asked.takes_over,))
     return node.reason.startswith(OWN_TEXTS) or is_ours(node.reason, (asked.run, asked.takes_over))
 
 
 def decide_wait(standing: Standing, asked: Asked) -> Decision:
-    """act: wait on. Refused when the node takes work again, for then somebody has ended the drain."""
+    """Whether to keep waiting for jobs. Refused if the node takes jobs again, because somebody has ended the drain."""
     answer = drain_answer(standing, asked)
     if not answer.drained:
         return Decision(refused=f"expected {standing.node.name} drained, found {'+'.join(sorted(standing.node.states))}: somebody has ended the drain")
@@ -124,7 +141,7 @@ def decide_wait(standing: Standing, asked: Asked) -> Decision:
 
 
 def decide_release(standing: Standing, asked: Asked) -> Decision:
-    """Whether to resume: only a drain with this run's reason. One whose slurmd does not answer has to wait."""
+    """Whether to resume: only a drain with this run's reason. A node whose slurmd does not answer stays drained."""
     node = standing.node
     if "DRAIN" not in node.states:
         note = f"{node.name} is out of service by {describe(node)}: it is left so" if drain_answer(standing, asked).drained else ""

@@ -1,1 +1,1 @@
-"""Who holds the GPUs, the services that do so by right, and the modes of the GPUs."""
+"""The users of the GPUs, the services among them, and the modes of the GPUs."""

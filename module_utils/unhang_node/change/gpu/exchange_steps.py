@@ -1,7 +1,7 @@
-"""Which steps exchange the driver's kernel modules or reset the GPUs, and the script that takes them. Values in, values out.
+"""The steps that exchange the driver's kernel modules or reset the GPUs, and the script that runs them. Values in, values out.
 
-All GPUs are reset before fabric manager starts, and fabric manager starts before everything else: one that starts again without a reset breaks NVLS for
-every later job (https://github.com/NVIDIA/nccl/issues/1488).
+All GPUs are reset before fabric manager starts, and fabric manager starts before everything else: if it restarts without a reset, it breaks NVLS for every
+later job (https://github.com/NVIDIA/nccl/issues/1488).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ STATE_FILE = "/var/lib/unhang/gpu_users.json"
 
 
 class ExchangeStep(NamedTuple):
-    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: of the service or the module."""
+    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: the service or module."""
 
     action: str
     name: str = ""
 
     def argv(self) -> List[str]:
-        """The program that takes the step."""
+        """The command that performs the step."""
         programs = {"stop": ["systemctl", "stop"], "start": ["systemctl", "start"], "unload": ["rmmod"], "load": ["modprobe"], "reset": ["nvidia-smi", "-r"]}
         return programs[self.action] + ([self.name] if self.name else [])
 
     def line(self) -> str:
-        """The same as a line, for a person and for sh."""
+        """The command as one line, for a person and for sh."""
         return " ".join(shlex.quote(argument) for argument in self.argv())
 
 
@@ -35,7 +35,8 @@ RESET = ExchangeStep("reset")
 
 
 def reload_steps(services: Collection[str], unload: Sequence[str], nvswitch: bool) -> List[ExchangeStep]:
-    """Exchanges the modules. services: units to stop and start again; unload: of unload_order; nvswitch: GPUs are reset before fabric manager starts."""
+    """Exchanges the modules. services: units to stop and start again; unload: result of unload_order; nvswitch: whether the GPUs must be reset before fabric
+    manager starts."""
     units = stop_order(services)
     fabric = [unit for unit in units if unit in FABRIC_MANAGER]
     loaded = ["nvidia", *[name for name in unload if name != "nvidia"][::-1]]
@@ -54,7 +55,7 @@ def reset_steps(services: Collection[str]) -> List[ExchangeStep]:
 
 
 def script_text(steps: Sequence[ExchangeStep], log: str = LOG, state_file: str = STATE_FILE) -> str:
-    """A script for sh: each step is logged before it is taken, and after a failure everything is brought up again as far as it goes."""
+    """The steps as an sh script: it logs each step before running it, and after a failure it starts everything that can start."""
     head = ["#!/bin/sh", "# Exchanges the GPU driver's modules. Written and removed by unhang.", f"exec >{log} 2>&1", "rescue() {"]
     tail = ["}", 'step() { echo "$*"; "$@" || { code=$?; echo "failed with $code: $*"; rescue; exit "$code"; }; }']
     rescue = [f"  {line} || :" for line in _rescue_lines(steps)]
@@ -62,7 +63,8 @@ def script_text(steps: Sequence[ExchangeStep], log: str = LOG, state_file: str =
 
 
 def _rescue_lines(steps: Sequence[ExchangeStep]) -> List[str]:
-    """What brings everything up again. A fabric manager that was stopped starts after a reset alone: jobs that fail at once beat jobs that hang."""
+    """Shell lines that start everything again after a failure. Fabric manager starts only after a reset: jobs that fail at once are better than jobs that
+    hang."""
     lines = []
     for step in steps:
         if step.action == "start" and step.name in FABRIC_MANAGER and RESET in steps:

@@ -1,4 +1,4 @@
-"""Compute mode and persistence mode of GPUs, through NVML. Neither outlives a reboot or a reload of the driver."""
+"""Sets compute mode and persistence mode of GPUs through NVML. Neither survives a reboot or a reload of the driver."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...section import Unread
 from ...sections.processes import read_holders
 
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # NVML's numbers 0 to 3
-# Programs that have a GPU open to look after it: a change of mode is no harm to them.
+# Programs that have a GPU open only to monitor it: a change of mode does not disturb them.
 CARETAKERS = frozenset(["nvidia-persistenc", "nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-imex", "nvidia-imex-daemon"])
 Nvml = Any
 """The module nvidia-ml-py, which ships no types."""
 
 
 class Gpu(NamedTuple):
-    """A mode is None where the GPU has none. pids: of processes that compute on it."""
+    """A mode is None if the GPU does not support it. pids: processes that compute on it."""
 
     index: int  # type: ignore[assignment]  # the driver's word, not the method of a tuple
     uuid: str
@@ -39,7 +39,7 @@ class ModeChange(NamedTuple):
 
 
 def open_nvml(load: Callable[[], Nvml]) -> Tuple[Nvml, Optional[str]]:
-    """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which comes along with the module."""
+    """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which Ansible sends with the module."""
     try:
         nvml = load()
     except ImportError:
@@ -74,7 +74,7 @@ def _ask(nvml: Nvml, call: Callable[[Any], Any], handle: Any) -> Any:
 
 
 def read_busy() -> Dict[str, List[str]]:
-    """{device path: [what has it open]} of jobs; programs that only look after GPUs are left out."""
+    """{device path: [process]} of the jobs that have it open, without programs that only monitor GPUs."""
     busy: Dict[str, List[str]] = {}
     for holder in read_holders(Root(), Unread(), {}):
         if holder.command not in CARETAKERS:
@@ -84,7 +84,7 @@ def read_busy() -> Dict[str, List[str]]:
 
 
 def plan_modes(gpus: Sequence[Gpu], compute_mode: Optional[str], persistence: Optional[bool]) -> List[ModeChange]:
-    """What changes. A wanted None leaves the mode as it is, and a mode that a GPU does not have stays missing."""
+    """The modes to change. None as the wanted mode means no change; a mode that a GPU does not support is skipped."""
     rows = []
     if persistence is not None:
         rows += [ModeChange(gpu=gpu, mode="persistence", wanted=persistence) for gpu in gpus if gpu.persistence not in (None, persistence)]
@@ -94,7 +94,7 @@ def plan_modes(gpus: Sequence[Gpu], compute_mode: Optional[str], persistence: Op
 
 
 def in_use(rows: Sequence[ModeChange], busy: Mapping[str, List[str]]) -> List[str]:
-    """[why] of the GPUs whose compute mode would change under a job."""
+    """A line for each GPU in use whose compute mode would change."""
     reasons = []
     for gpu, mode, _wanted in rows:
         users = [f"pid {pid}" for pid in gpu.pids] + busy.get(f"/dev/nvidia{gpu.index}", [])
@@ -104,14 +104,14 @@ def in_use(rows: Sequence[ModeChange], busy: Mapping[str, List[str]]) -> List[st
 
 
 def refuse_in_use(rows: Sequence[ModeChange]) -> None:
-    """Raises ValueError naming every job that has a GPU whose compute mode would change."""
+    """Raises ValueError naming every job on a GPU whose compute mode would change."""
     users = in_use(rows, read_busy() if rows else {})
     if users:
-        raise ValueError("expected GPUs that nobody uses to change their compute mode, found: {}; drain the node and run again".format("; ".join(users)))
+        raise ValueError(f"expected GPUs that nobody uses to change their compute mode, found: {'; '.join(users)}; drain the node and run again")
 
 
 def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
-    """Sets them and reads them back. Raises NVMLError, ValueError."""
+    """Sets the modes and reads them back. Raises NVMLError, ValueError."""
     for gpu, mode, wanted in rows:
         handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
         if mode == "compute_mode":
@@ -126,5 +126,5 @@ def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
 
 
 def effects_of(rows: Sequence[ModeChange]) -> List[Tuple[str, Any, Any]]:
-    """[(mode and GPU, before, after)] for an answer."""
+    """[(mode and GPU, before, after)] for a module's result."""
     return [(f"{row.mode} of GPU {row.gpu.index} ({row.gpu.uuid})", row.before, row.wanted) for row in rows]

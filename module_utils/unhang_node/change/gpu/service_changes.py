@@ -8,7 +8,7 @@ from typing import Any, Collection, Dict, List, NamedTuple, Sequence
 from ...process import ENVIRONMENT, run_process
 from ...root import Root
 from ...sections.fabric_manager import count_switches
-from ..files import place_of, write_state, write_text
+from ..atomic_files import place_of, write_state, write_text
 from . import exchange_steps, services
 from .exchange_steps import ExchangeStep
 from .users import STATE, call, read_gpu_users, read_stopped
@@ -19,14 +19,14 @@ PAUSE_S = 0.2
 
 
 class Started(NamedTuple):
-    """units: that run again; failures: why one does not, a line each."""
+    """units: services that run again; failures: a line for each that does not."""
 
     units: List[str]
     failures: List[str]
 
 
 def stop_services(units: Collection[str], wait_s: float, rootfs: str = "/") -> List[str]:
-    """Stops units in their order and waits until none of their processes holds a GPU. What is stopped is saved first. Raises OSError, TimeoutError."""
+    """Stops units in their order and waits until none of their processes holds a GPU. Their names are saved first. Raises OSError, TimeoutError."""
     order = services.stop_order(units)
     write_state(rootfs, STATE, {"stopped": services.stop_order({*order, *read_stopped(rootfs)})})
     for unit in order:
@@ -43,7 +43,7 @@ def stop_services(units: Collection[str], wait_s: float, rootfs: str = "/") -> L
 
 
 def start_services(tolerate_failures: bool, rootfs: str = "/") -> Started:
-    """Starts what was stopped, fabric manager first. Raises OSError at the first that does not start, unless failures are tolerated."""
+    """Starts the stopped services, fabric manager first. Raises OSError at the first that does not start, unless failures are tolerated."""
     started = Started(units=[], failures=[])
     for unit in services.start_order(read_stopped(rootfs)):
         try:
@@ -58,34 +58,33 @@ def start_services(tolerate_failures: bool, rootfs: str = "/") -> Started:
 
 
 def plan_reload(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
-    """Steps that exchange the modules of this node as it is now. users: of read_gpu_users. Raises OSError, ValueError."""
+    """Steps that exchange the modules on this node. users: result of read_gpu_users. Raises OSError, ValueError."""
     has_nvswitch = count_switches(Root([rootfs])) > 0
     return exchange_steps.reload_steps(_running_or_stopped(users, rootfs), users["unload"] or ["nvidia"], has_nvswitch)
 
 
 def plan_reset(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
-    """Steps that reset all GPUs of this node as it is now and start fabric manager. users: of read_gpu_users. Raises ValueError."""
+    """Steps that reset all GPUs of this node and start fabric manager. users: result of read_gpu_users. Raises ValueError."""
     return exchange_steps.reset_steps(_running_or_stopped(users, rootfs))
 
 
 def _running_or_stopped(users: Dict[str, Any], rootfs: str) -> Collection[str]:
-    """Units that run, and those that this role stopped before: all of them have to run afterwards."""
+    """Units that run, and units that this role stopped before: all of them must run afterwards."""
     return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped(rootfs))
 
 
 def run_steps(steps: Sequence[ExchangeStep], deadline_s: float, rootfs: str = "/") -> List[str]:
-    """Takes the steps in a systemd unit of its own, so that a lost connection does not end them half way. Gives what was logged.
-
-    Raises OSError with the step that failed; the services are running again then, as far as they start.
+    """Runs the steps in a systemd unit, so that a lost connection does not interrupt them, and returns their log. Raises OSError with the step that failed;
+    by then the services have been started again, except those that fail to start.
     """
     write_text(place_of(rootfs, SCRIPT), exchange_steps.script_text(steps), 0o700)
-    # Not fabric manager: nobody may start it again without a reset, which the script itself does.
+    # Fabric manager is excluded: it may restart only after a reset, which the script itself does.
     write_state(rootfs, STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
     argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
     argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
     result = run_process(argv, deadline_s, merged=True)
     if result.timed_out:
-        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it goes on, see systemctl status {UNIT}", SCRIPT)
+        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it continues, see systemctl status {UNIT}", SCRIPT)
     logged = read_log(rootfs)
     if result.code != 0:
         failed = next((line for line in logged if line.startswith("failed with ")), result.last_words[-300:])
@@ -94,7 +93,7 @@ def run_steps(steps: Sequence[ExchangeStep], deadline_s: float, rootfs: str = "/
 
 
 def read_log(rootfs: str = "/") -> List[str]:
-    """Lines that the last exchange of modules logged."""
+    """The log of the last exchange of modules, as lines."""
     try:
         return list(Root([rootfs]).text(exchange_steps.LOG, 65536).splitlines())
     except OSError:

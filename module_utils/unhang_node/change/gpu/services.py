@@ -1,7 +1,7 @@
 """Services that hold GPUs, the order in which they stop and start, and the kernel modules that need the driver. Values in, values out.
 
-The order is the one of NVIDIA's fabric manager guide (https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/): whoever asks the driver stops
-first, fabric manager last.
+The order follows NVIDIA's fabric manager guide (https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/): services that query the driver stop
+first, fabric manager stops last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVICES = (
 )
 DISPLAY = "display-manager.service"
 DISPLAY_COMMANDS = ("Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland", "kwin_x11", "mutter", "sddm", "gdm-x-session", "gdm-wayland-ses")
-# What may be unloaded with the driver, and is loaded again where it was loaded.
+# Modules that may be unloaded with the driver; those that were loaded are loaded again.
 OWN_MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem", "nv_peer_mem", "gdrdrv", "nvidia_fs", "nvidia_vgpu_vfio")
 
 
@@ -51,12 +51,12 @@ def stop_order(units: Collection[str]) -> List[str]:
 
 
 def start_order(units: Collection[str]) -> List[str]:
-    """The other way round."""
+    """The known ones among `units` in the order in which they start: the reverse of stop_order."""
     return stop_order(units)[::-1]
 
 
 def parse_services(output: str) -> List[Dict[str, Any]]:
-    """[{unit, active, enabled}] of what `systemctl show` prints of SERVICES: one stanza each, in their order, once where one is an alias of another."""
+    """[{unit, active, enabled}] from `systemctl show` of SERVICES, which prints one stanza for each, in this order; a unit with an alias is listed once."""
     rows, seen = [], set()
     for number, stanza in enumerate(output.split("\n\n")[: len(SERVICES)]):
         values = dict(line.split("=", 1) for line in stanza.splitlines() if "=" in line)
@@ -69,7 +69,7 @@ def parse_services(output: str) -> List[Dict[str, Any]]:
 
 
 def parse_modules(text: str) -> Dict[str, Tuple[int, List[str]]]:
-    """Modules of /proc/modules."""
+    """{name: (references, [modules that need it])} from /proc/modules."""
     found = {}
     for line in text.splitlines():
         fields = line.split()
@@ -80,7 +80,7 @@ def parse_modules(text: str) -> Dict[str, Tuple[int, List[str]]]:
 
 
 def unload_order(modules: Modules) -> List[str]:
-    """Names of nvidia and of all modules that need it, each before what it needs; [] when nvidia is not loaded."""
+    """nvidia and all modules that depend on it, each before the modules that it depends on; [] if nvidia is not loaded."""
     order: List[str] = []
 
     def add(name: str) -> None:
@@ -94,11 +94,11 @@ def unload_order(modules: Modules) -> List[str]:
 
 
 def modules_held(modules: Modules) -> List[Dict[str, Any]]:
-    """[{name, holds}] of modules of this driver that more than other modules hold: by a process, or by the kernel itself."""
+    """[{name, holds}] of the driver's modules with references that no module explains: a process or the kernel itself holds them."""
     rows: Iterable[Dict[str, Any]] = ({"name": name, "holds": modules[name][0] - len(modules[name][1])} for name in unload_order(modules))
     return [row for row in rows if row["holds"] > 0]
 
 
 def foreign_modules(modules: Modules) -> List[str]:
-    """Modules that need the driver and that nobody here knows how to load again."""
+    """Modules that depend on the driver and that unhang cannot load again."""
     return [name for name in unload_order(modules) if name not in OWN_MODULES]

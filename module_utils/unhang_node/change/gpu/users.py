@@ -1,4 +1,4 @@
-"""Who uses the GPUs of this node. Reads, and changes nothing."""
+"""Lists the processes, services and kernel modules that use the GPUs of this node. Changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...root import Root
 from ...section import Unread
 from ...sections.processes import read_holders
 from ...sections.users import read_users
-from ..files import read_state
+from ..atomic_files import read_state
 from . import services
 
 STATE = "gpu_users"
@@ -41,13 +41,13 @@ def _row(root: Root, holder: Any, active: Collection[str]) -> Dict[str, Any]:
     try:
         cgroup = root.text(f"/proc/{holder.pid}/cgroup", 65536)
     except OSError:
-        cgroup = ""  # it has ended meanwhile
+        cgroup = ""  # the process has ended meanwhile
     row = {"pid": int(holder.pid), "user": holder.user, "command": holder.command, "where": holder.where, "container": holder.container}
     return dict(row, devices=list(holder.devices), service=services.service_of(cgroup, holder.command, active))
 
 
 def read_modules(root: Root) -> services.Modules:
-    """Modules that are loaded; {} on a kernel without modules."""
+    """Loaded modules as parse_modules returns them; {} on a kernel without modules."""
     try:
         return services.parse_modules(root.text("/proc/modules"))
     except FileNotFoundError:
@@ -64,18 +64,18 @@ def read_services() -> List[Dict[str, Any]]:
 
 
 def read_stopped(rootfs: str = "/") -> List[str]:
-    """Units that an earlier run stopped and nobody has started since. Raises ValueError when what was saved is broken."""
+    """Units that an earlier run stopped and that have not been started since. Raises ValueError if the saved list is broken."""
     return services.stop_order(read_state(rootfs, STATE).get("stopped", ()))
 
 
 def foreign_users(users: Dict[str, Any]) -> List[str]:
-    """A text for each process and each kernel module that uses the GPUs and that no known service accounts for. users: of read_gpu_users."""
+    """A line for each process and kernel module that uses the GPUs and does not belong to a known service. users: result of read_gpu_users."""
     rows = [f"process {row['pid']} ({row['command']}) of {row['user']}" for row in users["processes"] if row["service"] is None]
     return rows + ["the kernel module " + name for name in users["foreign_modules"]]
 
 
 def call(argv: Sequence[str]) -> str:
-    """What a program printed. Raises OSError naming it and the last that it printed when it fails or does not come back."""
+    """A program's output. Raises OSError with its name and the end of its output if it fails or does not end in time."""
     result = run_process(argv, CALL_DEADLINE_S, merged=True)
     if result.is_missing:
         raise FileNotFoundError(2, "no such program on this node", argv[0])

@@ -1,4 +1,4 @@
-"""Removes locks that builds of torch's extensions left behind, and no other."""
+"""Removes stale locks of torch's extension builds, and no other locks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...sections.extension_caches import held_files, read_cache
 
 
 def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """([path of a lock that nobody holds], [(path, why it is skipped)]) of the caches at `paths`."""
+    """([path of a stale lock], [(path of another lock, why it is skipped)]) in the caches at `paths`."""
     stale, skipped, unread = [], [], Unread()
     for path in paths:
         row = read_cache(Root(), unread, (), path.rstrip("/"), None, now_s)
@@ -25,8 +25,8 @@ def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tupl
 
 
 def remove_lock(path: str) -> bool:
-    """True when it was removed. Looked at once more right before: a build may have begun since. Raises OSError."""
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a user must not lead root elsewhere by a link
+    """True if the lock was removed. It is checked again just before, because a build may have begun meanwhile. Raises OSError."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a user's link must not make root remove another file
     try:
         status = os.stat("lock", dir_fd=folder, follow_symlinks=False)
         held, complete = held_files(frozenset([(status.st_dev, status.st_ino)]), "/proc")

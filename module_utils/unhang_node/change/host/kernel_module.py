@@ -15,29 +15,31 @@ from ...sections.virtualization import container_kind
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 
-MODPROBE, MODULES_LOAD, OPENED = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params"
+MODPROBE, MODULES_LOAD, OPENED, CMDLINE = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params", "/proc/cmdline"
+BLACKLISTS = ("modprobe.blacklist", "module_blacklist")  # libkmod's and the kernel's own word on its command line
 EARLY = ("/etc/initramfs-tools/modules", "/etc/dracut.conf", "/etc/mkinitcpio.conf")
+EARLY_FOLDERS = ("/etc/dracut.conf.d", "/usr/lib/dracut/dracut.conf.d")
 CAP_SYS_MODULE = 16
 _NAME, _VALUE = re.compile(r"^[A-Za-z0-9_-]+$"), re.compile(r"^[^\s\"'#\\]+$")
 
 
 def options_path(name: str) -> str:
-    """Our file of parameters: its name sorts last, and of two values the last counts."""
+    """Path of unhang's file of parameters: its name sorts last, because the last of two values counts."""
     return f"{MODPROBE}/zz-unhang-{name}.conf"
 
 
 def load_path(name: str) -> str:
-    """Our file that has it loaded at boot."""
+    """Path of unhang's file that loads the module at boot."""
     return f"{MODULES_LOAD}/unhang-{name}.conf"
 
 
 def owner_of(name: str) -> str:
-    """Under which name others' lines are saved."""
+    """Name of the saved state of others' lines that this module's settings disable."""
     return f"host_tuning_{name}"
 
 
 def check(name: str, parameters: Mapping[str, str]) -> None:
-    """Raises ValueError for what modprobe.d cannot carry."""
+    """Raises ValueError for a name or a value that modprobe.d cannot contain."""
     if not _NAME.match(name):
         raise ValueError(f"expected the name of a kernel module, found {name!r}")
     for key, value in parameters.items():
@@ -46,12 +48,12 @@ def check(name: str, parameters: Mapping[str, str]) -> None:
 
 
 def same(one: str, other: str) -> bool:
-    """True for two spellings of one module."""
+    """True if both are spellings of one module's name."""
     return one.replace("-", "_") == other.replace("-", "_")
 
 
 def names_of(rootfs: str, name: str) -> list[str]:
-    """The module's names: Debian's own packages load nvidia under the name of its file, nvidia-current."""
+    """The module's names: Debian's packages load nvidia by the name of its file, nvidia-current."""
     names = [name]
     if name == "nvidia":
         root = Root([rootfs])
@@ -63,7 +65,7 @@ def names_of(rootfs: str, name: str) -> list[str]:
 
 
 def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> tuple[list[tuple[str, int, str]], list[ManualStep]]:
-    """([(path, number, line)] to be disabled, [ManualStep]): others' lines that set a parameter otherwise, or keep the module from being loaded."""
+    """([(path, number, line)] to disable, [ManualStep]): others' lines that set a parameter to another value, or prevent the module from being loaded."""
     root, rows, manual = Root([rootfs]), [], []
     for path in drop_ins(root, [MODPROBE]):
         if path in (options_path(names[0]),):
@@ -79,7 +81,7 @@ def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str]
             if wrong and len(pairs) == 1 and not line.rstrip().endswith("\\"):
                 rows.append((path, number, line))
             elif wrong:
-                why = "sets {} otherwise beside other parameters; ours comes later and wins, but take it out".format(", ".join(wrong))
+                why = f"sets {', '.join(wrong)} to another value, beside other parameters; unhang's file is read later and wins, but remove it there"
                 manual.append(ManualStep(file=path, line=number, name=wrong[0], why=why))
     return rows, manual
 
@@ -90,48 +92,67 @@ def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: 
     others, manual = read_others(rootfs, names, parameters, at_boot)
     lines = [f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())]
     plan = plan_own(rootfs, {options_path(name): lines, load_path(name): [name] if at_boot else []}, others=others)
-    return plan._replace(manual=manual + [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters])
+    early = [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters]
+    return plan._replace(manual=[*plan.manual, *manual, *read_command_line(rootfs, names, parameters, at_boot), *early])
+
+
+def read_command_line(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> list[ManualStep]:
+    """ManualSteps about words of the kernel's command line that set a parameter otherwise, or keep the module from being loaded.
+
+    modprobe reads the command line behind all of modprobe.d (kmod_config_new of libkmod), so that a value there wins over unhang's file.
+    """
+    found = []
+    for word in (line_if_there(Root([rootfs]), CMDLINE) or "").split():
+        key, _equals, value = word.partition("=")
+        module, _dot, parameter = key.partition(".")
+        if any(same(module, name) for name in names) and parameter in parameters and value != parameters[parameter]:
+            ours = f"{parameters[parameter]} of modprobe.d"
+            found.append(ManualStep(file=CMDLINE, name=parameter, why=f"{word} on the kernel's command line wins over {ours}; take it out of the boot loader"))
+        elif at_boot and key in BLACKLISTS and any(same(one, name) for one in value.split(",") for name in names):
+            found.append(ManualStep(file=CMDLINE, name=names[0], why=f"{word} keeps {names[0]} from being loaded at boot; take it out of the boot loader"))
+    return found
 
 
 def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:
-    """[(path, why)]: the initial file system loads the module too, and holds a copy of modprobe.d of its own."""
+    """[(path, why)] of files because of which the initial file system loads the module, with its own copy of modprobe.d."""
     root, rows = Root([rootfs]), []
-    for path in EARLY:
+    for path in [*EARLY, *drop_ins(root, EARLY_FOLDERS)]:
         text = root.text(path, 1 << 20) if there(root, path) else ""
-        if any(name in line.partition("#")[0] for line in text.split("\n")):
+        # NVIDIA's configuration for dracut omits the driver from the initial file system.
+        if any(name in line.partition("#")[0] and not line.lstrip().startswith("omit_") for line in text.split("\n")):
             rows.append((path, f"loads {name} from the initial file system; run update-initramfs -u or dracut --force, for it has a copy of its own"))
     return rows
 
 
 def plan_without(rootfs: str, name: str) -> FilePlan:
-    """FilePlan that takes all of it back."""
+    """FilePlan that removes unhang's files for this module and restores others' lines."""
     return plan_gone(rootfs, owner_of(name), [options_path(name), load_path(name)])
 
 
 def is_loaded(name: str) -> bool:
-    """True when the running kernel has it; Debian's nvidia-current-peermem registers itself as nvidia_peermem."""
+    """True when the running kernel has the module; Debian's nvidia-current-peermem registers itself as nvidia_peermem."""
     return os.path.isdir("/sys/module/" + name.replace("-", "_"))
 
 
 def why_not_load() -> str | None:
-    """Why no module can be loaded here, or None."""
+    """The reason why no module can be loaded here, or None."""
     kind = container_kind(Root(), None)
     status = Root().text("/proc/self/status", 65536).split("\n")
     effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
     if kind or not effective >> CAP_SYS_MODULE & 1:
-        return "no kernel module can be loaded {}: load it on the host".format(f"in a {kind} container" if kind else "without CAP_SYS_MODULE")
+        return f"no kernel module can be loaded {f'in a {kind} container' if kind else 'without CAP_SYS_MODULE'}: load it on the host"
     return None
 
 
 def load(name: str) -> None:
-    """Raises ValueError with modprobe's message."""
+    """Loads the module. Raises ValueError with modprobe's message."""
     output_of(["modprobe", name])
     if not is_loaded(name):
         raise ValueError(f"modprobe {name}: expected it among the loaded modules, found it not there")
 
 
 def not_running_with(name: str, parameters: Mapping[str, str]) -> list[str]:
-    """Names of parameters that the loaded driver has otherwise; [] where nothing is loaded or nothing tells."""
+    """Names of parameters that differ in the loaded driver; [] if it is not loaded or they cannot be read."""
     if name != "nvidia" or not os.path.exists(OPENED):
         return []
     loaded = parse_params(Root().text(OPENED, 1 << 20))

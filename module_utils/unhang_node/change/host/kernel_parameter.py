@@ -1,4 +1,4 @@
-"""Sets one kernel parameter (sysctl) for now and for every boot, and takes it back."""
+"""Sets one kernel parameter (sysctl) now and for every boot, and restores its former value."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ import re
 from ...root import Root
 from ...sections.reading import drop_ins, there
 from ...sections.virtualization import container_kind
+from ..atomic_files import place_of, read_state, read_text_or_none, shown, write_state
+from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
-from ..files import place_of, read_state, read_text_or_none, shown, write_state
+from .tuned import read_overriding
 
 FOLDER, CONF = "/etc/sysctl.d", "/etc/sysctl.conf"
 _LINE = re.compile(r"^\s*-?\s*([a-zA-Z0-9_./*-]+)\s*=\s*(.*?)\s*$")
 
 
 def dotted(name: str) -> str:
-    """kernel.numa_balancing of either spelling. Where dots part the name a slash stands for a dot, and the other way round: sysctl(8)."""
+    """The dotted spelling of a name, such as kernel.numa_balancing. If dots separate the name, a slash means a dot, and vice versa: sysctl(8)."""
     slash, dot = name.find("/"), name.find(".")
     return "".join({"/": ".", ".": "/"}.get(character, character) for character in name) if slash >= 0 and not 0 <= dot < slash else name
 
 
 def own_path(name: str) -> str:
-    """Our file: its name sorts behind those of others, for the last wins."""
-    return "{}/zz-unhang-{}.conf".format(FOLDER, name.replace("/", "-"))
+    """Path of unhang's file: its name sorts after those of others, because the last value wins."""
+    return f"{FOLDER}/zz-unhang-{name.replace('/', '-')}.conf"
 
 
 def owner_of(name: str) -> str:
-    """Under which name the old value and others' lines are saved."""
-    return "host_tuning_{}".format(name.replace("/", "-"))
+    """Name of the saved state of the former value and of others' lines."""
+    return f"host_tuning_{name.replace('/', '-')}"
 
 
 def proc_path(name: str) -> str:
-    """Where the running kernel has it."""
+    """Path of the parameter in /proc/sys."""
     return "/proc/sys/" + "/".join(part.replace("/", ".") for part in name.split("."))
 
 
@@ -42,7 +44,7 @@ def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str
     for path in [*drop_ins(root, [FOLDER]), CONF]:
         real = root.resolve(path) if there(root, path) else None
         if real is None or path == own_path(name) or real in seen or not real.startswith("/etc/"):
-            continue  # what packages own under /usr is read before ours, and loses
+            continue  # packages' files under /usr are read before unhang's, so unhang's value wins
         seen.add(real)
         for number, line in enumerate(root.text(real, 1 << 20).split("\n"), 1):
             found = _LINE.match(line)
@@ -52,13 +54,13 @@ def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str
 
 
 def running_value(rootfs: str, name: str) -> str | None:
-    """What the kernel has now, None where it knows no such parameter. Raises OSError."""
+    """The running kernel's value, None if it has no such parameter. Raises OSError."""
     text = read_text_or_none(place_of(rootfs, proc_path(name)))
     return None if text is None else shown(text).strip()
 
 
 def why_not(rootfs: str, name: str) -> str | None:
-    """Why this parameter cannot be set here, or None."""
+    """The reason why this parameter cannot be set here, or None."""
     place = place_of(rootfs, proc_path(name))
     if not os.path.exists(place):
         return f"this kernel has no {name}"
@@ -70,28 +72,30 @@ def why_not(rootfs: str, name: str) -> str | None:
 
 
 def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | None]:
-    """(FilePlan, running value that would change or None). Raises OSError, ValueError."""
+    """(FilePlan, the running value if it would change, else None). Raises OSError, ValueError."""
     lines = [f"{name} = {value}"]
     plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
+    manual = [ManualStep(file=path, name=name, why=why) for path, found, why in read_overriding(rootfs, name) if found.split() != value.split()]
+    plan = plan._replace(manual=[*plan.manual, *manual])
     now = running_value(rootfs, name)
     return plan, None if now is None or now.split() == value.split() else now
 
 
 def plan_without(rootfs: str, name: str) -> tuple[FilePlan, str | None]:
-    """(FilePlan, value that the kernel gets back or None)."""
+    """(FilePlan, the former value that is restored in the running kernel, or None)."""
     saved = read_state(rootfs, owner_of(name))
     back = saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
     return plan_gone(rootfs, owner_of(name), [own_path(name)]), back
 
 
 def remember(rootfs: str, name: str, now: str, value: str) -> None:
-    """Saves what the kernel had before we set it; the first value counts, whatever we set since."""
+    """Saves the kernel's value before unhang sets it; a value that is already saved stays, because it is the original one."""
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, running=saved.get("running", now), set=value))
 
 
 def forget(rootfs: str, name: str) -> None:
-    """After it was taken back."""
+    """Forgets the saved value, once it is restored."""
     saved = read_state(rootfs, owner_of(name))
     if saved:
         rest = {key: saved[key] for key in saved if key not in ("running", "set", "schema")}
@@ -99,7 +103,7 @@ def forget(rootfs: str, name: str) -> None:
 
 
 def set_running(rootfs: str, name: str, value: str) -> None:
-    """Raises OSError naming the file, and ValueError when the kernel took another value."""
+    """Sets the running value. Raises OSError naming the file, and ValueError if the kernel then has another value."""
     with open(place_of(rootfs, proc_path(name)), "w", encoding="ascii") as target:
         target.write(value + "\n")
     now = running_value(rootfs, name)

@@ -1,4 +1,4 @@
-"""Makes /dev/shm as large as jobs need it, now and at every boot, and never smaller than it is."""
+"""Enlarges /dev/shm to the size that jobs need, now and at every boot; never makes it smaller."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ...parse.values import parse_meminfo
 from ...process import ProgramFailed, output_of
 from ...root import Root
 from ...sections.virtualization import container_kind
+from ..atomic_files import read_state, write_state
 from ..config.own_files import FilePlan, plan_gone, plan_own
-from ..files import read_state, write_state
 
 SHM = "/dev/shm"  # noqa: S108 - what it is about
 UNIT = "unhang-shm-size.service"
 UNIT_PATH = "/etc/systemd/system/" + UNIT
-WANTS = "/etc/systemd/system/local-fs.target.d/unhang-shm-size.conf"  # as a link among its wants, but a file like all others
+WANTS = "/etc/systemd/system/local-fs.target.d/unhang-shm-size.conf"  # like a link in the target's .wants folder, but a plain file
 OWNER = "host_tuning_shm"
 PAGE = 4096
 
 
 def unit_lines(size: int) -> list[str]:
-    """Our unit. systemd takes $$ for $ and %% for %; a /dev/shm that is larger by then stays as it is."""
+    """Lines of unhang's unit, in which $$ means $ and %% means %. A /dev/shm that is larger when the unit starts is not changed."""
     script = f'now=$$(( $$(stat -f -c "%%b * %%S" {SHM}) )); [ "$$now" -ge {size} ] || mount -o remount,size={size} {SHM}'
     return [
         "[Unit]",
@@ -37,18 +37,18 @@ def unit_lines(size: int) -> list[str]:
 
 
 def rounded(size: int) -> int:
-    """The kernel rounds up to pages, so that what is asked for can be compared with what is there."""
+    """The size rounded up to pages, as the kernel does it, so that it can be compared with the size of /dev/shm."""
     return -(-size // PAGE) * PAGE
 
 
 def size_now() -> int:
-    """Bytes of /dev/shm. Raises OSError."""
+    """Size of /dev/shm in bytes. Raises OSError."""
     status = os.statvfs(SHM)
     return status.f_blocks * status.f_frsize
 
 
 def memory_total(rootfs: str) -> int | None:
-    """Bytes, or None where nothing tells."""
+    """Memory of the node in bytes, or None if it cannot be read."""
     try:
         total: int | None = parse_meminfo(Root([rootfs]).text("/proc/meminfo", 65536)).get("MemTotal")
         return total
@@ -57,7 +57,7 @@ def memory_total(rootfs: str) -> int | None:
 
 
 def why_not() -> str | None:
-    """Why it cannot be made larger here, or None."""
+    """The reason why /dev/shm cannot be enlarged here, or None."""
     if not os.path.ismount(SHM):
         return f"{SHM} is no mount of its own; it is as large as what it lies on"
     kind = container_kind(Root(), None)
@@ -68,7 +68,7 @@ def why_not() -> str | None:
 
 
 def plan_size(rootfs: str, size: int) -> FilePlan:
-    """FilePlan. Raises ValueError where the node has not as much memory."""
+    """FilePlan. Raises ValueError if the node does not have that much memory."""
     total = memory_total(rootfs)
     if total is not None and size > total:
         raise ValueError(f"expected at most the {total} bytes of memory that this node has, found shm_bytes {size}: it would die before it is full")
@@ -76,12 +76,12 @@ def plan_size(rootfs: str, size: int) -> FilePlan:
 
 
 def plan_without(rootfs: str) -> FilePlan:
-    """FilePlan that takes both files away."""
+    """FilePlan that removes both files."""
     return plan_gone(rootfs, OWNER, [UNIT_PATH, WANTS])
 
 
 def size_before() -> int | None:
-    """Bytes that /dev/shm had before us, where that may be given back: it is still ours, and what lies in it fits."""
+    """Size of /dev/shm in bytes before unhang changed it, if it can be restored: nobody else has changed it since, and its content fits."""
     saved = read_state("/", OWNER)
     if not saved or size_now() != saved.get("set") or not isinstance(saved.get("running"), int):
         return None
@@ -89,26 +89,27 @@ def size_before() -> int | None:
 
 
 def why_no_less(size: int) -> str | None:
-    """Why /dev/shm cannot be as small as that, or None. Raises OSError."""
+    """The reason why /dev/shm cannot be shrunk to this size, or None. Raises OSError."""
     status = os.statvfs(SHM)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    why = "stays at {} bytes, for {} bytes lie in it and it had {}; remove what nobody needs and mount it again"
-    return None if used < size else why.format(size_now(), used, size)
+    if used < size:
+        return None
+    return f"stays at {size_now()} bytes, because {used} bytes are in use and it had {size}; remove unneeded files and mount it again"
 
 
 def remember(size: int) -> None:
-    """Saves what there was before we made it larger; the first counts."""
+    """Saves the size before unhang enlarged it; the first saved size stays."""
     saved = read_state("/", OWNER)
     write_state("/", OWNER, dict(saved, running=saved.get("running", size_now()), set=rounded(size)))
 
 
 def forget(rootfs: str) -> None:
-    """After it was taken back."""
+    """Forgets the saved value, once it is restored."""
     write_state(rootfs, OWNER, {})
 
 
 def remount(size: int) -> None:
-    """Raises ValueError with mount's message, or when the size is another afterwards."""
+    """Mounts /dev/shm with this size. Raises ValueError with mount's message, or if the size differs afterwards."""
     try:
         output_of(["mount", "-o", f"remount,size={rounded(size)}", SHM])
     except ProgramFailed as problem:

@@ -1,1 +1,1 @@
-"""What is known of a node that is being changed: who holds its lock, and what was there before."""
+"""The journal of a node that is being changed: its lock and its saved states."""

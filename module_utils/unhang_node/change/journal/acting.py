@@ -1,4 +1,4 @@
-"""The first step of every module that acts: it stops when its run has lost the node, and keeps the node until its process ends."""
+"""The first step of every module that changes a node: it stops if its run has lost the lock, and keeps the lock until its process ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .node_lock import start_work
 
 
 def enter(module: Any) -> None:
-    """Fails the module, before it changes anything, when another run has taken the node. Nothing in check mode. module: an AnsibleModule."""
+    """Fails the module, before it changes anything, if another run has taken the node. Does nothing in check mode. module: an AnsibleModule."""
     if module.check_mode:
         return
     try:

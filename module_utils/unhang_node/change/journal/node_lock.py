@@ -1,8 +1,8 @@
-"""One run at a time on a node: a lock that names its run, outlives a lost connection, and is taken over only when its holder cannot be at work any more.
+"""One run at a time on a node: a lock that names its run, outlives a lost connection, and is taken over only when its holder can no longer be working.
 
-A flock on the folder serialises the readers; the lock itself is a file, because it has to last between the calls of one run. Each time that the node is
-locked its counter `fencing` goes up, and every module that changes the node passes the number of its run: a run that was overtaken is stopped by a higher
-number. The age of a lock is measured by the time since the node's boot, because anybody may set the wall clock.
+The lock itself is a file, because it has to last between the calls of one run; a flock on its folder serializes access to that file. Each lock gets the next
+number of the counter `fencing`, and every module that changes the node passes the number of its run: if another run has taken the node, the number is higher
+and the module stops. The age of a lock is measured by the uptime, because the wall clock may be set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..files import FENCING, LOCK, STATE_FOLDER, STATES, place_of, read_own_json, read_text_or_none, sweep_unfinished, write_text
+from ..atomic_files import FENCING, LOCK, STATE_FOLDER, STATES, place_of, read_own_json, read_text_or_none, sweep_unfinished, write_text
 
 SCHEMA = "unhang/lock/1"
 FENCING_SCHEMA = "unhang/fencing/1"
@@ -23,7 +23,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 GUARD_DEADLINE_S = 60
 PAUSE_S = 0.5
-TEXTS = ("run", "by", "since", "expires")  # what a lock has to say of its holder
+TEXTS = ("run", "by", "since", "expires")  # fields of a lock that describe its holder
 
 
 class LockRequest(NamedTuple):
@@ -31,7 +31,7 @@ class LockRequest(NamedTuple):
 
     run: str
     by: str = "unknown"
-    controller: Mapping[str, Any] | None = None  # which process of which machine runs it
+    controller: Mapping[str, Any] | None = None  # the process and machine that run it
     expires_s: int = 14400
     across_reboot: bool = False
     takes_over: str = ""
@@ -39,7 +39,7 @@ class LockRequest(NamedTuple):
 
 
 class LockResult(NamedTuple):
-    """The result. acquired is False if the run had the lock already; fencing is the number for every module that changes the node, 0 in check mode."""
+    """The result. acquired is False if the run already had the lock; fencing is the number for every module that changes the node, 0 in check mode."""
 
     acquired: bool
     holder: dict[str, Any] | None
@@ -56,7 +56,7 @@ class NodeLocked(Exception):
 
 
 class Overtaken(ValueError):
-    """The run that acts has lost the node to another. One line for a person."""
+    """Another run has taken the node from this one. The text is one line for a person."""
 
 
 def utc_text(seconds: float) -> str:
@@ -67,19 +67,19 @@ def utc_text(seconds: float) -> str:
 def read_boot_id(rootfs: str) -> str | None:
     """Id of this boot, None where the tree has none."""
     with contextlib.suppress(OSError):
-        # Not read_text_or_none: files of /proc say that they are empty.
+        # Not read_text_or_none, because files of /proc report size 0.
         with open(place_of(rootfs, BOOT_ID), encoding="ascii") as source:
             return source.read().strip() or None
     return None
 
 
 def uptime_s() -> float:
-    """Seconds since the boot, suspended ones too. Nobody can set this clock."""
+    """Seconds since the boot, including suspended time. Nobody can set this clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read_lock(rootfs: str) -> dict[str, Any] | None:
-    """The content of the lock; None when the node is not locked. Raises OSError, ValueError when the file is no lock of ours."""
+    """The content of the lock; None if the node is not locked. Raises OSError, and ValueError if the file is not a lock of unhang's."""
     text = read_text_or_none(place_of(rootfs, LOCK))
     if text is None:
         return None
@@ -100,11 +100,11 @@ def _is_lock(lock: Any) -> bool:
 
 
 def why_stale(lock: Mapping[str, Any], boot_id: str | None, uptime: float) -> str | None:
-    """Why the holder cannot be at work any more, None when it may be. uptime: of the node now, in seconds. Pure."""
+    """The reason why the holder can no longer be working, None if it may be. uptime: of the node now, in seconds. Pure."""
     is_this_boot = not (lock.get("boot_id") and boot_id and lock["boot_id"] != boot_id)
     if not is_this_boot and not lock.get("across_reboot"):
         return "the node has booted since, and its holder had not announced a reboot"
-    # Of a lock of an earlier boot is known only that it is as old as this boot.
+    # A lock from an earlier boot is at least as old as this boot; more is not known.
     age = uptime - lock["uptime_s"] if is_this_boot and "uptime_s" in lock else uptime if not is_this_boot else 0
     if age >= lock["expires_s"]:
         return f"it expired, {lock['expires_s']:g} s after the last sign of work"
@@ -112,7 +112,7 @@ def why_stale(lock: Mapping[str, Any], boot_id: str | None, uptime: float) -> st
 
 
 def take_lock(rootfs: str, request: LockRequest, wait_s: float, check: bool = False) -> LockResult:
-    """LockResult. Who gives the number of the lock that stands has it already, and renews it. Raises NodeLocked, OSError, ValueError."""
+    """LockResult. A caller with the number of the current lock already has it, and renews it. Raises NodeLocked, OSError, ValueError."""
     if check:
         return LockResult(acquired=False, holder=read_lock(rootfs), taken_over=None, fencing=0)
     until = time.monotonic() + wait_s
@@ -128,7 +128,7 @@ def take_lock(rootfs: str, request: LockRequest, wait_s: float, check: bool = Fa
 
 
 def free_lock(rootfs: str, run: str, fencing: int, check: bool = False) -> bool:
-    """True when this run's lock of this number was (or would be) taken off; any other stays. Raises OSError, ValueError."""
+    """True if this run's lock with this number was (or would be) removed; any other lock stays. Raises OSError, ValueError."""
     if check or not os.path.isdir(place_of(rootfs, STATE_FOLDER)):
         return _is_ours(read_lock(rootfs), run, fencing)
     with _guard(rootfs):
@@ -144,7 +144,7 @@ def _is_ours(lock: Mapping[str, Any] | None, run: str, fencing: int) -> bool:
 
 
 def renew_lock(rootfs: str, run: str, fencing: int) -> None:
-    """Puts the expiry of this run's lock off, as a sign that it is at work; nothing when it has none. Raises OSError, ValueError."""
+    """Extends this run's lock, as a sign that it still works; does nothing if it has none. Raises OSError, ValueError."""
     if not os.path.isdir(place_of(rootfs, STATE_FOLDER)):
         return
     with _guard(rootfs):
@@ -154,7 +154,7 @@ def renew_lock(rootfs: str, run: str, fencing: int) -> None:
 
 
 def demand_lock(rootfs: str, fencing: int) -> None:
-    """Raises Overtaken unless the lock that stands has this number. 0 is not checked: a module that is called by itself has no run."""
+    """Raises Overtaken unless the current lock has this number. 0 is not checked: a module that is called on its own has no run."""
     if not fencing:
         return
     lock = read_lock(rootfs)
@@ -165,10 +165,11 @@ def demand_lock(rootfs: str, fencing: int) -> None:
 
 
 def start_work(rootfs: str, state_id: str, fencing: int) -> None:
-    """For a module that is about to act: its run has the node, and no other takes it until this process has ended. Raises Overtaken, OSError, ValueError."""
+    """Called by a module before it changes anything: checks that its run has the lock, and keeps the lock until this process ends. Raises Overtaken, OSError,
+    ValueError."""
     if not fencing:
         return
-    with _guard(rootfs):  # nobody takes the node between the two
+    with _guard(rootfs):  # under the guard no other run can take the lock between the two calls
         demand_lock(rootfs, fencing)
         folder = place_of(rootfs, f"{STATES}/{state_id}")
         if state_id and os.path.isdir(folder):
@@ -176,15 +177,14 @@ def start_work(rootfs: str, state_id: str, fencing: int) -> None:
 
 
 def stay_at_work(folder: str) -> None:
-    """Says that this process changes what the state in `folder` undoes, until the process ends: a module outlives the controller that started it.
-
-    The descriptor is left open on purpose. It ends with the process, however that ends, and is not inherited.
+    """Marks the state in `folder` as in use until this process ends, because a module may outlive the controller that started it. The descriptor stays open
+    on purpose: the kernel closes it when the process ends, in whatever way, and it is not inherited.
     """
     fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
 
 
 def is_at_work(rootfs: str) -> bool:
-    """True while a module of any run is changing the node, whether or not its controller lives."""
+    """True while a module of any run is changing the node, even if its controller has died."""
     try:
         names = os.listdir(place_of(rootfs, STATES))
     except (FileNotFoundError, NotADirectoryError):
@@ -204,7 +204,7 @@ def is_at_work(rootfs: str) -> bool:
 
 
 def remove_if_empty(rootfs: str) -> None:
-    """Removes our empty folders: a run without changes leaves nothing."""
+    """Removes unhang's empty folders, so that a run without changes leaves nothing."""
     for path in (STATES, STATE_FOLDER):
         with contextlib.suppress(OSError):
             os.rmdir(place_of(rootfs, path))
@@ -217,7 +217,7 @@ def _take_if_free(rootfs: str, request: LockRequest, lock: dict[str, Any] | None
         return LockResult(acquired=False, holder=renewed, taken_over=None, fencing=request.fencing)
     taken_over = None
     if lock is not None:
-        stale = "its run was declared over" if request.takes_over == lock["run"] else why_stale(lock, read_boot_id(rootfs), uptime_s())
+        stale = "an operator declared its run over" if request.takes_over == lock["run"] else why_stale(lock, read_boot_id(rootfs), uptime_s())
         if stale is None or is_at_work(rootfs):
             return None
         taken_over = dict(lock, why=stale)
@@ -236,7 +236,7 @@ def _new_lock(rootfs: str, request: LockRequest, fencing: int) -> dict[str, Any]
 
 
 def _next_fencing(rootfs: str, lock: Mapping[str, Any] | None) -> int:
-    """The next number, which the node keeps when it is free too: one that was given is never given again."""
+    """The next number. The node stores it even when it is not locked, so that no number is used twice."""
     sweep_unfinished(rootfs)
     saved = read_own_json(rootfs, FENCING, FENCING_SCHEMA) or {}
     last = saved.get("last", 0)
@@ -249,7 +249,7 @@ def _next_fencing(rootfs: str, lock: Mapping[str, Any] | None) -> int:
 
 @contextlib.contextmanager
 def _guard(rootfs: str) -> Iterator[None]:
-    """Nobody else looks at the lock meanwhile. The folder is made when it is missing, and may be removed by who frees the lock while we wait."""
+    """Exclusive access to the lock file. Creates its folder, which a run that unlocks the node may remove while this one waits."""
     place = place_of(rootfs, STATE_FOLDER)
     until = time.monotonic() + GUARD_DEADLINE_S
     while True:

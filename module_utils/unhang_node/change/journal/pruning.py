@@ -1,4 +1,4 @@
-"""Removes the oldest saved states, so that they never fill a node; what going back to a state that stays takes is left."""
+"""Removes the oldest saved states so that they never fill a node, except those that a rollback to a kept state needs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ CLOSED = ("finished", "rolled_back")
 
 
 def states_to_prune(states: list[dict[str, Any]], keep: int) -> list[str]:
-    """Ids of those that may go, oldest first, so that `keep` that are closed are left. states: oldest first. Pure.
-
-    Of the chain only the oldest part goes: a state is reached by undoing all that were saved after it, so whatever is newer than one that stays, stays. One
-    that was rolled back is no part of the chain any more. One that failed or was cut off stays, unless a later one of its role was closed: then
-    the role has done since what was left undone, and it counts as that one does.
+    """Ids of states to remove, oldest first, so that `keep` closed ones remain. states: oldest first. No I/O. A rollback to a state undoes all later states
+    first. So only the oldest states are removed: every state that is newer than a kept one is kept. A state that was rolled back does not count. A failed or
+    interrupted one is kept, unless a later state of its role was closed: then the role has completed its work since, and the older one counts as closed.
     """
     if any(state["status"] == "broken" for state in states):
-        return []  # nobody knows when that one was begun
+        return []  # the time of a broken state is unknown
     closed = [state["id"] for state in states if state["status"] in CLOSED or _is_done_since(state, states)]
     surplus = set(closed[: max(0, len(closed) - keep)])
     pruned, chain_stays = [], False
@@ -31,7 +29,8 @@ def states_to_prune(states: list[dict[str, Any]], keep: int) -> list[str]:
 
 
 def prune_states(rootfs: str, keep: int) -> list[str]:
-    """Ids of the states that were removed, oldest first: killed at any point, what stays can be gone back to. For who has the lock. Raises OSError."""
+    """Removes states and returns their ids, oldest first. If it is killed at any point, every remaining state can still be rolled back. The caller must have
+    the lock. Raises OSError."""
     states = read_states(rootfs)
     pruned = states_to_prune(states, keep)
     for state_id in pruned:

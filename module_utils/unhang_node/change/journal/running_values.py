@@ -1,6 +1,6 @@
-"""What a module changes of the running system, saved before it does so: running.json beside the files of a saved state, which has none where nothing was.
+"""Saves values of the running system before a module changes them: running.json in a saved state, which exists only if a value was changed.
 
-Each record says what was there (value) and all that unhang put in its place (set). What is neither now, somebody else has changed since.
+Each record has the original value (value) and all values that unhang set (set). If the current value is none of these, somebody else has changed it since.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..files import STATES, read_own_json, write_text
+from ..atomic_files import STATES, read_own_json, write_text
 from .node_lock import read_boot_id, stay_at_work
 from .saved_states import RUNNING_FILE, folder_of
 
 SCHEMA = "unhang/running/1"
-GPU_MODES = ("compute_mode", "persistence")  # kinds that no boot outlives
+GPU_MODES = ("compute_mode", "persistence")  # kinds of values that a reboot resets
 
 
 class Change(NamedTuple):
-    """What a module is about to change of the running system. Values as JSON has them."""
+    """A value of the running system that a module is about to change. Values are JSON values."""
 
-    kind: str  # of running_values.KINDS
-    name: str  # which of them
-    value: Any  # what is there
-    wanted: Any  # what is about to be put there
+    kind: str  # one of running_values.KINDS
+    name: str  # which value of this kind
+    value: Any  # the present value
+    wanted: Any  # the new value
 
 
 def keep_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> None:
-    """Saves what these changes take away; what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted).
-
-    Who calls it is about to change them: no other run takes the node until this process has ended. Raises OSError, ValueError.
+    """Saves the values before these changes; a value that is already saved stays, because it is the original one. Does nothing with an empty id (check mode,
+    or no state wanted). From this call on no other run takes the node until this process has ended. Raises OSError, ValueError.
     """
     if not state_id or not changes:
         return
@@ -47,7 +46,7 @@ def keep_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> None:
 
 
 def forget_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> None:
-    """Takes out again what could not be changed."""
+    """Removes the records of values that could not be changed."""
     if not state_id or not changes:
         return
     wanted = {(change.kind, change.name): change.wanted for change in changes}
@@ -58,7 +57,7 @@ def forget_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> Non
 
 
 def read_running(rootfs: str, state_id: str) -> list[dict[str, Any]]:
-    """[record] of a state, [] for one of an unhang that saved none. Raises OSError, ValueError naming the file when it is broken."""
+    """[record] of a state, [] if it has none. Raises OSError, and ValueError naming the file if it is broken."""
     path = f"{STATES}/{state_id}/{RUNNING_FILE}"
     saved = read_own_json(rootfs, path, SCHEMA) or {"records": []}
     records = saved.get("records")
@@ -68,9 +67,9 @@ def read_running(rootfs: str, state_id: str) -> list[dict[str, Any]]:
 
 
 def value_before(now: Any, records: Sequence[dict[str, Any]]) -> Any:
-    """What was there before all of these records of one thing, newest first; None where somebody else has changed it since. Pure."""
+    """The original value of these records of one value (newest first); None if somebody else has changed it since. No I/O."""
     before = records[-1]["value"]
-    for record in records if now != before else ():  # it may be back already, after a rollback that was cut off
+    for record in records if now != before else ():  # an interrupted rollback may have restored it already
         if now not in (*record["set"], record["value"]):
             return None
         now = record["value"]

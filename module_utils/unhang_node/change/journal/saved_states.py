@@ -1,8 +1,8 @@
-"""Saved states: what a rollback needs, saved on the node before a change in /var/lib/unhang/states/<id>/.
+"""Saved states: the data for a rollback, written to /var/lib/unhang/states/<id>/ on the node before a change.
 
-state.json says who, when and how far; files.json holds each file as it was; selections.json the packages' selections in dpkg. Packages, boot entries
-and values of the running system have files of their own there, written by those who change them. A state is written before the change that it undoes, so it
-may name more than was done.
+state.json has the role, the run and the steps; files.json each file as it was; selections.json the packages' selections in dpkg. The modules that change
+packages, boot entries and values of the running system write files of their own there. A state is written before the change that it undoes, so it may list
+changes that were never made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..files import STATES, Saved, place_of, read_text_or_none, write_text
+from ..atomic_files import STATES, Saved, place_of, read_text_or_none, write_text
 from .node_lock import read_boot_id, stay_at_work, utc_text
 
 SCHEMA = "unhang/saved-state/1"
@@ -32,7 +32,7 @@ _ROLE = re.compile(r"^[a-z][a-z0-9_]*$")
 
 
 def folder_of(rootfs: str, state_id: str) -> str:
-    """Where a state lies on this machine. Raises ValueError for what is no id or has no state."""
+    """Path of a state's folder on this machine. Raises ValueError for an invalid or unknown id."""
     folder = place_of(rootfs, f"{STATES}/{state_id}") if _ID.match(state_id) else None
     if folder is None or not os.path.isfile(folder + "/state.json"):
         raise ValueError(f"expected the id of a saved state in {STATES}, found {state_id!r}; list them with saved_state: {{state: listed}}")
@@ -49,7 +49,7 @@ def read_state_of(rootfs: str, state_id: str) -> dict[str, Any]:
 
 
 def read_states(rootfs: str) -> list[dict[str, Any]]:
-    """All states, oldest first, broken ones last; one that cannot be read has status broken. Raises OSError."""
+    """All states, oldest first, then the broken ones: a state that cannot be read has the status broken. Raises OSError."""
     try:
         names = sorted(os.listdir(place_of(rootfs, STATES)))
     except FileNotFoundError:
@@ -57,19 +57,18 @@ def read_states(rootfs: str) -> list[dict[str, Any]]:
     states = []
     for name in names:
         if not _ID.match(name) or not os.path.isfile(place_of(rootfs, f"{STATES}/{name}/state.json")):
-            continue  # begun, and cut off before anything was changed
+            continue  # the state was interrupted at its beginning, before any change
         try:
             states.append(read_state_of(rootfs, name))
         except ValueError as problem:
             states.append({"id": name, "status": "broken", "message": f"{problem}; {REPAIR.format(STATES, name)}", "number": 0, "steps": []})
-    # Nobody knows when a broken one was begun: it stands in the way of all others.
+    # The time of a broken state is unknown, so it blocks all others.
     return sorted(states, key=lambda state: (state["status"] == "broken", state["number"], state["id"]))
 
 
 def begin_state(rootfs: str, role: str, run: str, files: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """(state, where an earlier run had stopped or None): a new state, or the newest one where it is this role's and was not closed.
-
-    What that one saved first is what was there before, so it is gone on with. Raises OSError, ValueError.
+    """(state, the step at which an earlier run stopped, or None): a new state, or the newest one if it belongs to this role and was not closed. An open state
+    is continued, because it has the original values. Raises OSError, ValueError.
     """
     if not _ROLE.match(role):
         raise ValueError(f"expected a role's name such as gpu_driver, found {role!r}")
@@ -91,14 +90,15 @@ def begin_state(rootfs: str, role: str, run: str, files: Iterable[str] = ()) -> 
 
 
 def refuse_broken(states: Iterable[dict[str, Any]]) -> None:
-    """Raises ValueError where a saved state cannot be read: what is changed after it could not be rolled back. Pure."""
+    """Raises ValueError if a saved state cannot be read: changes after it could not be rolled back. Pure."""
     broken = [state["message"] for state in states if state["status"] == "broken"]
     if broken:
         raise ValueError("; ".join(broken))
 
 
 def unfinished_of(states: list[dict[str, Any]], role: str) -> dict[str, Any] | None:
-    """Where the newest state stopped, when it is this role's and was not closed; else None: a newer state stands on what an older one left. Pure."""
+    """The step at which the newest state stopped, if it is open and belongs to this role; else None. An older open state is not continued, because newer
+    states depend on it. No I/O."""
     standing = [state for state in states if state["status"] not in ("rolled_back", "broken")]
     if not standing or standing[-1]["role"] != role or standing[-1]["status"] not in ("open", "failed"):
         return None
@@ -108,12 +108,12 @@ def unfinished_of(states: list[dict[str, Any]], role: str) -> dict[str, Any] | N
 
 
 def state_line(state: dict[str, Any]) -> str:
-    """A state in one line, for a person. Pure."""
+    """A state as one line for people. No I/O."""
     if state["status"] == "broken":
-        return "{}: broken: {}".format(state["id"], state["message"])
-    step = ", last step {}".format(state["steps"][-1]["name"]) if state["steps"] else ""
-    message = ": {}".format(state["message"]) if state.get("message") else ""
-    return "{}: {}, begun {} by run {}{}{}".format(state["id"], state["status"], state["begun"], state["run"], step, message)
+        return f"{state['id']}: broken: {state['message']}"
+    step = f", last step {state['steps'][-1]['name']}" if state["steps"] else ""
+    message = f": {state['message']}" if state.get("message") else ""
+    return f"{state['id']}: {state['status']}, begun {state['begun']} by run {state['run']}{step}{message}"
 
 
 def add_step(rootfs: str, state_id: str, step: str) -> None:
@@ -123,7 +123,7 @@ def add_step(rootfs: str, state_id: str, step: str) -> None:
 
 
 def finish_state(rootfs: str, state_id: str) -> bool:
-    """True when the state stands; one in which nothing was changed is removed, for there is nothing to undo. One that failed stays as it is."""
+    """True if the state is kept. A state without changes is removed, because there is nothing to undo; a failed state stays failed."""
     state = read_state_of(rootfs, state_id)
     if state["status"] != "open":
         return True
@@ -136,7 +136,7 @@ def finish_state(rootfs: str, state_id: str) -> bool:
 
 
 def fail_state(rootfs: str, state_id: str, message: str) -> bool:
-    """The role failed. True when the state is kept, to be rolled back or continued; one in which nothing was changed, as after a refusal, is removed."""
+    """Marks the state of a failed role. True if it is kept, to be rolled back or continued; a state without changes, as after a refusal, is removed."""
     if _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
@@ -157,34 +157,33 @@ def mark_rolled_back(rootfs: str, state_id: str) -> None:
 
 
 def fail_state_as_it_is(rootfs: str, state_id: str, message: str) -> None:
-    """Records that a rollback of it failed: rollback and role can be run again."""
+    """Marks a state whose rollback failed: the rollback, or the role, can be run again."""
     _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="failed", message=message))
 
 
 def keep_replaced(rootfs: str, state_id: str, files: Mapping[str, Saved | None]) -> None:
-    """Saves what a rollback is about to write over, {path: as read_saved has it}, for a person; what was replaced first stays."""
+    """Saves the files that a rollback is about to overwrite, {path: result of read_saved}, for a person; the first saved content of a file stays."""
     place = folder_of(rootfs, state_id) + "/replaced.json"
     _write_json(place, dict(files, **(_read_json(place) if os.path.exists(place) else {})))
 
 
 def remove_state(rootfs: str, state_id: str) -> None:
-    """Takes the whole folder away, under another name first: what is left by a power cut is no state any more, and goes with the next one that is removed."""
+    """Renames the folder, then removes it: what remains after a power cut is not a state, and is removed with the next state."""
     folder = folder_of(rootfs, state_id)
     os.rename(folder, os.path.join(os.path.dirname(folder), REMOVED + state_id))
     sweep_removed(rootfs)
 
 
 def sweep_removed(rootfs: str) -> None:
-    """Removes the rest of states whose removal was interrupted."""
+    """Completes interrupted removals of states."""
     parent = place_of(rootfs, STATES)
     for name in [name for name in os.listdir(parent) if name.startswith(REMOVED)]:
         shutil.rmtree(os.path.join(parent, name))
 
 
 def keep_files(rootfs: str, state_id: str, paths: Iterable[str]) -> None:
-    """Saves these files as they are, each once: what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted).
-
-    Who calls it is about to change them: no other run takes the node until this process has ended.
+    """Saves the present content of these files; one that is already saved stays, because it is the original one. Does nothing with an empty id (check mode,
+    or no state wanted). From this call on no other run takes the node until this process has ended.
     """
     paths = list(paths)
     if not state_id or not paths:
@@ -196,7 +195,7 @@ def keep_files(rootfs: str, state_id: str, paths: Iterable[str]) -> None:
     if not new:
         return
     folders = sorted({missing for path in new for missing in _missing_folders(rootfs, path)})
-    if folders:  # first, for they count only when the file is known
+    if folders:  # written before files.json: a folder counts only if one of its files is listed there
         state = read_state_of(rootfs, state_id)
         _write_state(rootfs, dict(state, folders=sorted(set(state["folders"]) | set(folders))))
     _write_json(folder + "/files.json", dict(saved, **new))
@@ -210,7 +209,7 @@ def keep_selections(rootfs: str, state_id: str, selections: dict[str, str]) -> N
 
 
 def read_saved_files(folder: str) -> dict[str, Saved | None]:
-    """{path: {text, mode, uid, gid} or None when there was no file}."""
+    """{path: {text, mode, uid, gid}, or None if there was no file}."""
     return _read_json(folder + "/files.json") if os.path.exists(folder + "/files.json") else {}
 
 
@@ -220,7 +219,7 @@ def read_saved_selections(folder: str) -> dict[str, str]:
 
 
 def read_saved(rootfs: str, path: str) -> Saved | None:
-    """A file as files.json has it, None when there is none. Raises OSError, ValueError for what is no regular file of 1 MiB at most."""
+    """A file in the form of files.json, None if it does not exist. Raises OSError, and ValueError for anything but a regular file of at most 1 MiB."""
     place = place_of(rootfs, path)
     text = read_text_or_none(place)
     if text is None:
@@ -230,7 +229,7 @@ def read_saved(rootfs: str, path: str) -> Saved | None:
 
 
 def is_unchanged(rootfs: str, path: str, state: dict[str, Any]) -> bool:
-    """False when somebody changed the file after the role had finished; True when not, or when it cannot be known."""
+    """False if somebody changed the file after the role had finished; True if not, or if unknown."""
     after = state.get("after")
     return after is None or path not in after or after[path] == _sum_of(read_saved(rootfs, path))
 
@@ -238,7 +237,7 @@ def is_unchanged(rootfs: str, path: str, state: dict[str, Any]) -> bool:
 def _new_state(rootfs: str, role: str, run: str) -> dict[str, Any]:
     now, parent = time.time(), place_of(rootfs, STATES)
     os.makedirs(parent, mode=0o700, exist_ok=True)
-    stem = "{}-{}".format(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)), role)
+    stem = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{role}"
     for state_id in [stem] + [f"{stem}-{count}" for count in range(2, 1000)]:
         with contextlib.suppress(FileExistsError):
             os.mkdir(f"{parent}/{state_id}", 0o700)
@@ -264,7 +263,7 @@ def _sum_of(saved: Saved | None) -> str | None:
 
 
 def _write_state(rootfs: str, state: dict[str, Any]) -> None:
-    _write_json(place_of(rootfs, "{}/{}/state.json".format(STATES, state["id"])), state)
+    _write_json(place_of(rootfs, f"{STATES}/{state['id']}/state.json"), state)
 
 
 def _write_json(place: str, value: Mapping[str, Any]) -> None:
@@ -273,7 +272,7 @@ def _write_json(place: str, value: Mapping[str, Any]) -> None:
 
 def _read_json(place: str, schema: str | None = None) -> dict[str, Any]:
     try:
-        with open(place, encoding="utf-8") as source:  # may be longer than any file that is saved in it
+        with open(place, encoding="utf-8") as source:  # the limit is higher than that of a saved file, because this file contains several
             value = json.load(source)
     except ValueError:
         value = None

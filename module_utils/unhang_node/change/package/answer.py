@@ -1,4 +1,4 @@
-"""What the module package_change returns: the plan, what was done, and why not."""
+"""The result of the module package_change: the plan, the changes made, and the reason if a change was not made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .values import ChangeResult, PackagePlan, Request, Row
 
 
 def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
-    """The answer to a request (Request has its keys), with everything done unless `check` or simulate_only. Has `failed` and `changed`."""
+    """Carries out a request (options: the keys of Request), unless `check` or simulate_only is set, and returns the result with `failed` and `changed`."""
     simulates = check or bool(options.get("simulate_only"))
     try:
         plan, result = _run(Request.of_options(options), simulates)
@@ -38,7 +38,7 @@ def _run(request: Request, simulates: bool) -> Tuple[PackagePlan, ChangeResult]:
 
 
 def package_result(plan: PackagePlan, result: ChangeResult, simulated: bool) -> Dict[str, Any]:
-    """What is returned of a plan, whatever became of it."""
+    """The part of the result that describes the plan, whether or not it was carried out."""
     names = set(plan.request.install) | set(plan.request.expect)
     versions = versions_after(plan.installed, plan.steps)
     answer: Dict[str, Any] = {
@@ -62,7 +62,7 @@ def package_result(plan: PackagePlan, result: ChangeResult, simulated: bool) -> 
 
 
 def differences(plan: PackagePlan) -> List[Row]:
-    """What --diff shows: versions, module streams, the file of pins."""
+    """The differences for --diff: versions, module streams, the file of pins."""
     rows = plan.changes()
     shown = []
     if rows:

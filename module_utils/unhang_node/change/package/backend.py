@@ -1,4 +1,4 @@
-"""What a package manager has to be able to do. `managers.py` chooses which one does it."""
+"""The interface of a package manager's backend. `managers.py` chooses one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from .values import ChangeResult, HoldPlan, Listing, PackagePlan, Request, Row
 
 
 class RestoreRequest(NamedTuple):
-    """What a restore is asked for.
-
-    folder: of the saved state, a path of the node; saved: its packages.json; known: {package: versions that unhang itself found or left}, None among them for
-    not installed; named: names, or patterns, of packages that are restored whoever changed them since.
+    """The request for a restore. folder: of the saved state, a path of the node; saved: its packages.json; known: {package: versions that unhang found or
+    installed}, in which None is not installed; named: names, or patterns, of packages that are restored even if somebody has changed them since.
     """
 
     rootfs: str
@@ -28,18 +26,18 @@ class Backend(NamedTuple):
     """The functions of one package manager. All of them raise OSError, and ValueError (Refused, Locked) with one line for the operator."""
 
     name: str
-    """As packages.json and the answers have it: dpkg or rpm."""
+    """The name in packages.json and in results: dpkg or rpm."""
     plan_change: Callable[[Request, bool], PackagePlan]
-    """(request, writes): what would be done. close_plan has to follow, whatever comes of it."""
+    """(request, writes): simulates a change. close_plan must follow in every case."""
     apply_change: Callable[[PackagePlan], ChangeResult]
     close_plan: Callable[[PackagePlan], None]
-    """Removes what the simulation and the change needed."""
+    """Removes the files of the simulation and the change."""
     wait_until_free: Callable[[str, float], None]
-    """(rootfs, timeout in s): returns once no other process has the package manager."""
+    """(rootfs, timeout in s): returns once no other process uses the package manager."""
     restore: Callable[[RestoreRequest], List[Row]]
-    """Rows of what was brought back, or would be."""
+    """Returns the packages that were restored, or would be, as rows."""
     changed_since: Callable[[RestoreRequest], List[str]]
-    """A line for each package that stays because somebody has changed it since."""
+    """Returns a line for each package that is not restored because somebody has changed it since."""
     read_offers: Callable[[str, Sequence[str], bool, float, Sequence[str]], Listing]
     """(rootfs, names and patterns, update the cache, fetch timeout in s, modules)."""
     plan_holds: Callable[[str, Database, Sequence[str], Dict[str, Any]], HoldPlan]

@@ -1,4 +1,4 @@
-"""Which packages must not move: the groups that a policy may hold. Values in, values out."""
+"""Packages that must keep their version: the groups that a policy may hold. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRIVER_VERSION = re.compile(r"^(?:\d+:)?(\d{3}\.\d+(?:\.\d+)?)(?:[-+~]|$)")
 
 
 class NotPossible(ValueError):
-    """Why nothing may be held: expected, found, what next, in one line."""
+    """The reason why nothing may be held: expected, found, next step, in one line."""
 
 
 def chosen_packages(database: Database, groups: Iterable[str]) -> List[Package]:
@@ -23,13 +23,13 @@ def chosen_packages(database: Database, groups: Iterable[str]) -> List[Package]:
     for group in groups:
         rows = driver_packages(database) if group == "driver" else database.named({"kernel": KERNEL, "nccl": NCCL, "ofed": OFED}[group])
         for package in rows:
-            if not package.name.startswith("dkms"):  # a build tool, no kernel
+            if not package.name.startswith("dkms"):  # a build tool, not a kernel
                 found[(package.name, package.architecture, package.version)] = package
     return [found[key] for key in sorted(found)]
 
 
 def check_driver(database: Database, version: str) -> None:
-    """Raises NotPossible when the installed driver is not `version`: to hold it would keep the wrong one."""
+    """Raises NotPossible if the installed driver is not `version`: a hold would keep the wrong driver."""
     found = set()
     for package in driver_packages(database):
         matched = _DRIVER_VERSION.match(package.version)
@@ -37,9 +37,9 @@ def check_driver(database: Database, version: str) -> None:
             found.add(matched.group(1))
     if version not in found:
         installed = ", ".join(sorted(found)) or "no driver package"
-        raise NotPossible(f"expected driver {version}, found {installed} installed; bring the node to the policy's driver before it is held")
+        raise NotPossible(f"expected driver {version}, found {installed} installed; install the policy's driver before it is held")
 
 
 def dpkg_name(package: Package) -> str:
-    """As dpkg takes it: the architecture stands with it where there can be several."""
+    """The name in dpkg's form: with its architecture if there can be several."""
     return str(package.name if package.architecture in ("all", "") else f"{package.name}:{package.architecture}")

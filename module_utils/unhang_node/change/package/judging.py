@@ -1,4 +1,4 @@
-"""Whether what the package manager would do is what was asked for. Values in, values out."""
+"""Judges whether the package manager's simulation does what was requested, and nothing else. Values in, values out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, 
 
 from .values import Installed, Offers, Request, Step
 
-CONFIGURED = "installed"  # dpkg's own word
+CONFIGURED = "installed"  # dpkg's name of this state
 
 
 def is_met(request: Request, installed: Installed) -> bool:
-    """True when nothing has to be done, unfinished packages apart."""
+    """True when nothing has to be done, except for packages that are not configured."""
     for name, version in request.install.items():
         package = installed.packages.get(name)
         if package is None or not version or package.version != version:
@@ -22,7 +22,7 @@ def is_met(request: Request, installed: Installed) -> bool:
 
 
 def versions_after(installed: Installed, steps: Sequence[Step]) -> Dict[str, str]:
-    """{name: version} as it will be once the steps are done."""
+    """{name: version} after the steps."""
     versions = {name: package.version for name, package in installed.packages.items()}
     for step in steps:
         if step.after is None:
@@ -33,7 +33,7 @@ def versions_after(installed: Installed, steps: Sequence[Step]) -> Dict[str, str
 
 
 def unexpected(expect: Mapping[str, str], versions: Mapping[str, str]) -> List[str]:
-    """A line for each package that is not of the version that is expected. expect: {name: version or pattern}."""
+    """A line for each package without its expected version. expect: {name: version or pattern}."""
     return [
         f"expected {name} {pattern}, found that {versions.get(name, 'none')} comes"
         for name, pattern in sorted(expect.items())
@@ -42,7 +42,7 @@ def unexpected(expect: Mapping[str, str], versions: Mapping[str, str]) -> List[s
 
 
 def refusals(request: Request, installed: Installed, steps: Sequence[Step]) -> List[str]:
-    """Why the steps are not what was asked for, a line each; none when they are."""
+    """The differences between the steps and the request, a line each; none if the steps are what was requested."""
     after = versions_after(installed, steps)
     lines = [
         f"expected {name} {version or 'of any version'}, found that {after.get(name, 'none')} comes"
@@ -59,7 +59,7 @@ def refusals(request: Request, installed: Installed, steps: Sequence[Step]) -> L
 def _of_step(step: Step, request: Request, installed: Installed) -> Iterator[str]:
     name = step.name.split(":")[0]
     if step.action == "remove" and step.name not in request.remove and not any(fnmatch.fnmatchcase(name, glob) for glob in request.allow_remove):
-        yield f"{step.name} {step.before} would be removed, which nobody asked for; name it in remove, or allow it with allow_remove"
+        yield f"{step.name} {step.before} would be removed, which was not requested; name it in remove, or allow it with allow_remove"
     if step.action == "downgrade" and not request.allow_downgrade:
         yield f"{step.name} would go down from {step.before} to {step.after}; allow_downgrade: true allows it"
     package = installed.packages.get(step.name)
@@ -72,9 +72,8 @@ def _of_step(step: Step, request: Request, installed: Installed) -> Iterator[str
 
 
 def read_back(request: Request, before: Installed, steps: Sequence[Step], installed: Installed) -> Tuple[Dict[str, Optional[str]], List[str], List[str]]:
-    """(versions of what was named, [line of what is not as the steps have it], [line of what was expected otherwise]) after a change.
-
-    before, installed: as it was and as it is; a version is None for what is not there.
+    """(versions of the requested packages, [line for each package that differs from its step], [line for each package that differs from `expect`]) after a
+    change. before, installed: the packages before and after it; a version is None if the package is not installed.
     """
     versions = {name: package.version for name, package in installed.packages.items()}
     wanted = versions_after(before, steps)
@@ -83,12 +82,14 @@ def read_back(request: Request, before: Installed, steps: Sequence[Step], instal
         for step in steps
         if versions.get(step.name) != wanted.get(step.name)
     ]
+    judged = {step.name for step in steps}
+    wrong += [f"expected {name} {before.version(name)} to stay, found it gone" for name in sorted(set(before.packages) - set(versions) - judged)]
     named = sorted(set(request.install) | set(request.expect))
     return {name: versions.get(name) for name in named}, wrong, unexpected(request.expect, versions)
 
 
 def not_offered(request: Request, offers: Offers) -> List[str]:
-    """A line for each version that no repository has, with what is on offer."""
+    """A line for each version that no repository offers, with the offered ones."""
     lines = []
     for name, version in sorted(request.install.items()):
         known = [row["version"] for row in offers.get(name.split(":")[0], ())]

@@ -1,4 +1,4 @@
-"""Which package manager a node has: the one place that knows both."""
+"""Selects the backend for a node's package manager; only this module imports both backends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ BACKENDS = (APT, DNF)
 
 
 def backend_of(rootfs: str) -> Backend:
-    """The backend of a node: rpm's where packages are rpm's and not dpkg's too. A node with neither gets apt's, whose message names what is missing."""
+    """The backend of a node: dnf's if its packages are rpm's and not also dpkg's. A node with neither gets apt's, whose error names what is missing."""
     root = Root([rootfs])
     is_rpm = not root.exists(STATUS) and any(root.exists(f"{folder}/{name}") for folder in RPM_FOLDERS for name in RPM_FILES)
     return DNF if is_rpm else APT
 
 
 def backend_named(name: str) -> Backend:
-    """The backend that a saved state was made with. Raises ValueError for a name that is none."""
+    """The backend with which a saved state was made. Raises ValueError for an unknown name."""
     for backend in BACKENDS:
         if backend.name == name:
             return backend

@@ -1,4 +1,4 @@
-"""What repositories offer, beside what is installed: values in, values out; each package manager reads its own."""
+"""Versions that repositories offer, and the installed ones. Values in, values out; each backend does its own reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def installed_rows(installed: Installed, names: Set[str]) -> Dict[str, Row]:
 
 
 def chosen_names(patterns: Iterable[str], known: Iterable[str]) -> Set[str]:
-    """Names that a name or a pattern means."""
+    """The known names that match a name or a pattern."""
     every = list(patterns)
     plain = {pattern for pattern in every if not set(pattern) & set("*?[")}
     globs = [pattern for pattern in every if pattern not in plain]

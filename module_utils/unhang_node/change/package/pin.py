@@ -1,4 +1,4 @@
-"""Holds packages on the node, and unholds them: state saved first, then files, then the package manager's selections, then read back."""
+"""Holds packages on the node, and unholds them: saves the state, writes files, sets the package manager's selections, reads back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...parse.dpkg import Database, Package
 from ...root import Root
 from ...section import Unread
 from ...sections.package_database import read_database
-from ..files import place_of, read_state, state_path, write_state, write_text
+from ..atomic_files import place_of, read_state, state_path, write_state, write_text
 from ..journal.saved_states import keep_files, keep_selections
 from .held_groups import NotPossible, check_driver, chosen_packages, dpkg_name
 from .managers import backend_named, backend_of
@@ -18,7 +18,7 @@ STATE = "package_hold"
 
 
 class Holds(NamedTuple):
-    """What is held on a node and what is to be. manager: dpkg or rpm."""
+    """The present and the wanted holds of a node. manager: dpkg or rpm."""
 
     manager: str
     database: Database
@@ -26,7 +26,7 @@ class Holds(NamedTuple):
 
 
 def read_packages(rootfs: str) -> Tuple[str, Database]:
-    """(manager, packages). Raises NotPossible when there is none or it cannot be read."""
+    """(manager, packages). Raises NotPossible if there is no package database, or it cannot be read."""
     unread = Unread()
     manager, database = read_database(Root([rootfs]), unread, "packages")
     if manager is None or database is None:
@@ -37,7 +37,7 @@ def read_packages(rootfs: str) -> Tuple[str, Database]:
 
 
 def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str], changes: Sequence[Row] = ()) -> Holds:
-    """Raises NotPossible, OSError, ValueError; changes nothing. changes: of a package_change that was only simulated, as if they were done."""
+    """Raises NotPossible, OSError, ValueError; changes nothing. changes: those of a simulated package_change, which are treated as made."""
     manager, database = read_packages(rootfs)
     database = after_changes(database, changes)
     if "driver" in groups and driver_version:
@@ -47,7 +47,7 @@ def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str]
 
 
 def after_changes(database: Database, changes: Sequence[Row]) -> Database:
-    """The packages as they will be. changes: [{name, before, after}]; a package that is new stands without its architecture, which no simulation names."""
+    """The packages after changes, [{name, before, after}]. A new package has no architecture, because a simulation does not print it."""
     after = {row["name"]: row["after"] for row in changes}
     kept = [package for package in database.packages if package.name not in after]
     moved = [package._replace(version=after[package.name]) for package in database.packages if after.get(package.name)]
@@ -58,13 +58,13 @@ def after_changes(database: Database, changes: Sequence[Row]) -> Database:
 
 
 def save_before(rootfs: str, state_id: str, plan: HoldPlan) -> None:
-    """Files and selections that a plan changes, as they are, into a saved state."""
+    """Saves the files and selections that a plan changes into a saved state."""
     keep_files(rootfs, state_id, [*plan.texts, state_path(STATE)])
     keep_selections(rootfs, state_id, {**dict.fromkeys(plan.hold, "install"), **dict.fromkeys(plan.unhold, "hold")})
 
 
 def apply_plan(rootfs: str, plan: HoldPlan, lock_timeout_s: float) -> None:
-    """Everything of a plan. What was saved names more than was done, never less, so that an interrupted run can be undone."""
+    """Carries out a plan. Every change is saved before it is made, so that an interrupted run can be undone."""
     saved = read_state(rootfs, STATE)
     before = {key: value for key, value in saved.items() if key != "schema"}
     if plan.state != before:
@@ -84,11 +84,11 @@ def _before_and_after(before: Dict[str, Any], after: Dict[str, Any]) -> Dict[str
 
 
 def check_held(rootfs: str, groups: Sequence[str]) -> List[str]:
-    """Names that should be held and are not, read back from the database."""
+    """Names of packages that should be held and are not, read back from the database."""
     manager, database = read_packages(rootfs)
     return [dpkg_name(package) for package in chosen_packages(database, groups) if not package.held] if manager == "dpkg" else []
 
 
 def rows_of(database: Database, groups: Sequence[str]) -> List[Row]:
-    """[{name, version, held}] of the groups, for an answer."""
+    """[{name, version, held}] of the groups' packages, for a module's result."""
     return [{"name": dpkg_name(package), "version": package.version, "held": package.held} for package in chosen_packages(database, groups)]

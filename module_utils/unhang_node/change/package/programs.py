@@ -1,4 +1,4 @@
-"""Runs the package manager's programs that may be killed without harm, and picks what matters out of what they print."""
+"""Runs programs of the package manager that may be killed without harm, and extracts the relevant lines of their output."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tempfile
 from typing import List, Optional, Sequence, Tuple
 
 from ...process import ProcessResult, run_process
+from ..atomic_files import place_of
 from ..config.masking import mask_urls
-from ..files import place_of
 
-# No script of a package may ask anything.
+# No package script may ask a question.
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
 CALL_DEADLINE_S = 300
-DEADLINE_PASSED = -1  # a code of our own
+DEADLINE_PASSED = -1  # unhang's own exit code
 PRIVATE = ".unhang-"
 VIEW_PARENT = "/var/tmp"  # noqa: S108 - mkdtemp makes the folder in it
 _PROBLEM = re.compile(
@@ -26,14 +26,14 @@ _PROBLEM = re.compile(
 
 
 def inside(rootfs: str, argv: Sequence[str]) -> List[str]:
-    """argv as it is run for a node whose / is `rootfs`."""
+    """argv that runs `argv` on a node whose / is `rootfs`."""
     return list(argv) if rootfs == "/" else ["chroot", rootfs, *argv]
 
 
 def run(rootfs: str, argv: Sequence[str], deadline_s: float = CALL_DEADLINE_S) -> Tuple[int, str]:
-    """(exit code, everything printed) of a program that may be killed without harm; DEADLINE_PASSED as the code when it was. Raises OSError.
+    """(exit code, all output) of a program that may be killed without harm; the code is DEADLINE_PASSED if it was killed. Raises OSError.
 
-    What stands before the host of a URL is masked: some of apt's messages have a mirror's password.
+    Credentials in URLs are masked: some of apt's messages contain a mirror's password.
     """
     result = run_process(argv, deadline_s, rootfs, variables=QUIET, merged=True)
     if result.is_missing:
@@ -44,25 +44,24 @@ def run(rootfs: str, argv: Sequence[str], deadline_s: float = CALL_DEADLINE_S) -
 
 
 def missing(result: ProcessResult) -> FileNotFoundError:
-    """What to raise for a program that is not on the node."""
+    """The exception for a program that is not on the node."""
     return FileNotFoundError(2, "no such program on this node", result.argv[0])
 
 
 def private_folder(rootfs: str) -> str:
-    """A new folder for one simulation, a path of the node; on disk, for lists take more room than a node's /tmp may have.
-
-    It is locked until this process ends, and those of processes that were killed go: each may have a copy of all of apt's lists.
+    """A new folder for one simulation, a path of the node; on disk, because lists need more space than a node's /tmp may have. It is locked until this
+    process ends. Folders of killed processes are removed, because each may have a copy of all of apt's lists.
     """
     parent = place_of(rootfs, VIEW_PARENT)
     _sweep_abandoned(parent)
     while True:
         folder = tempfile.mkdtemp(prefix=PRIVATE, dir=parent)
-        if _lock_folder(folder, fcntl.LOCK_SH) is not None:  # left open on purpose: it ends with the process, however that ends
+        if _lock_folder(folder, fcntl.LOCK_SH) is not None:  # left open on purpose: the kernel closes it when the process ends, in whatever way
             return VIEW_PARENT + "/" + os.path.basename(folder)
 
 
 def _sweep_abandoned(parent: str) -> None:
-    """Removes private folders of ours that no process has. In a folder where everybody may write, only what is our own counts."""
+    """Removes unhang's private folders that no process uses. In a world-writable folder, only those of this user."""
     for name in sorted(name for name in os.listdir(parent) if name.startswith(PRIVATE)):
         folder = os.path.join(parent, name)
         descriptor = _lock_folder(folder, fcntl.LOCK_EX)
@@ -76,7 +75,7 @@ def _sweep_abandoned(parent: str) -> None:
 
 
 def _lock_folder(folder: str, kind: int) -> Optional[int]:
-    """A descriptor that has the folder locked, None where another process has it, where it is gone, and where it is no folder."""
+    """A descriptor that locks the folder; None if another process has locked it, or it is no folder or no longer exists."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -85,14 +84,14 @@ def _lock_folder(folder: str, kind: int) -> Optional[int]:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         if os.path.samestat(os.stat(folder), os.fstat(descriptor)):
             return descriptor
-    except OSError:  # somebody sweeps it at this moment
+    except OSError:  # another process is removing it
         pass
     os.close(descriptor)
     return None
 
 
 def error_lines(text: str, limit: int = 6) -> List[str]:
-    """The lines that say what went wrong; the last three where none does."""
+    """The lines that report errors; the last three if none does."""
     lines = [line.strip() for line in text.replace("\r", "\n").splitlines() if line.strip()]
     problems = [line for line in text.splitlines() if _PROBLEM.match(line)]
     once = list(dict.fromkeys(" ".join(line.split()) for line in problems))
@@ -100,7 +99,7 @@ def error_lines(text: str, limit: int = 6) -> List[str]:
 
 
 def command_line(pid: Optional[int]) -> str:
-    """A process's command line, cut, for a message."""
+    """A process's command line, shortened, for a message."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as source:
             text = source.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()

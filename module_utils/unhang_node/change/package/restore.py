@@ -1,6 +1,6 @@
-"""Brings packages back to what a saved state knows; after a success, after a failure half way, and more than once.
+"""Restores packages to a saved state; works after a success, after a failure half way, and repeatedly.
 
-What somebody has changed since stays, unless the operator names the package.
+A package that somebody has changed since is not restored, unless the operator names it.
 """
 
 from __future__ import annotations
@@ -8,26 +8,27 @@ from __future__ import annotations
 import os
 from typing import List, Sequence
 
-from ..files import STATES
+from ..atomic_files import STATES
 from ..journal.saved_states import read_states
 from .backend import RestoreRequest
+from .lock_files import DPKG_LOCKS, RPM_LOCKS, wait_for_locks
 from .managers import backend_named, backend_of
 from .restore_plan import known_versions
 from .saved import read_saved
+from .unit import wait_for_earlier
 from .values import Row
 
 
 def restore_packages(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str] = ()) -> List[Row]:
-    """[{name, action, before, after}] of what was brought back, or would be. folder: of the saved state, a path of the node. Raises ValueError, OSError.
-
-    named: names, or patterns, of packages that are brought back whoever changed them since.
+    """[{name, action, before, after}] of packages that were restored, or would be. folder: of the saved state, a path of the node. Raises ValueError,
+    OSError. named: names, or patterns, of packages that are restored even if somebody has changed them since.
     """
     request = _request(rootfs, folder, lock_timeout_s, check, named)
     return backend_named(str(request.saved.get("manager", "dpkg"))).restore(request) if request.saved else []
 
 
 def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()) -> List[str]:
-    """A line for each package that stays because somebody has changed it since. folders: of the saved states. Raises ValueError, OSError."""
+    """A line for each package that is not restored because somebody has changed it since. folders: of the saved states. Raises ValueError, OSError."""
     lines: List[str] = []
     for folder in folders:
         request = _request(rootfs, folder, 0, True, named)
@@ -37,8 +38,15 @@ def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()
 
 
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
-    """Waits until no other process has the package manager. Raises Locked naming who has it, OSError."""
+    """Waits until no other process uses the package manager. Raises Locked naming the holder, OSError."""
     backend_of(rootfs).wait_until_free(rootfs, timeout_s)
+
+
+def wait_until_unchanging(rootfs: str, timeout_s: float) -> None:
+    """Waits until no process changes packages, because a reboot would interrupt it; a process that only fetches does not count. Raises Locked naming it,
+    OSError."""
+    wait_for_earlier(timeout_s)
+    wait_for_locks(rootfs, (*DPKG_LOCKS, *RPM_LOCKS), timeout_s)
 
 
 def _request(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str]) -> RestoreRequest:
@@ -48,7 +56,7 @@ def _request(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named
 
 
 def _newer_states(rootfs: str, folder: str) -> List[str]:
-    """Folders of the states that stand on this one: a rollback to it begins with them, and in a preview what they left is still there."""
+    """Folders of the newer states, which depend on this one: a rollback undoes them first, and in a preview their changes are still in place."""
     standing = [state["id"] for state in read_states(rootfs) if state["status"] not in ("rolled_back", "broken")]
     state_id = os.path.basename(folder)
     return [f"{STATES}/{newer}" for newer in standing[standing.index(state_id) + 1 :]] if state_id in standing else []

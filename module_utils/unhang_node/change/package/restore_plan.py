@@ -1,4 +1,4 @@
-"""What it takes to bring packages back to what a saved state knows."""
+"""The steps that restore packages to a saved state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from .values import Installed, Row, Step
 ActionOf = Callable[[Optional[str], Optional[str]], str]
 """(version before, version after; None is not installed) -> Step.action, in the order of the package manager's versions."""
 Refetch = Callable[[str, str, Row, bool], bool]
-"""(rootfs, folder of the state, row of packages.json, check): True when a repository has the very file that was kept, and unless `check` it is kept again."""
+"""(rootfs, folder of the state, row of packages.json, check): True if a repository offers exactly the file that was kept; unless `check`, it is then kept
+again."""
 
 
 def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionOf) -> List[Step]:
-    """[Step] from what is installed to what was. saved: of packages.json."""
+    """[Step] from the installed to the saved packages. saved: content of packages.json."""
     steps = []
     for row in saved["packages"]:
         here = installed.version(row["name"])
@@ -27,7 +28,7 @@ def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionO
 
 
 def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step], refetch: Refetch, check: bool) -> None:
-    """Before anything is touched: every package that comes back is the file that was kept, or is fetched again. Raises ValueError naming those that are not."""
+    """Before any change: checks that each package to restore has its kept file or can be fetched again. Raises ValueError naming those that have neither."""
     rows = {row["name"]: row for row in saved["packages"]}
     problems = []
     for step in steps:
@@ -40,9 +41,8 @@ def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence
 
 
 def known_versions(states: Iterable[Optional[Dict[str, Any]]]) -> Dict[str, Set[Optional[str]]]:
-    """{package: versions that unhang found or left}, None for not installed. states: packages.json of all states that are rolled back together.
-
-    A change that was interrupted may have removed a package that it was about to replace.
+    """{package: versions that unhang found or installed}, in which None is not installed. states: packages.json of all states that are rolled back together.
+    An interrupted change may have removed a package that it was about to replace.
     """
     known: Dict[str, Set[Optional[str]]] = {}
     for saved in states:
@@ -55,7 +55,7 @@ def known_versions(states: Iterable[Optional[Dict[str, Any]]]) -> Dict[str, Set[
 
 
 def kept_as_is(saved: Dict[str, Any], installed: Installed, known: Mapping[str, Set[Optional[str]]], named: Sequence[str]) -> Dict[str, str]:
-    """{package: line} of what somebody has changed, or put on hold, since unhang was done with it; without what the operator names."""
+    """{package: line} of packages that somebody has changed or held since unhang changed them, except the packages that the operator names."""
     lines = {}
     for row in saved["packages"]:
         name, here = row["name"], installed.version(row["name"])
@@ -72,5 +72,5 @@ def kept_as_is(saved: Dict[str, Any], installed: Installed, known: Mapping[str, 
 
 
 def not_restored(steps: Sequence[Step]) -> List[str]:
-    """A line for each package that a restore should have brought back and did not."""
+    """A line for each package that should have been restored and was not."""
     return [f"{step.name} is {step.before or 'gone'}, was {step.after or 'not there'}" for step in steps]

@@ -1,4 +1,4 @@
-"""What a rollback of packages needs: packages.json and the old packages, in the folder of a saved state."""
+"""The data for a rollback of packages: packages.json and the old packages, in the folder of a saved state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import Any, Dict, Iterable, List, Optional, Set
 
-from ..files import STATES, place_of, read_own_json, write_text
+from ..atomic_files import STATES, place_of, read_own_json, write_text
 from .values import Installed, Row, Step
 
 SCHEMA = "unhang/packages/1"
@@ -21,7 +21,7 @@ def folder_of(state_id: str) -> str:
 
 
 def read_saved(rootfs: str, folder: str) -> Optional[Dict[str, Any]]:
-    """What packages.json holds, None where there is none. Raises ValueError naming it when it is broken, OSError."""
+    """The content of packages.json, None if there is none. Raises OSError, and ValueError naming the file if it is broken."""
     path = folder + "/packages.json"
     saved: Optional[Dict[str, Any]] = read_own_json(rootfs, path, SCHEMA)
     if saved is not None and not isinstance(saved.get("packages"), list):
@@ -30,13 +30,13 @@ def read_saved(rootfs: str, folder: str) -> Optional[Dict[str, Any]]:
 
 
 def write_saved(rootfs: str, folder: str, saved: Dict[str, Any]) -> None:
-    """Writes packages.json whole. Raises OSError."""
+    """Writes packages.json in one step. Raises OSError."""
     text = json.dumps(dict(saved, schema=SCHEMA), indent=1, sort_keys=True) + "\n"
     write_text(place_of(rootfs, folder + "/packages.json"), text, 0o600)
 
 
 def rows_of(steps: Iterable[Step], installed: Installed, automatic: Set[str]) -> List[Row]:
-    """Rows of packages.json for the steps: what each package was, and what it is to become. automatic: names that were installed for others."""
+    """Rows of packages.json for the steps: each package before and after. automatic: names of packages that were installed because others needed them."""
     rows = []
     for step in steps:
         if step.action == "reinstall":
@@ -50,7 +50,7 @@ def rows_of(steps: Iterable[Step], installed: Installed, automatic: Set[str]) ->
 
 
 def merge_rows(earlier: Iterable[Row], rows: Iterable[Row]) -> List[Row]:
-    """Rows of packages.json with what is known from before: a package's first `before` is what the state goes back to."""
+    """Rows of packages.json merged with earlier ones: the earliest `before` of a package is the version to restore."""
     known = {(row["name"], row["architecture"]): row for row in earlier}
     for row in rows:
         first = known.get((row["name"], row["architecture"]))
@@ -59,7 +59,7 @@ def merge_rows(earlier: Iterable[Row], rows: Iterable[Row]) -> List[Row]:
 
 
 def seal_kept(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
-    """Notes the SHA-256 of every kept package that has none yet, once its content is on the disk: after a power cut it is all there, or not named."""
+    """Notes the SHA-256 of every kept package that has none yet, once its content is on the disk: after a power cut it is either complete or not listed."""
     for row in rows:
         if row["deb"] and not row.get("sha256"):
             place = place_of(rootfs, f"{folder}/{row['deb']}")
@@ -87,7 +87,7 @@ def sha256_of(place: str) -> str:
 
 
 def kept_problem(rootfs: str, folder: str, row: Row) -> str:
-    """Why a kept package is not the one that was kept, "" when it is. A row of an older unhang has no SHA-256; there the file only has to be there."""
+    """The fault of a kept package, "" if it is unchanged. A row that an older unhang wrote has no SHA-256; then the file only has to exist."""
     name = os.path.basename(row["deb"] or "")
     if not row["deb"]:
         return f"{row['name']} {row['before']} was not kept"
@@ -110,7 +110,7 @@ def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
 
 
 def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
-    """Takes a file for the kept package of a row. False when it is another one, which stays where it is."""
+    """Moves a file to the place of a row's kept package. False if it is another package, which is not moved."""
     if not os.path.isfile(place) or sha256_of(place) != row.get("sha256"):
         return False
     kept = place_of(rootfs, f"{folder}/{row['deb']}")
@@ -123,7 +123,7 @@ def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
 
 
 def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
-    """Records the status of a change: fetching, fetched, applying, done, failed, restoring, restored. Nothing without a folder."""
+    """Records the status of a change: fetching, fetched, applying, done, failed, restoring, restored. Does nothing without a folder."""
     saved = read_saved(rootfs, folder) if folder else None
     if saved is not None:
         touched = saved.get("touched", False) or status == "applying"
@@ -131,7 +131,7 @@ def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
 
 
 def forget_fetched(rootfs: str, folder: str, message: str) -> None:
-    """After a fetch that failed: what was fetched goes, so that a state without a change has nothing in it; what an earlier change saved stays."""
+    """Removes the files of a failed fetch, so that a state without changes is empty; files of an earlier change stay."""
     saved = read_saved(rootfs, folder) if folder else None
     if saved is not None and saved.get("touched"):
         mark(rootfs, folder, "failed", message)
@@ -141,5 +141,5 @@ def forget_fetched(rootfs: str, folder: str, message: str) -> None:
 
 
 def remove_new(rootfs: str, folder: str) -> None:
-    """Removes the packages that were fetched to be installed: they are on the node now, and the mirror or the node's cache has them."""
+    """Removes the packages that were fetched to be installed: they are installed now, and the mirror or the node's cache has them."""
     shutil.rmtree(place_of(rootfs, f"{folder}/{NEW}"), ignore_errors=True)

@@ -1,17 +1,17 @@
-"""How much room a change of packages takes on each file system, and whether it is there."""
+"""The space that a change of packages needs on each file system, and whether there is enough."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ..files import STATE_FOLDER, place_of
+from ..atomic_files import STATE_FOLDER, place_of
 from .values import Step
 
 MIB = 1 << 20
 ROOM_PLACES = ("/", "/usr", "/var", STATE_FOLDER, "/boot")
 KERNEL_IMAGE = "linux-image-"
-# Their scripts rebuild the initial ramdisk, the new one beside the old.
+# Packages whose scripts rebuild the initial ramdisk; the new one is written beside the old one.
 REBUILDS: tuple[str, ...] = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
 REBUILDS += ("linux-modules-nvidia", "firmware-", "dracut")
 UNKNOWN_IMAGE_BYTES = 100 * MIB
@@ -19,7 +19,7 @@ BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
 
 
 def boot_bytes(steps: Sequence[Step], images: Sequence[int], ramdisks: Sequence[int]) -> int:
-    """Bytes that the steps take on /boot. images, ramdisks: sizes of those that are there."""
+    """Bytes that the steps need on /boot. images, ramdisks: sizes of the present ones."""
     changed = [step for step in steps if step.after is not None]
     new = [step for step in changed if step.before is None and step.name.startswith(KERNEL_IMAGE) and step.name[len(KERNEL_IMAGE) :][:1].isdigit()]
     largest_pair = (max(images) if images else 0) + (max(ramdisks) if ramdisks else 0)
@@ -32,13 +32,13 @@ def boot_bytes(steps: Sequence[Step], images: Sequence[int], ramdisks: Sequence[
 def root_bytes(steps: Sequence[Step], sizes: Mapping[str, Tuple[int, int]], old_bytes: int) -> Dict[str, int]:
     """{place: bytes}: unpacked files on /usr, builds on /var, packages where states are kept.
 
-    sizes: {name: (download, installed)}; old_bytes: of what is replaced, installed.
+    sizes: {name: (download, installed)}; old_bytes: installed size of the replaced packages.
     """
     unpacked = sum(sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps if step.after is not None)
     largest = max([sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps] or [0])
     fetched = sum(sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None)
     building = BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
-    # What goes is packed before it goes, to about half; it gives back its room only after.
+    # A package to remove is packed first, to about half its size; its own space becomes free only afterwards.
     return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATE_FOLDER: fetched + old_bytes // 2}
 
 
@@ -63,7 +63,7 @@ def lacking(needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], mini
 
 
 def read_rooms(rootfs: str) -> Dict[str, Tuple[int, int]]:
-    """{place: (device, free bytes)}; of a place that is not there yet, where it will be made. Raises OSError."""
+    """{place: (device, free bytes)}; for a folder that does not exist yet, of its nearest existing parent. Raises OSError."""
     rooms = {}
     for path in ROOM_PLACES:
         place = place_of(rootfs, path)

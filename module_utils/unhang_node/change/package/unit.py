@@ -1,6 +1,6 @@
-"""Runs the package manager in a systemd unit of its own, so that a lost connection, or an Ansible that was killed, does not end dpkg half way.
+"""Runs the package manager in a systemd unit of its own, so that dpkg is not interrupted when the connection is lost or Ansible is killed.
 
-The unit has one fixed name: systemd itself lets no second one start beside it. Where no systemd runs it is a session of its own.
+The unit has a fixed name, so that systemd refuses to start a second one. Without systemd the command gets a session of its own.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import time
 from typing import Callable, Sequence, Tuple
 
 from ...process import ENVIRONMENT, run_process, start_apart
+from ..atomic_files import STATE_FOLDER, place_of, read_text_or_none
 from ..config.masking import mask_urls
-from ..files import STATE_FOLDER, place_of, read_text_or_none
 from .programs import QUIET
 from .values import Locked
 
 UNIT = "unhang-packages.service"
 WORK = STATE_FOLDER + "/packages"
 PAUSE_S = 0.3
-ASK_S = 60  # a systemd that is busy answers late
+ASK_S = 60  # a busy systemd answers late
 LOOK_EVERY_S = 5.0
-# $0 is the work folder; the code is written last and whole, so that it proves that the end was reached.
+# $0 is the work folder. The exit code is written last and in one step, so the file proves that the command has ended.
 WRAPPER = 'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
 KILLED = 137
-UNWRITTEN = 1  # the file system was so full that the code's file came to be, and stayed empty
+UNWRITTEN = 1  # the file system was full: the file for the exit code was created and stayed empty
 
 
 class StillAtWork(ValueError):
-    """The package manager has not ended in the time given; it goes on."""
+    """The package manager has not ended within its deadline; it continues."""
 
 
 def has_systemd() -> bool:
-    """True where systemd is the init that runs."""
+    """True when systemd is the init of this machine."""
     return os.path.isdir("/run/systemd/system") and shutil.which("systemd-run") is not None
 
 
 def is_at_work() -> bool:
-    """True while an earlier call's unit runs."""
+    """True while the unit of an earlier call runs."""
     if not has_systemd():
         return False
     result = run_process(["systemctl", "is-active", "--quiet", UNIT], ASK_S)
@@ -47,7 +47,7 @@ def is_at_work() -> bool:
 
 
 def wait_for_earlier(timeout_s: float) -> str:
-    """ "" when none was at work, else how long we waited. Raises Locked when it still is."""
+    """ "" if no earlier change was running, else the time waited. Raises Locked if it still runs."""
     began = time.monotonic()
     while is_at_work():
         waited_s = time.monotonic() - began
@@ -59,9 +59,9 @@ def wait_for_earlier(timeout_s: float) -> str:
 
 
 def run_apart(rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float, folder: str = "") -> Tuple[int, str]:
-    """(exit code, what was printed) of commands run one after the other until one fails. Raises StillAtWork, OSError.
+    """(exit code, output) of commands, run one after the other until one fails. Raises StillAtWork, OSError.
 
-    folder: of a saved state, a path of the node: it counts as being worked on until the command ends (node_lock.stay_at_work).
+    folder: of a saved state, a path of the node: it is marked as in use until the command ends (as by node_lock.stay_at_work).
     """
     work = place_of(rootfs, WORK)
     os.makedirs(work, mode=0o700, exist_ok=True)
@@ -71,7 +71,7 @@ def run_apart(rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float,
     until = time.monotonic() + deadline_s
     code = 0
     for command in commands:
-        # --close: what a package starts must not keep it.
+        # --close: a program that a package starts must not inherit the lock.
         kept = ["flock", "--shared", "--close", place_of(rootfs, folder)] if folder else []
         code = _run_one(work, [*kept, *command], until, deadline_s)
         if code:
@@ -89,7 +89,7 @@ def _run_one(work: str, command: Sequence[str], until: float, deadline_s: float)
 
 
 def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
-    """Starts argv in the unit; gives whether it has ended. Raises OSError with what systemd-run printed."""
+    """Starts argv in the unit; each call of the result returns whether it has ended. Raises OSError with systemd-run's output."""
     settings = [f"--setenv={name}={value}" for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
     start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
     result = run_process([*start, *settings, "--", *argv], ASK_S, merged=True)
@@ -100,7 +100,7 @@ def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
 
 
 def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s: float) -> int:
-    """The code that the wrapper wrote; KILLED where it ended without writing one, UNWRITTEN where it could not write it."""
+    """The exit code that the wrapper wrote; KILLED if it ended without writing one, UNWRITTEN if it could not write it."""
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         text = read_text_or_none(place)
@@ -113,13 +113,13 @@ def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s:
                 return KILLED
             look_at = now + LOOK_EVERY_S
         if now >= until:
-            found = f"found it still at work; it goes on, see systemctl status {UNIT}"
+            found = f"found it still at work; it continues, see systemctl status {UNIT}"
             raise StillAtWork(f"expected the package manager to end within {deadline_s:g} s, {found}")
         time.sleep(PAUSE_S)
 
 
 def read_log(rootfs: str) -> str:
-    """What the last run printed, its end when it is long; what stands before the host of a URL is masked."""
+    """The output of the last run, only its end if it is long; credentials in URLs are masked."""
     try:
         with open(os.path.join(place_of(rootfs, WORK), "log"), "rb") as source:
             source.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""Values that describe a change of packages, for every package manager."""
+"""Values that describe a change of packages, for both package managers."""
 
-# ruff: noqa: RUF012 -- nobody changes the defaults of a NamedTuple in place
+# ruff: noqa: RUF012 -- no code changes the defaults of a NamedTuple in place
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 from ...parse.dpkg import Package
 
 Row = Dict[str, Any]
-"""A row of packages.json, or of an answer."""
+"""A row of packages.json, or of a module's result."""
 Offers = Dict[str, List[Dict[str, str]]]
 """{package: [{version, origin}]}, newest first."""
 
 
 class Refused(ValueError):
-    """Why the package manager refused, in one line."""
+    """The package manager refused; the text is the reason in one line."""
 
 
 class Locked(ValueError):
@@ -23,7 +23,7 @@ class Locked(ValueError):
 
 
 class Step(NamedTuple):
-    """What happens to one package. name: with :architecture where it is a foreign one; action: install, upgrade, downgrade, reinstall, remove."""
+    """The change of one package. name: with :architecture if it is a foreign one; action: install, upgrade, downgrade, reinstall, remove."""
 
     name: str
     action: str
@@ -32,10 +32,9 @@ class Step(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """Every package of a node.
-
-    packages: by name as the package manager writes it; unfinished: names that are not configured; interrupted: dpkg was killed and has to be run first;
-    config_files: names of removed packages whose configuration files remain; ours: names that unhang's package_pin holds; sources: {name: source package}.
+    """Every package of a node. packages: by name in the package manager's notation; unfinished: names of packages that are not configured; interrupted: dpkg
+    was killed and must be run first; config_files: names of removed packages whose configuration files remain; ours: names that unhang's package_pin holds;
+    sources: {name: source package}.
     """
 
     packages: Dict[str, Package]
@@ -47,7 +46,7 @@ class Installed(NamedTuple):
     sources: Dict[str, str] = {}
 
     def version(self, name: str) -> Optional[str]:
-        """Version of a package that is there, configured or not; None when it is not."""
+        """Version of an installed package, configured or not; None if it is not installed."""
         package = self.packages.get(name)
         return package.version if package else None
 
@@ -79,12 +78,12 @@ class Request(NamedTuple):
 
     @classmethod
     def of_options(cls, options: Dict[str, Any]) -> Request:
-        """A request out of a module's options; what is None or missing has its default."""
+        """A request from a module's options; an option that is None or missing gets its default."""
         return cls(**{name: options[name] for name in cls._fields if options.get(name) is not None})
 
 
 class View(NamedTuple):
-    """How apt sees the node during one run. options: further options for every program of apt; folder: of the view, a path of the node."""
+    """The configuration with which apt runs. options: further options for every program of apt; folder: of the view, a path of the node."""
 
     rootfs: str
     options: List[str]
@@ -92,10 +91,9 @@ class View(NamedTuple):
 
 
 class PackagePlan(NamedTuple):
-    """A change as the package manager has simulated it.
-
-    writes: False in check mode; refused: the reasons of a refusal, a line each; pin: (path, text before, text after); repairs: names of packages that are not
-    configured; arguments: the request as the package manager takes it; streams: {module of dnf: (stream before, stream after)}.
+    """A change that the package manager has simulated. writes: False in check mode; refused: the reasons of a refusal, a line each; pin: (path, text before,
+    text after); repairs: names of packages that are not configured; arguments: the request as arguments of the package manager; streams: {module of dnf:
+    (stream before, stream after)}.
     """
 
     request: Request
@@ -113,7 +111,7 @@ class PackagePlan(NamedTuple):
     streams: Dict[str, Tuple[Optional[str], str]] = {}
 
     def changes(self) -> List[Row]:
-        """[{name, action, before, after}], packages that are only configured among them."""
+        """[{name, action, before, after}], including packages that are only configured."""
         rows = [dict(step._asdict()) for step in self.steps]
         known = {step.name for step in self.steps}
         for name in self.repairs if self.request.repair else ():
@@ -132,7 +130,8 @@ class PackagePlan(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """The result of a change. stopped_at: "" or fetching, applying; message: why it stopped; log: the last lines that the package manager printed."""
+    """The result of a change. stopped_at: "", or the step that failed: fetching, applying; message: why; log: the last lines of the package manager's
+    output."""
 
     fetched: List[str] = []
     repacked: List[str] = []
@@ -144,7 +143,7 @@ class ChangeResult(NamedTuple):
 
 
 class HoldPlan(NamedTuple):
-    """hold, unhold: names as dpkg takes them; texts: {path: (before, after)}; state: what is saved; needs_manual_action: lines for a person."""
+    """hold, unhold: names in dpkg's notation; texts: {path: (before, after)}; state: the data to save; needs_manual_action: lines for a person."""
 
     hold: List[str]
     unhold: List[str]
@@ -154,7 +153,7 @@ class HoldPlan(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What repositories offer and what is installed, as the module package_offers returns it."""
+    """The offered and the installed packages, as the module package_offers returns them."""
 
     offers: Offers
     installed: Dict[str, Row]

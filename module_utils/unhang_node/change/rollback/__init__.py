@@ -1,1 +1,1 @@
-"""Brings back what was there before a change: files, packages, holds, boot entries and values of the running system."""
+"""Restores a saved state: files, packages, holds, boot entries and values of the running system."""

@@ -1,8 +1,7 @@
-"""Brings a node back to a saved state: what newer states did is rolled back first, for they stand on it.
+"""Restores a saved state. Newer states are rolled back first, because they depend on it.
 
-Order: the package manager is waited for, and what cannot come back is refused, while nothing is touched yet. Then holds of ours are lifted, values of the
-running system come back while what is installed fits them, then boot entry, packages, files, and holds as they were. Each step is a comparison with what was
-saved, so that a rollback which was cut off is done again from its start.
+Order: wait for the package manager, refuse what cannot be restored (nothing is changed yet), unhold, values of the running system that fit what is installed,
+boot entry, packages, files, holds. Each step compares with the saved state, so an interrupted rollback can start again.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..files import STATES, Saved, place_of, write_text
+from ..atomic_files import STATES, Saved, place_of, write_text
+from ..boot.parameters import MENUS
 from ..journal.node_lock import stay_at_work
 from ..journal.saved_states import (
     add_step,
@@ -32,43 +32,48 @@ from ..package.managers import backend_of
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
+from .boot_menu import make_menu, stale_menus
 from .running_values import LoadPynvml, Row, plan_running, put_back, reload_services, rows_of_rereaders
 
 
 class RollbackPlan(NamedTuple):
-    """What a rollback brings back."""
+    """The changes that a rollback will make."""
 
     states: Sequence[dict[str, Any]] = ()  # newest first
-    files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})  # {path: (now, as saved)}, those that differ
+    files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})  # {path: (present, saved)} of the files that differ
     folders: Sequence[str] = ()
-    unhold_first: Sequence[str] = ()  # names as dpkg takes them
+    unhold_first: Sequence[str] = ()  # names in dpkg's notation
     hold: Sequence[str] = ()
     unhold: Sequence[str] = ()
-    manual: Sequence[str] = ()  # what a person has to look at
+    manual: Sequence[str] = ()  # lines for a person
     running: Sequence[Row] = ()
-    reread: Sequence[Row] = ()  # services that have to read their files again
-    named: Sequence[str] = ()  # packages that come back although somebody has changed them since
+    reread: Sequence[Row] = ()  # services that must reload their files
+    named: Sequence[str] = ()  # packages to restore even if somebody has changed them since
+    changed: Sequence[str] = ()  # paths of files that somebody has changed since
 
 
 class RollbackResult(NamedTuple):
-    """What was brought back."""
+    """The changes that a rollback has made."""
 
     boot: Sequence[dict[str, Any]] = ()
     packages: Sequence[dict[str, Any]] = ()
-    waits_for: str | None = None  # kernel that has to run before packages of the running one can go
-    manual: Sequence[str] = ()  # values of the running system that could not be put back
+    waits_for: str | None = None  # kernel release that must be booted before the packages of the running kernel can be removed
+    manual: Sequence[str] = ()  # values of the running system that could not be restored
+    menus: Sequence[str] = ()  # paths of GRUB's menus that were generated again instead of restored
 
 
 NOTHING = RollbackResult()
-# Of these another one than the installed one runs until the node boots.
+# For these, the version that runs differs from the installed one until the node reboots.
 RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
+READ_AT_BOOT = (*MENUS, "/etc/modprobe.d/")  # the kernel's command line, and parameters of its modules
 
 
 def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dict[str, Any]]:
-    """Those from the newest down to the one named, newest first, without what was rolled back before; none when that one was. Raises ValueError. Pure."""
+    """The states from the newest to the named one, newest first, without states that were already rolled back; [] if the named one was. Raises ValueError.
+    Pure."""
     known = [state["id"] for state in states]
     if state_id not in known:
-        raise ValueError("expected one of the node's saved states ({}), found {!r}".format(", ".join(known) or "it has none", state_id))
+        raise ValueError(f"expected one of the node's saved states ({', '.join(known) or 'it has none'}), found {state_id!r}")
     chosen = states[known.index(state_id) :]
     broken = [state["message"] for state in chosen if state["status"] == "broken"]
     if broken:
@@ -79,25 +84,29 @@ def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dic
 
 
 def newest_state(states: list[dict[str, Any]]) -> str | None:
-    """Id of the newest state that was not rolled back, None when there is none. Pure."""
+    """Id of the newest state that was not rolled back, None if there is none. Pure."""
     standing = [state["id"] for state in states if state["status"] != "rolled_back"]
     return standing[-1] if standing else None
 
 
-def needs_reboot(result: RollbackResult) -> bool:
-    """True when what runs may be another one than what came back. Pure."""
-    return bool(result.boot or result.waits_for or any(row["name"].startswith(RUNNING) for row in result.packages))
+def needs_reboot(plan: RollbackPlan, result: RollbackResult, boot_id: str | None) -> bool:
+    """True if the running system may differ from the restored files. boot_id: of this boot, None if it is unknown. Pure."""
+    has_booted = any(boot_id and state.get("boot_id") not in (None, boot_id) for state in plan.states)
+    read_at_boot = any(path.startswith(READ_AT_BOOT) for path in plan.files) or any(row.kind == "boot_parameter" for row in plan.running)
+    # A setting that was changed since the last boot has not taken effect yet.
+    return bool(result.boot or result.waits_for or (has_booted and read_at_boot) or any(row["name"].startswith(RUNNING) for row in result.packages))
 
 
 def no_pynvml() -> Any:
-    """For who has no GPUs to bring back."""
+    """load_pynvml for callers without GPU modes to restore: raises ImportError."""
     raise ImportError("no nvidia-ml-py was sent along")
 
 
 def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()) -> RollbackPlan:
     """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
     chosen = states_to_roll_back(read_states(rootfs), state_id)
-    files, changed = _plan_files(rootfs, chosen)
+    files, newest = _plan_files(rootfs, chosen)
+    changed = [path for path in files if not is_unchanged(rootfs, path, newest[path])]
     unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, chosen))
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
     stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
@@ -108,36 +117,34 @@ def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml
         unhold_first=unhold_first,
         hold=hold,
         unhold=unhold,
-        manual=[*changed, *stays],
+        manual=[*(_changed_line(path, newest) for path in changed if path not in MENUS), *stays],
         running=running,
         reread=rows_of_rereaders(rootfs, files),
         named=tuple(named),
+        changed=changed,
     )
 
 
-def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[Saved | None, Saved | None]], list[str]]:
-    """({path: (now, as it was saved)} of files that differ, [line on one that somebody changed since]). chosen: newest first."""
+def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[Saved | None, Saved | None]], dict[str, dict[str, Any]]]:
+    """({path: (now, as it was saved)} of files that differ, {path: newest state that saved it}). chosen: newest first."""
     saved: dict[str, Saved | None] = {}
     newest: dict[str, dict[str, Any]] = {}
-    for state in chosen:  # what the oldest saved is what stands in the end
+    for state in chosen:  # the oldest state has the original value
         kept = read_saved_files(folder_of(rootfs, state["id"]))
         for path in kept:
             newest.setdefault(path, state)
         saved.update(kept)
     now = {path: read_saved(rootfs, path) for path in saved}
-    files = {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}
-    changed = [
-        "{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"])
-        for path in files
-        if not is_unchanged(rootfs, path, newest[path])
-    ]
-    return files, changed
+    return {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}, newest
+
+
+def _changed_line(path: str, newest: Mapping[str, dict[str, Any]]) -> str:
+    return f"{path}: somebody changed it since; what is replaced is kept in {STATES}/{newest[path]['id']}/replaced.json"
 
 
 def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml = no_pynvml) -> RollbackResult:
-    """RollbackResult. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
-
-    With waits_for only the boot entry was brought back: the same call does the rest once that kernel runs.
+    """RollbackResult. Raises OSError, ValueError, Locked; the states then record that it was begun, and it can be repeated. If the result has waits_for, only
+    the boot entry was restored: the same call restores the rest once that kernel runs.
     """
     for state in plan.states:
         stay_at_work(folder_of(rootfs, state["id"]))
@@ -154,7 +161,7 @@ def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_p
 
 
 def preview_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> RollbackResult:
-    """RollbackResult, as it would be."""
+    """The RollbackResult that apply_restore would return, without changing anything."""
     return _restore_others(rootfs, plan, lock_timeout_s, _due_packages(rootfs, plan, lock_timeout_s), check=True)
 
 
@@ -170,29 +177,33 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
         return result._replace(manual=manual)
     if plan.files:
         keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
+    menus = stale_menus(rootfs, {path: saved for path, (_now, saved) in plan.files.items()}, plan.changed)
     for path, (_now, saved) in sorted(plan.files.items()):
-        _put_file_back(rootfs, path, saved)
+        if path not in menus:
+            _put_file_back(rootfs, path, saved)
+    if menus:
+        make_menu(rootfs)
     for folder in plan.folders:
-        with contextlib.suppress(OSError):  # somebody else put something in
+        with contextlib.suppress(OSError):  # not empty: somebody else has a file in it
             os.rmdir(place_of(rootfs, folder))
-    # Looked at again, for packages that came back have the selection that they came with.
+    # Compared again, because a restored package has the selection of its installation.
     _unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
-    return result._replace(manual=manual + reload_services(plan.reread))
+    return result._replace(manual=manual + reload_services(plan.reread), menus=menus)
 
 
 def _folders(plan: RollbackPlan) -> list[str]:
-    return ["{}/{}".format(STATES, state["id"]) for state in plan.states]
+    return [f"{STATES}/{state['id']}" for state in plan.states]
 
 
 def _due_packages(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> list[Any]:
-    """Rows of what comes back. Raises ValueError for what cannot, OSError. Changes nothing."""
+    """Packages that will be restored, as rows. Raises OSError, and ValueError if one cannot be restored. Changes nothing."""
     return [row for folder in _folders(plan) for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
 
 
 def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due: Sequence[Any], check: bool) -> RollbackResult:
-    """What those parts undo that have files of their own in a state's folder. due: packages that come back."""
+    """Restores the boot loader and the packages, which have files of their own in a state's folder. due: packages to restore."""
     folders = _folders(plan)
     boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
     waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
@@ -200,7 +211,7 @@ def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])
     packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)]
     for folder in [] if check else folders:
-        restore_boot(rootfs, folder, False)  # again: without the newer kernel the loader gets its earlier configuration, byte for byte
+        restore_boot(rootfs, folder, False)  # a second time: without the newer kernel the loader's earlier configuration is restored, byte for byte
     return RollbackResult(boot=boot, packages=packages)
 
 
@@ -212,7 +223,7 @@ def _saved_selections(rootfs: str, states: Iterable[dict[str, Any]]) -> dict[str
 
 
 def _holds(rootfs: str, selections: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
-    """(to be lifted first, to be held in the end, to be let go in the end). selections: {name: "install" or "hold"} as they were."""
+    """(unhold first, hold at the end, unhold at the end). selections: {name: "install" or "hold"}, as saved."""
     if not selections:
         return [], [], []
     try:

@@ -1,4 +1,4 @@
-"""Puts values of the running system back, each kind by those who set it. Nothing is changed under a job, and nothing that somebody else has changed since."""
+"""Restores values of the running system, each kind with the code that sets it. Skips values that a job uses or somebody else has changed since."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from typing import Any, NamedTuple
 
 from ...process import output_of
 from ..boot import parameters as boot_parameters
+from ..config.unit_links import read_starters
 from ..gpu import modes
-from ..host import kernel_module as kernel_module_run
-from ..host import kernel_parameter as kernel_parameter_run
-from ..host import limit as limit_run
-from ..host import service as service_run
-from ..host import shm_size as shm_size_run
+from ..host import apply_limit, kernel_module, kernel_parameter, service, shm_size
 from ..journal.node_lock import read_boot_id
 from ..journal.running_values import GPU_MODES, read_running, value_before
 
 
 class Row(NamedTuple):
-    """One value to be put back."""
+    """One value to restore."""
 
     kind: str
     name: str
@@ -28,21 +25,20 @@ class Row(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How values of one kind are put back."""
+    """How values of one kind are restored."""
 
-    read: Callable[[str], Any]  # None where there is nothing to put back into
+    read: Callable[[str], Any]  # None if the value does not exist any more
     write: Callable[[str, Any], object]
-    why_not: Callable[[str, Any], str | None]  # why the value stays as it is
+    why_not: Callable[[str, Any], str | None]  # the reason why the value is not restored
 
 
-LoadPynvml = Callable[[], Any]  # gives nvidia-ml-py, which is imported only where it is needed
+LoadPynvml = Callable[[], Any]  # returns nvidia-ml-py, which is imported only if it is needed
 LOGIND, LOGIND_UNIT = "/etc/systemd/logind.conf", "systemd-logind.service"
 
 
 def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml) -> tuple[list[Row], list[str]]:
-    """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py, asked only where a GPU's mode was changed.
-
-    Raises OSError, and ValueError where a job has a GPU whose compute mode would change.
+    """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py, called only if a GPU's mode was changed. Raises OSError, and
+    ValueError if a job uses a GPU whose compute mode would change.
     """
     chains: dict[tuple[str, str], list[dict[str, Any]]] = {}
     boot_id = read_boot_id(rootfs)
@@ -54,7 +50,7 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
     kinds = kinds_of(rootfs)
     unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
     if unknown:
-        raise ValueError("expected saved values of {}, found {}; was it saved by a newer unhang?".format(", ".join([*kinds, *GPU_MODES]), ", ".join(unknown)))
+        raise ValueError(f"expected saved values of {', '.join([*kinds, *GPU_MODES])}, found {', '.join(unknown)}; was it saved by a newer unhang?")
     gpu_rows, manual = _plan_gpus(chains, load_pynvml)
     rows = list(gpu_rows)
     for (kind, name), records in sorted((key, records) for key, records in chains.items() if key[0] in kinds):
@@ -71,7 +67,7 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
 
 
 def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[str]:
-    """[line] of what could not be put back, which never keeps the rest of a rollback from being done: the next boot brings it."""
+    """[line] of values that could not be restored, which does not stop a rollback: the next boot sets them."""
     kinds, manual = kinds_of(rootfs), []
     gpu_rows = [row for row in rows if row.kind in GPU_MODES]
     for row in [row for row in rows if row.kind not in GPU_MODES]:
@@ -97,7 +93,7 @@ def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
 
 
 def reload_services(rows: Sequence[Row]) -> list[str]:
-    """[line] of services that did not take their files again."""
+    """Reloads services; returns a line for each that did not reload its files."""
     manual = []
     for row in rows:
         try:
@@ -108,12 +104,12 @@ def reload_services(rows: Sequence[Row]) -> list[str]:
 
 
 def shown_name(kind: str, name: str) -> str:
-    """As a person reads it."""
-    return f"{kind} of GPU {name}" if kind in GPU_MODES else "{} {}".format(kind.replace("_", " "), name)
+    """The name of a value for people."""
+    return f"{kind} of GPU {name}" if kind in GPU_MODES else f"{kind.replace('_', ' ')} {name}"
 
 
 def kinds_of(rootfs: str) -> dict[str, Kind]:
-    """{kind: Kind} of what is put back without NVML. A tree that does not run has nothing but files; a planted /proc/sys counts as one."""
+    """{kind: Kind} of the values that are restored without NVML. A tree that is not the running system has only files, which a prepared /proc/sys is too."""
     live = rootfs == "/"
 
     def if_live(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -121,29 +117,30 @@ def kinds_of(rootfs: str) -> dict[str, Kind]:
 
     return {
         "sysctl": Kind(
-            read=lambda name: one_blank(kernel_parameter_run.running_value(rootfs, name)),
-            write=lambda name, value: kernel_parameter_run.set_running(rootfs, name, value),
+            read=lambda name: one_blank(kernel_parameter.running_value(rootfs, name)),
+            write=lambda name, value: kernel_parameter.set_running(rootfs, name, value),
             why_not=_always,
         ),
         "shm_size": Kind(
             read=if_live(lambda _name: _shm_size()),
-            write=lambda _name, value: shm_size_run.remount(value),
-            why_not=lambda _name, value: shm_size_run.why_no_less(value),
+            write=lambda _name, value: shm_size.remount(value),
+            why_not=lambda _name, value: shm_size.why_no_less(value),
         ),
-        "limit": Kind(read=if_live(limit_run.read_running), write=limit_run.write_running, why_not=_always),
-        "service_at_boot": Kind(
-            read=if_live(lambda name: service_run.read_state(name, "at boot")), write=service_run.undo_at_boot, why_not=service_run.why_not_undone
+        "limit": Kind(read=if_live(apply_limit.read_running), write=apply_limit.write_running, why_not=_always),
+        "service_at_boot": Kind(read=if_live(lambda name: service.read_state(name, "at boot")), write=service.undo_at_boot, why_not=service.why_not_undone),
+        "started_by": Kind(
+            read=lambda name: read_starters(rootfs, name),
+            write=lambda name, targets: service.write_starters(rootfs, name, targets),
+            why_not=lambda name, targets: service.why_not_started(rootfs, name, targets),
         ),
-        "service_now": Kind(read=if_live(lambda name: service_run.read_state(name, "now")), write=service_run.undo_now, why_not=_always),
+        "service_now": Kind(read=if_live(lambda name: service.read_state(name, "now")), write=service.undo_now, why_not=_always),
         "boot_parameter": Kind(read=if_live(boot_parameters.read_parameter), write=boot_parameters.write_parameter, why_not=_always),
-        "kernel_module": Kind(
-            read=if_live(lambda name: "loaded" if kernel_module_run.is_loaded(name) else "not loaded"), write=_never, why_not=_unloads_nothing
-        ),
+        "kernel_module": Kind(read=if_live(lambda name: "loaded" if kernel_module.is_loaded(name) else "not loaded"), write=_never, why_not=_unloads_nothing),
     }
 
 
 def one_blank(text: str | None) -> str | None:
-    """A value whose words stand apart by one blank, as the kernel shows them by tabs and takes them by any."""
+    """A value with single blanks between its numbers: the kernel prints tabs and accepts any white space."""
     return text if text is None else " ".join(text.split())
 
 
@@ -169,15 +166,15 @@ def _plan_gpus(chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml:
 
 
 def _row(kind: str, name: str, now: Any, records: Sequence[dict[str, Any]]) -> tuple[Row | None, str | None]:
-    """(Row or None, why it stays or None)."""
+    """(Row or None, the reason why the value is not restored or None)."""
     before = value_before(now, records)
     if before is None:
-        return None, "somebody changed it since, found {}, expected {}; it stays".format(now, records[0]["set"][-1])
+        return None, f"somebody changed it since, found {now}, expected {records[0]['set'][-1]}; it stays"
     return (None if now == before else Row(kind=kind, name=name, before=now, after=before)), None
 
 
 def _shm_size() -> int | None:
-    return shm_size_run.size_now() if os.path.ismount(shm_size_run.SHM) else None
+    return shm_size.size_now() if os.path.ismount(shm_size.SHM) else None
 
 
 def _always(_name: str, _value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of Slurm's nodes in an inventory: groups, variables, and names that nobody should have chosen."""
+"""Slurm's nodes in an inventory: groups, variables, and unsuitable names."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_all_features_need_no_older_driver_than_a_start_does():
             assert compare_versions(row["driver"], floor["driver"], "driver").sign >= 0
 
 
-# ---- what is said of a node
+# ---- findings about a node
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""A counter that moves in health accuses nobody (docs/decisions/0014): each rule above info that reads one says here why its limit is no number of health."""
+"""A counter that rises on healthy machines is no evidence (docs/decisions/0014): for each rule above info that reads one, the reason why healthy machines
+stay below its limit."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from changed_nodes import catalogue
 from unhang.schemas.shapes import read_schema
 
 WHY = {
+    "gpu-ecc-corrected-more-than-neighbours": "a hundred times as many as the other cards of the node, which are as old and work as much",
     "gpu-ecc-uncorrected": "an uncorrectable error ends the process that it hit",
     "gpu-row-remap-failed": "the vendor's criterion for returning a GPU",
     "gpu-sram-threshold-exceeded": "the vendor's own threshold",
@@ -18,6 +20,12 @@ WHY = {
     "host-memory-uncorrected": "an uncorrected error ends the process or the machine that it hit",
     "host-memory-corrected-often": "more than a thousand, where a healthy module has a handful in its life",
     "rdma-port-errors": "100 and more, and asks to look again",
+    "cpu-slowed-by-heat": "a share of the time since boot, which a cooled processor does not reach",
+    "rdma-card-pcie-errors": "a fatal error resets the link; healthy cards have none",
+    "gpu-pcie-errors": "a fatal error resets the link; healthy GPUs have none",
+    "interface-receives-damaged-frames": "a share of all frames, and a thousand at least",
+    "gpu-rows-used-up": "as many as can be repaired",
+    "kubernetes-gpu-pod-restarts-again-and-again": "ten and more, the last of them within the hour; a new pod counts from 0",
     "interface-link-flaps": "20 and more, where bringing a link up makes a handful",
 }
 

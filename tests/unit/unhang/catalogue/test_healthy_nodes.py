@@ -1,4 +1,4 @@
-"""A healthy node is silent: nothing above info is said against it, whatever kind of node it is."""
+"""A healthy node of any kind has no finding above info."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def real_4xh200():
     return json.loads((FIXTURES / "h200x4" / "node.json").read_text())["facts"]
 
 
+def real_1xh200():
+    return json.loads((FIXTURES / "h200x1" / "node.json").read_text())
+
+
 def one_file_8xh200():
     """As `unhang-collect.pyz` read them there on 2026-11-20."""
     return json.loads((FIXTURES / "h200x8" / "facts.json").read_text())
@@ -68,9 +72,23 @@ def test_facts_of_the_real_machines_fit_the_schema(read):
     assert list(check_schema(read(), read_schema("node-facts-1"))) == []
 
 
-@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200])
+@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, real_1xh200, one_file_8xh200])
 def test_nothing_above_info_is_found_on_the_real_machines(read):
     assert verdicts_on(read(), ("fail",)) == set()
+
+
+KERNELS_OWN = {"kernel.pid_max": "32768", "kernel.threads-max": "1030000", "vm.max_map_count": "65530", "fs.file-max": "6500000", "vm.swappiness": "60"}
+UBUNTU = {**KERNELS_OWN, "kernel.pid_max": "4194304", "fs.file-max": "9223372036854775807", "net.ipv4.conf.all.rp_filter": "2", "kernel.yama.ptrace_scope": "1"}
+RED_HAT = {**UBUNTU, "net.ipv4.conf.all.rp_filter": "0", "kernel.yama.ptrace_scope": "0", "kernel.panic_on_oops": "1"}
+
+
+@pytest.mark.parametrize("kernel_settings", [KERNELS_OWN, UBUNTU, RED_HAT])
+def test_settings_that_nobody_changed_are_silent_on_a_small_virtual_machine(kernel_settings):
+    """Defaults of kernels without and with systemd's sysctl files, as rented machines have them."""
+    document = HEALTHY["t4_cloud_vm"]()
+    document["sections"]["node"]["cpu"]["logical_cpus"] = 16
+    document["sections"]["limits"]["sysctls"].update(kernel_settings)
+    assert verdicts_on(document, ("fail", "unknown")) == set()
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -1,4 +1,4 @@
-"""Each setting, driver parameter and word of the command line that does harm is found on the healthy node that it is put on."""
+"""Each harmful setting, driver parameter and kernel parameter is found on a healthy node to which it is added."""
 
 from __future__ import annotations
 

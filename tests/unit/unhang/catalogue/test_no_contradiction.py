@@ -52,7 +52,7 @@ def merged(one, other):
 
 
 def can_both_fire(one, other):
-    """Whether an example of each, made one node, brings both findings."""
+    """Whether an example of each rule, combined into one node, causes both findings."""
     for first, second in itertools.product(RULES[one].row["examples"]["match"], RULES[other].row["examples"]["match"]):
         node = merged(first, second)
         try:

@@ -18,7 +18,7 @@ ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() i
 PLACES = {
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
     "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org", "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",
-    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com", "docs.redhat.com", "wiki.archlinux.org",
+    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com", "docs.redhat.com", "wiki.archlinux.org", "docs.aws.amazon.com",
 }  # fmt: skip
 """Hosts that sources may point to: those of the projects and vendors themselves."""
 SITUATIONS = {1, 2, 3, 4, 5}
@@ -57,7 +57,7 @@ def test_remedies_name_a_role_with_real_policy_keys_or_tell_a_person_what_to_loo
 
 
 def citable(source):
-    """An address of the projects and vendors themselves, with what stands there. Rules about the audit itself are explained in the project's own pages."""
+    """An address of the projects and vendors themselves, and its content. Rules about the audit itself are explained in the project's own pages."""
     address = urlsplit(source["url"])
     return source["url"].startswith("docs/") or (address.scheme == "https" and address.hostname in PLACES and len(source["says"]) > 15)
 
@@ -67,7 +67,7 @@ def test_sources_are_addresses_of_the_projects_themselves_and_say_what_stands_th
 
 
 def test_a_near_miss_speaks_of_the_same_facts_as_a_match():
-    """One that speaks of other facts proves nothing."""
+    """A near miss with other facts would prove nothing."""
     examples = {rule.id: rule.row["examples"] for rule in RULES.values()}
     strange = {
         rule_id: [miss for miss in row["near_miss"] if not any(sections_of(miss) & sections_of(match) for match in row["match"])]
@@ -77,7 +77,7 @@ def test_a_near_miss_speaks_of_the_same_facts_as_a_match():
 
 
 def sections_of(example):
-    """The sections, and what else stands at the top, of an example of any scope."""
+    """The sections, and the other top-level keys, of an example of any scope."""
     return {key for node in (example if isinstance(example, list) else [example]) for key in node}
 
 

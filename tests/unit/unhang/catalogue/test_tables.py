@@ -1,4 +1,4 @@
-"""Tables: each row is checked against the fields that its table declares, and every table says how old it is."""
+"""Tables: each row is checked against the fields that its table declares, and every table has a date."""
 
 from __future__ import annotations
 

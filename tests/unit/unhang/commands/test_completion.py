@@ -1,4 +1,4 @@
-"""What `unhang completion` prints, asked by the real shells."""
+"""The scripts of `unhang completion`, run by the real shells."""
 
 from __future__ import annotations
 

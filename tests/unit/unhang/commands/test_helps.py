@@ -1,4 +1,4 @@
-"""Every command's help has examples that its own parser takes and the values that an option allows, and what was mistyped is named as it was meant."""
+"""Every command's help has examples that its parser accepts and the allowed values of options; for a mistyped name it proposes the right one."""
 
 from __future__ import annotations
 
@@ -79,6 +79,12 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["playbook", "remedate"], "did you mean remediate?"),
         (["playbook"], "required: NAME\n"),
         (["explain", "xid"], "unhang explain xid 79"),
+        (["report", "--only", "xid-fatal"], "did you mean --rule?"),
+        (["remediate", "--dry-run"], "leave it out: nothing is changed without --apply"),
+        (["audit", "gpu001", "-q"], "hosts are named with --limit"),
+        (["report", "runs/latest", "gpu001"], "did you mean --host gpu001?"),
+        (["audit", "-f", "0"], "--forks: expected a number of nodes from 1 on, found 0"),
+        (["remediate", "--max-failed", "few"], "--max-failed: expected a number of nodes or a share such as 5%, found 'few'"),
     ],
 )
 def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):
@@ -88,6 +94,20 @@ def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):
         code = ended.code
     assert code == 2
     assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["remediate", "--aply"], ["remediate", "--appyl"], ["lint", "--fixx", "x.sh"], ["runs", "--prnue"]])
+def test_an_option_that_acts_is_never_guessed(argv, capsys):
+    with pytest.raises(SystemExit):
+        main(argv)
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_first_steps_are_those_of_the_commands_that_there_are(monkeypatch):
+    assert "unhang audit -i INVENTORY" in top_parser().format_help()
+    monkeypatch.setattr("unhang.cli.COMMANDS", {"lint": "find settings"})
+    shown = top_parser().format_help()
+    assert "unhang lint job.sbatch" in shown and "audit" not in shown and "collect" not in shown
 
 
 def test_help_is_a_word_too(capsys):

@@ -10,8 +10,11 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
+from unhang.history.changes import Changes, FactChange
 from unhang.history.pruning import runs_on_disk, to_prune
 from unhang.history.recording import record
+from unhang.history.rendering import render_changes
+from unhang.history.run_rows import RunRow
 
 NASTY = "n\x1b[2J\u202ee"
 
@@ -65,6 +68,20 @@ def test_other_formats_say_the_same(command):
     assert command("diff", "-q")[:2] == (1, "")
 
 
+def test_facts_that_nodes_have_for_the_first_time_share_a_line_and_no_value_is_not_the_text_none():
+    one = {"hosts": ("a", "b")}
+    facts = [FactChange("kernel.lockdown", None, "none", **one), FactChange("node.arrays", None, [], **one), FactChange("node.cdi", None, [], ("a",))]
+    changed = [FactChange("driver.loaded.version", "535", "580", **one), FactChange("kernel.modules[x]", None, {"name": "x"}, **one)]
+    row = RunRow(1, "r", "", "2026-11-20T00:00:00Z", None, None, "2026-11-20", None, 0, 0, 0, 0, 2)
+    lines = render_changes(row, row, Changes((), (*changed, *facts), (), ()), "unhang", 200)
+    assert lines[2:] == [
+        "FACT        a,b (2 nodes): driver.loaded.version: 535 -> 580",
+        "FACT        a,b (2 nodes): kernel.modules[x]: (none) -> {name: x}",
+        "FACT        a,b (2 nodes): first values of kernel.lockdown, node.arrays; -o json has them",
+        "FACT        a: node.cdi: (none) -> (empty)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("filters", "rules", "facts_too", "code"),
     [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1), (("--severity", "critical"), set(), False, 0),
@@ -116,6 +133,7 @@ def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, given, show
     ("argv", "reported"),
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
      (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
+     (("diff", "latest", "latest"), "there is nothing yet to compare it with"),
      (("runs", "--apply"), "expected --prune beside --apply"), (("runs", "--prune"), "found neither"),
      (("diff", "--severity", "bad"), "--severity: expected one of")],
 )  # fmt: skip

@@ -51,7 +51,7 @@ def diff(tmp_path, capsys):
 
 @pytest.fixture
 def hook(tmp_path):
-    """A hook that appends what it is given to a file: (its command, what it was given)."""
+    """A hook that appends its input to a file: (its command, the function that reads the file)."""
     file = tmp_path / "given"
     program = tmp_path / "hook.sh"
     program.write_text(f"#!/bin/sh\ncat >> {file}\necho >> {file}\n")
@@ -166,7 +166,16 @@ def test_no_shell_reads_a_hooks_words(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "argv", [("--webhook", "ftp://x/S3CRET"), ("--webhook", "file:///etc/passwd"), ("--webhook", "@/nonexistent"), ("--hook", "'"), ("--hook", "")]
+    "argv",
+    [
+        ("--webhook", "ftp://x/S3CRET"),
+        ("--webhook", "file:///etc/passwd"),
+        ("--webhook", "@/nonexistent"),
+        ("--hook", "'"),
+        ("--hook", ""),
+        ("--hook", "/nonexistent/page --team gpu"),
+        ("--hook", "/etc/passwd"),
+    ],
 )
 def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, argv):
     fleet()

@@ -1,4 +1,4 @@
-"""`unhang catalogue --new`: a condition becomes a row whose examples prove it; what is left is words and sources, and `--check` names them."""
+"""`unhang catalogue --new`: a condition becomes a row whose examples prove it; texts and sources remain empty, and `--check` names them."""
 
 from __future__ import annotations
 

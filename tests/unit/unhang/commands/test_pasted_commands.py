@@ -61,6 +61,17 @@ def test_a_command_that_is_pasted_is_taken_and_means_the_nodes_of_its_cause(tmp_
     assert (name, given.id) == ("explain", ["a-person"])
 
 
+def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--ssh-common-args=-J jump"]}))
+    commands = pasted(capsys, str(folder))
+    assert commands["a-role"][-2:] == ["--ansible=--become", "--ansible=--ssh-common-args=-J jump"]
+    assert parsed(commands["a-role"])[1].ansible == ["--become", "--ssh-common-args=-J jump"]
+    assert commands["node-unreachable"][-3:] == ["--", "--become", "--ssh-common-args=-J jump"]
+    assert "--become" not in commands["a-person"]
+
+
 def test_a_command_names_its_run_and_not_the_latest_one(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
     (tmp_path / "latest").symlink_to(RUN)
@@ -93,7 +104,7 @@ def test_nothing_is_to_be_rolled_out_of_findings_by_another_policy(tmp_path, cap
     folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "strict.yml", "rules": []})
     assert pasted(capsys, str(folder))["a-role"][-2:] == ["explain", "a-role"]
     main(["report", str(folder)])
-    shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())  # a long command goes on in the next line
+    shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())  # a long command continues in the next line
     assert f"report {folder} --format html" in shown
 
 

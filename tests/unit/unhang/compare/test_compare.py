@@ -1,4 +1,4 @@
-"""`unhang compare A B`: what differs between two sides, what is no difference, and what a side may be."""
+"""`unhang compare A B`: what differs between two sides, what does not count as a difference, and what a side may be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does not speak where it should: ranks that answer no signal, ranks that wait alone, processes that tell of jobs of different size."""
+"""Missing output: ranks that answer no signal, ranks that wait alone, processes with different world sizes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _says(causes, part):
 ])  # fmt: skip
 def test_hosts_that_give_one_address_for_themselves_meet_on_a_bridge(answer, second, failed, shown):
     causes = answer(BOOTSTRAP.format(host="w1", address="172.19.0.3") + BOOTSTRAP.format(host="w2", address=second) + failed)
-    assert _says(causes, "both meet at 172.19.0.3") == shown
+    assert _says(causes, "both give 172.19.0.3 as their own address") == shown
     assert not shown or _first(causes) == "wrong_interface"
 
 
@@ -71,6 +71,15 @@ def test_peer_that_gives_the_address_of_its_own_name_on_loopback_is_a_matter_of_
     assert _first(causes) == cause and ("dns_hostname" in causes) == (address == "127.0.1.1")
 
 
+@pytest.mark.parametrize("asked", ["gpu-a", "gpu-b"])
+def test_host_whose_name_leads_nowhere_needs_no_firewall_to_be_silent(answer, asked):
+    causes = answer(
+        f"[W socket.cpp:464] [c10d] The IPv6 network addresses of ({asked}, 29500) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+        "[E socket.cpp:957] [c10d] The client socket has timed out after 60s while trying to connect to (gpu-a, 29500).\n"
+    )
+    assert [line["says"] for line in causes["firewall_ports"]["against"]] == (["the name gpu-a does not resolve"] if asked == "gpu-a" else [])
+
+
 @pytest.mark.parametrize(("sizes", "desync"), [((1, 500, 500), True), ((500, 500, 500), False)])
 def test_rank_that_saved_and_waits_in_another_call_than_the_others_is_no_longer_at_work(answer, sizes, desync):
     text = "Saving model checkpoint to /ckpt/500\n" + "".join(SIZE.format(rank=rank, size=size) for rank, size in enumerate(sizes))
@@ -85,7 +94,7 @@ def test_rank_that_saved_and_waits_in_another_call_than_the_others_is_no_longer_
     ("    if step == 0:", "        dist.barrier()", False),
 ])  # fmt: skip
 def test_collective_in_a_branch_of_one_rank_is_found_in_the_code_that_is_shown(answer, branch, call, shown):
-    assert _says(answer(f"{HANGS}{branch}\n        if step % 10 == 0:\n{call}\n"), "stands in a branch that one rank takes alone") == shown
+    assert _says(answer(f"{HANGS}{branch}\n        if step % 10 == 0:\n{call}\n"), "is in a branch that only one rank takes") == shown
 
 
 @pytest.mark.parametrize(("line", "cause"), [

@@ -7,14 +7,17 @@ import gzip
 import io
 import lzma
 import random
+import tarfile
+import zipfile
 
 import pytest
 
+from unhang.cli import main
 from unhang.diagnose.diagnosing import diagnose
+from unhang.diagnose.line_prefixes import parse_prefix
 from unhang.diagnose.reading import LONGEST_LINE, Input, read_blocks
 from unhang.diagnose.scanning import Sieve, scan_blocks
 from unhang.diagnose.signatures import load_signatures
-from unhang.diagnose.stamps import parse_prefix
 from unhang.errors import UserError
 
 SIEVE = Sieve(load_signatures())
@@ -82,6 +85,27 @@ def test_binary_file_is_named_and_left_alone(tmp_path):
     answer = diagnose([str(tmp_path)])
     assert [one["kind"] for one in answer["inputs"]] == ["binary", "log"]
     assert first_cause(answer) == "shm_too_small"
+
+
+@pytest.mark.parametrize(("ending", "how"), [(".tar.gz", "tar archive and was not read; unpack it"), (".zip", "zip archive"), (".log.zst", "zstd -dc FILE")])
+def test_an_archive_says_how_its_logs_are_read(tmp_path, capsys, ending, how):
+    log, archive = tmp_path / "job.log.gz", tmp_path / f"logs{ending}"
+    log.write_bytes(gzip.compress(random.Random(7).randbytes(20_000)))
+    if ending == ".tar.gz":
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.add(log)
+    elif ending == ".zip":
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.write(log)
+    else:
+        archive.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(range(256)) * 40)
+    assert main(["diagnose", str(archive)]) == 2
+    assert how in capsys.readouterr().err
+
+
+def test_the_number_of_a_job_is_answered_with_the_place_of_its_log(capsys):
+    assert main(["diagnose", "4711"]) == 2
+    assert "scontrol show job 4711 (StdOut); by default slurm-4711.out" in capsys.readouterr().err
 
 
 def test_zeros_that_a_crash_left_in_a_log_do_not_hide_it(tmp_path):
@@ -174,7 +198,7 @@ def test_rank_that_is_missing_in_a_large_job_is_named():
 
 
 def _facts(text):
-    from unhang.diagnose.facts import describe, gather_facts
+    from unhang.diagnose.log_facts import describe, gather_facts
 
     found, _about = scan(text.encode())
     return describe(gather_facts([found]))

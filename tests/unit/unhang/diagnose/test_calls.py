@@ -1,4 +1,4 @@
-"""NCCL's trace of calls: who got how far."""
+"""NCCL's trace of calls: the progress of each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four answers apart, never a false all-clear; who failed first is the cause, and what follows are echoes; advice names what the log names."""
+"""The conclusions, without a false all-clear; the first failure is the cause and later ones are echoes; advice names the hosts and devices of the log."""
 
 from __future__ import annotations
 
@@ -117,6 +117,16 @@ def test_rank_that_raised_is_the_cause_and_the_watchdogs_are_echoes(tmp_path, ca
     assert answer["causes"][0]["cause"] == "rank_failed"
     assert "rank 3" in answer["causes"][0]["where"] and "KeyError" in answer["causes"][0]["where"]
     assert "watchdog_timeout_too_short" not in [one["cause"] for one in answer["causes"]]
+
+
+def test_watchdogs_own_exception_is_no_failure_that_came_first(tmp_path, capsys):
+    thrown = (
+        "[rank3]: terminate called after throwing an instance of 'std::runtime_error'\n"
+        "[rank3]:   what():  [Rank 0] NCCL watchdog thread terminated with exception: [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=3, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800511 milliseconds before timing out.\n"
+    )
+    _code, answer = run(tmp_path, capsys, thrown)
+    assert answer["causes"] and "rank_failed" not in [one["cause"] for one in answer["causes"]]
 
 
 def test_segmentation_fault_of_one_rank_is_the_cause_of_the_time_outs_after_it(tmp_path, capsys):

@@ -32,7 +32,7 @@ NO_MEMORY = "WARNING: CUDA out of memory. Tried to allocate 262144.00 GiB. batch
 
 @pytest.fixture
 def found(tmp_path):
-    """What a log of these lines comes to: (the first answer, the causes above a remark, the document)."""
+    """The diagnosis of a log of these lines: (the first answer, the causes above a remark, the document)."""
 
     def look(*lines):
         log = tmp_path / "job.log"
@@ -104,7 +104,7 @@ def test_rank_that_left_without_a_word_is_named_by_number(found):
 @pytest.mark.parametrize("lines", [
     (GONE.format(rank=3), REPORT.format(code=-15)),  # swept away
     (GONE.format(rank=2), REPORT.format(code=77)),  # the rank itself found another one gone
-    (REPORT.format(code=77),),  # nobody missed it
+    (REPORT.format(code=77),),  # no rank was missing
 ])  # fmt: skip
 def test_rank_that_did_not_leave_first_or_is_missed_by_nobody_is_not_accused(found, lines):
     assert found(*lines)[0] == "failure"
@@ -120,7 +120,7 @@ def test_rank_that_did_not_come_to_a_gloo_collective_is_late(found):
     waits = [line.format(rank=rank) for rank in (0, 1)]
     first, _, document = found(*waits, REPORT.format(code=1))
     assert first == "slow_rank_or_io" and "rank 2 was not in it" in document["causes"][0]["evidence"][0]["says"]
-    assert found(*waits, line.format(rank=2), REPORT.format(code=1))[0] == "failure"  # all wait: nobody is late
+    assert found(*waits, line.format(rank=2), REPORT.format(code=1))[0] == "failure"  # all wait: none is late
     assert found(line.format(rank=0))[0] == "failure"
 
 

@@ -1,4 +1,4 @@
-"""How a job ended: an end that another start follows, failures of an attempt that was repeated, tracebacks that are cut, words of launchers and shells."""
+"""How a job ended: an end before another start, failures of a repeated attempt, incomplete tracebacks, messages of launchers and shells."""
 
 from __future__ import annotations
 

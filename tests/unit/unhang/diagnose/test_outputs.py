@@ -33,7 +33,7 @@ def test_each_cause_has_an_output_that_leads_to_it():
 
 
 def test_output_beside_the_log_that_did_not_decide_decides_it(tmp_path):
-    """The way of a person: the log, then what was asked for, read together."""
+    """As a person works: first the log, then the log together with the requested output."""
     hang = "".join(
         f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"

@@ -1,4 +1,4 @@
-"""No input takes the controller: dumps that ask for gigabytes, lists without end, a thousand groups in trouble, devices, pipes, lines made of one word."""
+"""No input exhausts the controller: dumps that allocate gigabytes, lists without end, a thousand failed groups, devices, pipes, lines of one repeated word."""
 
 from __future__ import annotations
 

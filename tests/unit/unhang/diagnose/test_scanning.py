@@ -1,4 +1,4 @@
-"""Which signatures are tried on which lines: none is missed for want of its anchor, and lines that differ in digits or pointers are each heard."""
+"""Which signatures are tried on which lines: no missing anchor hides a match, and lines that differ only in digits or pointers are all counted."""
 
 from __future__ import annotations
 

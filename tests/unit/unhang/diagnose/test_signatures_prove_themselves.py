@@ -1,4 +1,4 @@
-"""Each signature does on its own examples what it says, names its sources, and can be run away with by no line."""
+"""Each signature matches its own examples as declared, names its sources, and has bounded time on any line."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ KNOWN = {
     "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
     "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
     "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
+    "no_free_gpu", "stale_store",
 }  # fmt: skip
 ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 

@@ -96,7 +96,7 @@ def test_command_prints_one_json_object_and_exits_by_what_it_found(tmp_path, cap
     assert cli.main(["diagnose", "--format", "json", written(tmp_path)]) == 1
     assert json.loads(capsys.readouterr().out)["schema"] == "unhang/diagnosis/1"
     assert cli.main(["diagnose", "--fail-on", "critical", written(tmp_path, "step 1 | loss 2\n{'train_runtime': 9.1}\n")]) == 0
-    assert "HEALTHY: the job came to its end" in capsys.readouterr().out
+    assert "HEALTHY: the job ended normally" in capsys.readouterr().out
 
 
 def test_command_says_in_one_line_what_it_cannot_read(tmp_path, capsys):
@@ -131,6 +131,16 @@ HANG = (
 )
 
 
+def test_a_run_folder_is_no_folder_of_logs(tmp_path, capsys):
+    run = findings(tmp_path, finding("acs-on-bare-metal", "gpu007"))
+    assert cli.main(["diagnose", written(tmp_path), run]) == 2
+    shown = capsys.readouterr()
+    assert f"found a run folder of unhang at {run}" in shown.err and f"unhang diagnose LOG --run {run}\n" in shown.err and shown.out == ""
+    (tmp_path / "run" / "smoke").mkdir()
+    (tmp_path / "run" / "smoke" / "rank0.log").write_text(LOG)
+    assert cli.main(["diagnose", f"{run}/smoke"]) == 1
+
+
 def test_findings_of_an_audit_on_the_hosts_of_the_log_decide_between_causes(tmp_path, capsys):
     run = findings(tmp_path, finding("acs-on-bare-metal", "gpu007.cluster"), finding("gpu-ecc-uncorrected", "gpu900"))
     assert cli.main(["diagnose", "--format", "json", "--run", run, written(tmp_path, HANG)]) == 1
@@ -157,3 +167,12 @@ def test_findings_on_hosts_that_the_log_does_not_name_say_nothing(tmp_path, caps
         cli.main(["diagnose", "--format", "json", "--run", run, written(tmp_path, text)])
         answer = json.loads(capsys.readouterr().out)
         assert not [one for cause in answer["causes"] for one in cause["evidence"] if one["file"].endswith("findings.json")]
+
+
+def test_evidence_that_is_in_no_line_is_one_sentence_without_a_place(tmp_path):
+    answer = diagnose([written(tmp_path)])
+    cause = answer["causes"][0]
+    cause["evidence"] = [{"file": "resembles", "line": 0, "text": "solved logs say so", "says": "solved logs say so", "weight": 1.0}, *cause["evidence"][:1]]
+    for text in (render_table(answer, 100), render_markdown(answer)):
+        assert text.count("for: solved logs say so") == 1
+        assert "resembles" not in text and text.count("solved logs say so") == 1

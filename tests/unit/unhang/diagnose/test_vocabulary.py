@@ -1,4 +1,4 @@
-"""What programs say, family by family: one line alone is enough to name what it speaks for, and an echo or a harmless line names nothing."""
+"""Messages of programs, family by family: one line alone leads to its cause, and an echo or a harmless line leads to none."""
 
 from __future__ import annotations
 

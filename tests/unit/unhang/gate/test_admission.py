@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 from burn_in_events import healthy
+from documented_command import as_typed
 from local_fleet import PROJECT
-from typed_commands import as_typed
 
 from unhang.cli import main
 from unhang.gate.admission import admission_file, record_line

@@ -14,8 +14,8 @@ from unhang.history.changes import changes_between
 from unhang.history.database import reading, writing
 from unhang.history.node_pasts import node_pasts
 from unhang.history.recording import record
+from unhang.history.recurring import ending_waivers, flapping, own_pasts
 from unhang.history.run_rows import moment_of, run_before, run_named, run_rows
-from unhang.history.watched import ending_waivers, flapping, own_pasts
 
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
 
@@ -107,6 +107,20 @@ def test_a_run_over_fewer_nodes_does_not_resolve_what_was_found_between_nodes(fl
     assert shown(between(fleet))[0] == []
     fleet.stored({"a": facts(), "b": facts()}, [])
     assert shown(between(fleet, 2, 3))[0] == [("resolved", "group-differs", "b")]
+
+
+def test_a_run_of_another_inventory_says_nothing_about_the_groups_of_the_first(fleet):
+    drift = finding("group-differs", scope="group", hosts=["b"], group="g")
+    fleet.stored({"a": facts(), "b": facts()}, [drift])
+    fleet.stored({"localhost": facts()}, [], inventory="inventory/local")
+    fleet.stored({"b": facts(), "c": facts()}, [], inventory="inventory/second")
+    assert shown(between(fleet, 1, 3))[0] == []
+    fleet.stored({"a": facts(), "b": facts()}, [drift])
+    assert shown(between(fleet, 3, 4))[0] == []
+    with reading(fleet.db) as connection:
+        assert flapping(connection, 4) == []
+    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [], inventory="moved/i")  # the same nodes and one more
+    assert shown(between(fleet, 4, 5))[0] == [("resolved", "group-differs", "b")]
 
 
 def test_a_waiver_is_reported_as_one_and_its_end_as_new(fleet):

@@ -1,4 +1,4 @@
-"""The history's file: every older schema, two writers at once, and whatever can be wrong with it."""
+"""The history's file: every older schema, two writers at once, and every fault of the file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import unhang
 from unhang.errors import UserError
 from unhang.history.changes import changes_between
 from unhang.history.database import APPLICATION, apply_step, reading, writing
+from unhang.history.location import ROLLBACK, WRITE_AHEAD, database_file, file_system, journal_mode
 from unhang.history.migrations import STEPS
-from unhang.history.place import ROLLBACK, WRITE_AHEAD, database_file, file_system, journal_mode
 from unhang.history.recording import keep_run, record
 from unhang.history.run_rows import run_rows
 

@@ -84,7 +84,7 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, messa
         ("rules:\n  - id: x\n bad: y\n", ":3: YAML: "),
         ("rules:\n\t- id: x\n", ":2: YAML: "),
         ("a: &a [x, x]\nb: &b [*a, *a]\nrules: [*b]\n", ":1: aliases and anchors"),
-        ("rules: []\nrules: []\n", ":2: the key 'rules' stands twice"),
+        ("rules: []\nrules: []\n", ":2: the key 'rules' occurs twice"),
         ("rules: !!python/object/apply:os.system ['true']\n", "the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed"),
         ("rules: " + "[" * 100 + "]" * 100 + "\n", "nests more than 40 deep"),
         ("rule: []\n", ":1: rule: unknown key (did you mean rules?)"),

@@ -1,4 +1,4 @@
-"""The short form of selectattr and rejectattr says what asking each item says: the same items, evidence and steps."""
+"""The short form of selectattr and rejectattr gives the same items, evidence and steps as testing each item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions: what is accepted, what is refused and with which words, what is known of a fact that was not read."""
+"""Expressions: those that are accepted, the messages of those that are refused, and facts that were not read."""
 
 from __future__ import annotations
 

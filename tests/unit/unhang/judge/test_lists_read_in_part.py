@@ -1,4 +1,4 @@
-"""A list that was read in part only: what was seen stands, and what was not seen is no pass."""
+"""A list of which only a part was read: verdicts on its items are valid, and the missing part does not pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of one node's document never changes what another node's says."""
+"""Parts that are cached from one node's document never change the facts of another node."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_part_keeps_so_many_bytes_and_no_more(monkeypatch):
 
 
 def test_items_of_sections_that_fall_into_parts_have_no_names_of_their_own():
-    """What explains a null by an item's name lies in one part, and the names in another."""
+    """The reason for a null, by an item's name, is in one part, and the names are in another."""
     for name in parts.PARTED:
         assert not [field for field, shape in fact_shapes()[name].fields.items() if shape.item is not None and "path" in shape.item.fields]
 
@@ -134,7 +134,7 @@ def test_a_reason_that_names_an_item_is_another_nodes_other_item(tmp_path):
 
 
 def test_no_list_is_something_else_than_an_item_with_nothing_in_it(tmp_path):
-    """Of the first nothing was read; of the second it was read that there is no version."""
+    """The first node's libraries were not read; the second node's library was read, and has no version."""
     of_libraries = "nccl.libraries | selectattr('version', 'equalto', item.value) | selectattr('cuda', 'equalto', '12') | list | length > 0"
     row = rule(of_libraries, applies="nccl.libraries | list | length > 0", for_each="nccl.settings")
     rules = load_catalogue([write_rules(tmp_path / "rules", row)], built_in=False)
@@ -239,3 +239,15 @@ def test_a_key_of_another_name_in_the_place_of_a_known_one_is_refused():
         if other != text:
             assert decoded(other, remembered) == decoded(other, None), part
             assert decoded(text, remembered) == decoded(text, None)
+
+
+@pytest.mark.parametrize("order", ["abba", "abbb", "aabab", "abcbca", "abcaabbcc"])
+def test_a_part_that_changes_and_stays_or_comes_back_is_what_stands_there(order):
+    remembered = Remembered()
+    for number, letter in enumerate(order):
+        facts = copy.deepcopy(recorded_nodes()[1])
+        facts["sections"]["driver"]["branch"] = letter
+        facts["sections"]["driver"]["probe"]["duration_ms"] = number
+        facts["sections"]["interconnect"]["links"][0]["active"] = letter != "b"
+        data = compact({**node(f"n{number}"), "facts": facts})
+        assert decoded(data, remembered) == decoded(data, None)

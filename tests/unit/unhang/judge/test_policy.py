@@ -30,7 +30,10 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
         ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
         ({"waivers": [{**WAIVER, "until": "2026-02-31"}]}, "waivers.0.until: '2026-02-31' is no date"),
-        ({"waivers": [{**WAIVER, "until": "next week"}]}, "waivers.0.until: found 'next week'"),
+        (
+            {"waivers": [{**WAIVER, "until": "next week"}]},
+            "waivers.0.until: found 'next week'; allowed is what matches ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31",
+        ),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "at most 100000 hosts"),
         ([], "unhang_policy: expected a map, found a list"),
@@ -144,3 +147,23 @@ def test_a_pipe_in_place_of_a_policy_is_refused_and_never_waited_for(tmp_path):
     os.mkfifo(pipe)
     with pytest.raises(UserError, match=r"policy\.yml: expected a regular file, found something else"):
         load_policy(pipe)
+
+
+def test_every_fault_of_a_policy_file_is_reported_at_once_in_the_order_of_its_lines(tmp_path):
+    path = tmp_path / "policy.yml"
+    path.write_text("driver: {minn: '1', held: maybe}\nkernel: 6.8\nwaivers:\n  - {rule: a-rule, until: '2026-12-31'}\n")
+    with pytest.raises(UserError) as refused:
+        load_policy(path)
+    lines = str(refused.value).splitlines()
+    assert sorted(line.partition(": ")[2].split(":")[0] for line in lines) == ["driver.held", "driver.minn", "kernel", "waivers.0", "waivers.0"]
+    assert [line.split(":")[1] for line in lines] == sorted(line.split(":")[1] for line in lines)
+    assert {line.rpartition(": ")[2] for line in lines if "waivers" in line} == {"the key reason is missing", "the key by is missing"}
+
+
+def test_a_policy_with_very_many_faults_names_the_first(tmp_path):
+    path = tmp_path / "policy.yml"
+    path.write_text("".join(f"key{number}: 1\n" for number in range(30)))
+    with pytest.raises(UserError) as refused:
+        load_policy(path)
+    assert len(str(refused.value).splitlines()) == 21
+    assert str(refused.value).endswith("and 10 more")

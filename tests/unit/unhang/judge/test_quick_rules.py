@@ -1,4 +1,4 @@
-"""The quick form of a rule says what judging in full says, or nothing."""
+"""The quick form of a rule gives the result of the full judge, or none."""
 
 from __future__ import annotations
 

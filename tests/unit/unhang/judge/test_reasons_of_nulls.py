@@ -1,4 +1,4 @@
-"""Why there is nothing at a path: the section's own rows first, then its status, then what the schema says that a null means there."""
+"""The reason for a path without a value: first the section's own rows, then its status, then the schema's meaning of a null."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ BURSTS = "faults.events | bursts(180) | map(attribute='codes')"
         ([event(79, 10.0), event(45, 190.1)], [[79], [45]]),
         ([event(79, 10.0, 150.0), event(45, 320.0)], [[79, 45]]),  # silence counts from the last time, not from the first
         ([event(13, 10.0), event(31, 100.0), event(43, 270.0)], [[13, 31, 43]]),
-        ([event(79), event(45), event(31, 5.0)], [[31], [79], [45]]),  # without a time each stands alone
+        ([event(79), event(45), event(31, 5.0)], [[31], [79], [45]]),  # without a time each is listed alone
         ([event(79, 1.0), event(79, 2.0)], [[79]]),
     ],
 )

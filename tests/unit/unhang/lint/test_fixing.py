@@ -1,4 +1,4 @@
-"""--fix writes what has one right answer and nothing else: as a diff first, whole or not at all, and a second time nothing."""
+"""--fix corrects only faults with one right answer: first as a diff, atomically, and a second run changes nothing."""
 
 from __future__ import annotations
 
@@ -111,8 +111,17 @@ def test_diff_writes_nothing_and_fix_writes_what_it_shows(tmp_path, capsys, monk
     code, written = run(capsys, "--fix", "job.sbatch")
     assert code == 0 and "+export NCCL_DEBUG=INFO" in written
     assert script.read_bytes() == before.replace(b"nccl_debug", b"NCCL_DEBUG") and script.stat().st_mode & 0o777 == 0o750
-    assert run(capsys, "--fix", "job.sbatch")[1].startswith("1 files:")
+    assert run(capsys, "--fix", "job.sbatch")[1].startswith("1 file: 0 errors")
     assert os.listdir(tmp_path) == ["job.sbatch"]
+
+
+@pytest.mark.parametrize("option", ["--diff", "--fix"])
+def test_findings_without_one_right_answer_are_reported_as_such(tmp_path, capsys, option):
+    (tmp_path / "job.sh").write_text("export NCCL_P2P_DISABLE=1\n")
+    assert run(capsys, option, tmp_path / "job.sh")[1].splitlines()[-1].startswith("nothing to fix: no finding has one right answer")
+    (tmp_path / "job.sh").write_text("export NCCL_P2P_DISABLE=1 nccl_debug=INFO\n")
+    assert "nothing to fix" not in run(capsys, option, tmp_path / "job.sh")[1]
+    assert "nothing to fix" not in run(capsys, tmp_path / "job.sh")[1]
 
 
 def test_diff_is_one_that_git_applies(tmp_path, capsys, monkeypatch):

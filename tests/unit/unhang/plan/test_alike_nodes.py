@@ -13,7 +13,7 @@ from healthy_nodes import HEALTHY
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import NodeDocument, Remembered, decode_node, part_names, to_fragment
-from unhang.plan.host_plan import plan_for_host
+from unhang.plan.host_plan import plan_for_host, plan_for_hosts
 from unhang.plan.plan_document import digest_of
 from unhang.plan.planning import knowledge_of
 from unhang.report.folding import hosts_of
@@ -60,7 +60,7 @@ def test_each_node_is_planned_as_if_it_were_alone(seed):
     fleet = random_fleet(seed)
     together = [plan_for_host(node, findings, shared) for node, findings in fleet]
     alone = [plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY)) for node, findings in fleet]
-    assert together == alone
+    assert together == alone == plan_for_hosts(fleet, knowledge_of(CATALOGUE, DAY))
     assert len({one.config_hash for one in alone}) > 3
     assert {bool(one.remedies) for one in alone} == {True, False}
 
@@ -96,6 +96,19 @@ def test_what_is_planned_of_a_node_does_not_depend_on_which_parts_of_it_were_kno
     assert len({one.config_hash for one, _ in pairs}) > 5
     # Nodes that differ in nothing that is planned are planned once: six kinds, two versions of the driver.
     assert len(known.planned_before) <= 12
+
+
+def test_nodes_that_differ_in_where_a_fault_is_are_not_planned_as_one():
+    remedy = {"role": "nccl_profile", "policy": {"nccl": {"min": "2.26.5"}}}
+    finding = {"rule": "nccl-a", "severity": "error", "scope": "node", "verdict": "fail", "remedy": remedy}
+    node, _ = random_fleet(1)[0]
+    places = [None, {}, {"path": "/opt/a/libnccl.so.2"}, {"path": "/opt/b/libnccl.so.2"}, {"path": "/opt/a/libnccl.so.2", "value": "2.18"}]
+    fleet = [(node, [{**finding, "where": where}]) for where in places]
+    shared = knowledge_of(CATALOGUE, DAY)
+    plans = [plan_for_host(*one, shared) for one in fleet]
+    assert plans == [plan_for_host(*one, knowledge_of(CATALOGUE, DAY)) for one in fleet]
+    assert plans[0] == plans[1] and plans[2] == plans[4]
+    assert "/opt/a/" in plans[2].person[0].what and "/opt/b/" in plans[3].person[0].what
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""After a change of driver: what forbids the next boot, what is said of other kernels, and what only a reboot brings."""
+"""After a change of driver: reasons against a reboot, notes about other kernels, and changes that need a reboot."""
 
 from __future__ import annotations
 

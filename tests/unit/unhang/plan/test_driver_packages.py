@@ -1,4 +1,4 @@
-"""Packages of a driver, as a table: what is asked for, what makes it up, and how that is known."""
+"""Packages of a driver, as a table: the request, its package set, and the proof of the set."""
 
 from __future__ import annotations
 

@@ -334,6 +334,16 @@ def test_modules_are_never_exchanged_under_a_job_nor_when_the_node_reboots_anywa
     assert not plan_driver(case(users={"services": SERVICES}))["reload"]
 
 
+def test_modules_are_not_exchanged_on_a_node_whose_gpus_are_partitioned():
+    policy = {"driver": {"version": "535.274.02", "reload": True}}
+    gpus = [{"index": index, "uuid": f"GPU-{index}", "mig": {"enabled": index == 1, "pending": False}} for index in range(2)]
+    plan = plan_driver(case(policy, {"gpus.devices": gpus}, users={"services": SERVICES}))
+    assert (plan["reload"], plan["needs_reboot"], plan["refusals"]) == (False, True, [])
+    assert plan["why_no_reload"] == "the modules are not exchanged: GPU 1 (GPU-1) is in MIG mode, and its instances would be gone"
+    gpus[1]["mig"] = None
+    assert plan_driver(case(policy, {"gpus.devices": gpus}, users={"services": SERVICES}))["reload"]
+
+
 def test_names_to_ask_are_those_of_the_sets_and_of_what_is_there():
     names = names_to_ask(case())
     assert {"nvidia-tesla-535-driver", "nvidia-tesla-535-kernel-dkms", "libnvidia-tesla-535-ml1", "cuda-drivers-535", *TRIXIE_550} <= set(names)

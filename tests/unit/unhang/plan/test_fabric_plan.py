@@ -86,6 +86,13 @@ def test_with_a_reset_allowed_the_plan_says_so_and_names_no_command():
     assert acts(found) == {"reset": True}
 
 
+def test_no_gpu_is_reset_that_is_partitioned():
+    gpus = [{"index": 0, "uuid": "GPU-0", "mig": {"enabled": True, "pending": True}}]
+    found = plan(fabric_manager__running=False, reset=True, gpus__devices=gpus)
+    assert acts(found) == {}
+    assert "GPU 0 (GPU-0) is in MIG mode, and its instances would be gone; reboot the node" in found["notes"][0]
+
+
 def test_no_gpu_is_reset_under_a_job_nor_a_service_started_on_another_driver():
     busy = plan(fabric_manager__running=False, reset=True, users={"processes": [JOB]})
     assert acts(busy) == {}

@@ -1,4 +1,4 @@
-"""Which kernel a node is brought to, with which packages and modules, and why it is refused: pure values in and out."""
+"""The kernel that a node gets, its packages and modules, and refusals. Values in, values out."""
 
 from __future__ import annotations
 

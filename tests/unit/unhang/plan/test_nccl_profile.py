@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.plan.nccl_known import read_known
 from unhang.plan.nccl_profile import Node, plan_settings
+from unhang.plan.nccl_setting_check import read_known
 from unhang.plan.nccl_values import DesiredState
 from unhang.strict_yaml import load_yaml
 

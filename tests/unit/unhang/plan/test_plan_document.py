@@ -1,4 +1,4 @@
-"""The plan's file: what is written can be read again, and a file that is no plan is refused in one line."""
+"""The plan's file: a written plan can be read again, and any other file is refused in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PLAN = Plan(
 
 
 def changed(folder: Path, change, *, honest: bool = False) -> Path:
-    """The plan's file after an edit. honest: with the digest of what stands there now."""
+    """The plan's file after an edit. honest: with the digest of its new content."""
     document = json.loads(render_plan(PLAN))
     change(document)
     if honest:
@@ -64,6 +64,12 @@ def test_what_is_written_is_read_again(tmp_path):
     path = write_plan(tmp_path, PLAN)
     assert read_plan(path) == PLAN == read_plan(tmp_path)
     assert not list(check_schema(json.loads(path.read_text()), read_schema("plan-1")))
+
+
+def test_a_plan_that_was_read_is_written_in_the_same_bytes(tmp_path):
+    path = write_plan(tmp_path, PLAN)
+    before = path.read_bytes()
+    assert write_plan(tmp_path, read_plan(path)).read_bytes() == before
 
 
 def test_the_same_plan_gives_the_same_bytes():

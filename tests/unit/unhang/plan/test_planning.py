@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import html
 import json
 import random
 import re
+import shlex
+import shutil
 import sys
 
 import five_situations
@@ -17,10 +20,11 @@ import pytest
 from unhang.cli import main
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.plan.description import describe_totals
 from unhang.plan.plan_document import HostPlan, PersonNeeded, read_plan, render_plan, write_plan
 from unhang.plan.plan_table import render_plan_table
 from unhang.plan.plan_view import plan_view
-from unhang.plan.planning import PlanOptions, plan_run
+from unhang.plan.planning import PlanOptions, plan_run, without_collections
 from unhang.report.html import render_html
 from unhang.run_folder import file_stem
 from unhang.schemas.check import check_schema
@@ -32,7 +36,7 @@ CATALOGUE = load_catalogue()
 def write_fleet(folder, change=None, chance=None):
     """The run folder of the fleet, its files named as the audit names them. chance: shuffles what has no order."""
     findings, nodes = copy.deepcopy(five_situations.fleet())
-    for one in findings["findings"]:  # this setting is told as a policy that takes it away, which no policy can say
+    for one in findings["findings"]:  # the rule reports this remedy as a policy that removes the setting, and no policy can express that
         if one["rule"] == "nccl-timeout-does-nothing":
             one["remedy"] = {"role": "nccl_profile", "policy": {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}}
     if change:
@@ -127,6 +131,19 @@ def test_limits_of_groups_and_the_floor_are_kept(folder):
         assert sum(host.startswith("dev") for host in wave.hosts) <= 1
 
 
+def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(folder, plan, tmp_path, capsys):
+    asked = PlanOptions(max_unavailable="100%", floor="20", out_of_service=["gpu[002-003]", "gpu001", "gpu009"])
+    found = plan_run(folder, CATALOGUE, asked)
+    assert found.limits.out_of_service == ("gpu001", "gpu002", "gpu003", "gpu009")
+    assert (found.limits.in_service, found.limits.floor, found.limits.max_unavailable) == (25, 20, 2)  # gpu009 did not answer, and is in no count
+    assert "gpu001" in plan.waves[0].hosts
+    assert found.waves[0].hosts == ("dev01", "gpu005")
+    assert "gpu[001-003,009] out of service already" in " ".join(render_plan_table(found).split())
+    assert read_plan(write_plan(tmp_path, found)) == found
+    assert list(check_schema(json.loads(render_plan(found)), read_schema("plan-1"))) == []
+    assert "out_of_service" not in json.loads(render_plan(plan))["limits"]
+
+
 def test_a_run_without_a_beginning_has_no_age(tmp_path):
     folder = write_fleet(tmp_path / "run")
     findings = json.loads((folder / "findings.json").read_text())
@@ -216,10 +233,56 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
     assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "CANARY 1: 2 nodes" in shown
-    assert re.search(rf"next: .*unhang remediate {folder}\n", shown)
+    assert re.search(rf"next:\s.*unhang remediate\s+{folder}\n", shown.replace("\\\n", ""))
     assert (folder / "plan.json").read_text() == render_plan(plan)
     assert main(["plan", str(folder), "--format", "json"]) == 0
     assert capsys.readouterr().out == render_plan(plan)
+
+
+def test_the_totals_of_a_plan_name_nothing_that_there_is_none_of(plan):
+    calm = dataclasses.replace(plan, hosts=tuple(dataclasses.replace(one, reboots=(), refused=(), person=()) for one in plan.hosts))
+    shown = describe_totals(calm)
+    assert shown.split("; ")[1] == "no reboot"
+    assert not re.search(r"\b0 |refused|a person", shown)
+    assert "a person has to look at" in describe_totals(plan)
+
+
+def test_the_command_that_shows_more_makes_the_same_plan(folder, tmp_path, capsys):
+    folder = shutil.copytree(folder, tmp_path / "run")
+    asked = ["--severity=critical,error", "--except=dev[01-02]", "--floor=50%", "--max-age=12.0"]
+    assert main(["plan", str(folder), *asked]) == 0
+    made, shown = (folder / "plan.json").read_text(), capsys.readouterr().out.replace("\\\n", "")
+    typed = shlex.split(re.search(r"what to look at:\s+\S+( .*)\n", shown)[1])
+    assert typed == ["plan", str(folder), *asked, "-v"]
+    assert main(typed) == 0
+    assert (folder / "plan.json").read_text() == made
+
+
+def test_a_plan_of_documents_is_previewed_with_an_inventory(folder, tmp_path, capsys):
+    folder = shutil.copytree(folder, tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "inventory": None}))
+    assert main(["plan", str(folder)]) == 0
+    assert re.search(rf"remediate\s+{folder}\s+-i INVENTORY\n", capsys.readouterr().out.replace("\\\n", ""))
+
+
+def test_the_next_command_reaches_the_nodes_as_the_audit_did(folder, tmp_path, capsys):
+    folder = shutil.copytree(folder, tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--become-method=su -l"]}))
+    assert main(["plan", str(folder)]) == 0
+    shown = capsys.readouterr().out.replace("\\\n", "")
+    assert re.search(rf"remediate\s+{folder}\s+--ansible=--become\s+--ansible='--become-method=su -l'\n", shown)
+
+
+@pytest.mark.parametrize(("columns", "widest"), [(None, 80), ("60", 60), ("110", 110), ("300", 120)])
+def test_columns_decide_the_width_in_a_pipe_too(folder, capsys, monkeypatch, columns, widest):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert main(["plan", str(folder)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "next: " not in line and "what to look at: " not in line]
+    assert widest - 12 < max(map(len, lines)) <= widest
 
 
 @pytest.mark.parametrize(
@@ -230,6 +293,11 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
         (["--max-unavailable", "many"], "--max-unavailable: expected a number of nodes"),
         (["--only", "no-such-rule"], "--only: expected the id of a rule"),
         (["--except", "gpu[900-901]"], "--except gpu[900-901]: expected hosts or groups of the run"),
+        (
+            ["--out-of-service", "gpu[001,900-901]"],
+            "--out-of-service gpu[001,900-901]: expected hosts or groups of the run, found none that gpu[900-901] names",
+        ),
+        (["--floor", "20", "--out-of-service", "development"], "expected a floor below the 17 nodes in service (25 answered, out of service: dev[01-08])"),
         (["--max-age", "0"], "--max-age: expected hours above 0"),
         (["--max-age", "nan"], "--max-age: expected hours above 0"),
     ],
@@ -281,3 +349,13 @@ def test_slices_of_a_job_never_plan_one_node_twice_and_leave_none_out(folder, pl
     planned = [host for number in range(count) for wave in plan_run(slice_of(folder, tmp_path, number, count), CATALOGUE).waves for host in wave.hosts]
     assert len(planned) == len(set(planned))
     assert set(planned) == {host for wave in plan.waves for host in wave.hosts}
+
+
+def test_collections_of_garbage_are_off_while_a_plan_is_made_and_on_again_whatever_happens():
+    assert gc.isenabled()
+    with pytest.raises(UserError), without_collections():
+        with without_collections():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise UserError("no plan")
+    assert gc.isenabled()

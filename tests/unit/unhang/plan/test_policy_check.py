@@ -59,7 +59,7 @@ def test_a_fault_that_is_there_today_and_would_be_gone_refuses_nothing():
 @pytest.mark.parametrize(
     ("policy", "loaded"),
     [
-        ({"driver": {"flavour": "open", "min": "580.65.06"}}, "545.23.08"),  # the role brings a newer driver
+        ({"driver": {"flavour": "open", "min": "580.65.06"}}, "545.23.08"),  # the role installs a newer driver
         ({"kernel": {"version": "6.8.0-85-generic"}, "driver": {"min": "580.65.06"}}, "545.23.08"),
         ({"driver": {"version": "580.159.04"}, "kernel": {"min": "6.9"}}, "535.154.05"),
     ],

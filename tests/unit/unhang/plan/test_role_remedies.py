@@ -1,4 +1,4 @@
-"""What a role repairs is planned, whatever else was found is named with what somebody has to look at."""
+"""Findings that a role repairs are planned; all others are listed with the manual work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unhang.plan.departures import Present, departs
-from unhang.plan.nccl_known import Known
+from unhang.plan.nccl_setting_check import Known
 from unhang.plan.role_remedies import ROLE_ORDER, sort_remedies
 
 HOME = Path(__file__).resolve().parents[4]

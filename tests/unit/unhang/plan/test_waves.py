@@ -1,6 +1,8 @@
-"""Waves keep to every limit, leave nobody out, begin with one node of each kind, and grow."""
+"""Waves respect every limit, contain every node, begin with one node of each kind, and grow."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 from hypothesis import given
@@ -46,6 +48,17 @@ def test_the_canaries_are_the_first_of_each_kind_and_come_first(fleet):
     assert sorted(kinds[host] for host in canaries) == sorted(set(kinds.values()))
     assert all(host == min((one for one in kinds if kinds[one] == kinds[host]), key=natural) for host in canaries)
     assert [wave.is_canary for wave in waves] == sorted((wave.is_canary for wave in waves), reverse=True)
+
+
+@given(fleets(), some.data())
+def test_a_host_out_of_service_is_a_canary_only_if_its_kind_has_no_other(fleet, chance):
+    kinds, limits = fleet
+    out = frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset()
+    waves = plan_waves(kinds, dataclasses.replace(limits, out_of_service=out))
+    canaries = {host for wave in waves if wave.is_canary for host in wave.hosts}
+    assert sorted(kinds[host] for host in canaries) == sorted(set(kinds.values()))
+    assert all({one for one in kinds if kinds[one] == kinds[host]} <= out for host in canaries & out)
+    assert sorted(host for wave in waves for host in wave.hosts) == sorted(kinds)
 
 
 @given(fleets())

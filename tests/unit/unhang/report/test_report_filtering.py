@@ -1,4 +1,4 @@
-"""A run narrowed to hosts, rules and severities: what is left agrees with itself."""
+"""A run narrowed to hosts, rules and severities: the remaining parts are consistent."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def test_a_narrowed_document_is_what_the_schema_allows_and_every_table_shows_it(
     jsonschema_rs.validator_for(read_schema("findings-1")).validate(left)
     assert "only --host gpu1" in render_screen(left)
     assert "0 passed" not in render_table(left)
+
+
+def test_commands_below_a_narrowed_screen_keep_its_filter(found):
+    shown = render_screen(narrowed(found, Filter(frozenset({"gpu1"}), typed="--host 'gpu[1-1]' --rule few")), width=200, run="RUN")
+    assert "every finding: unhang report RUN -v --host 'gpu[1-1]' --rule few" in shown
 
 
 def test_a_healthy_node_is_told_to_be_one(found):

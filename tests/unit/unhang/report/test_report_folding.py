@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unhang.nodeset import fold_hosts, shortened
 from unhang.report.folding import fold_findings, fold_items, fold_unread, hosts_of, item_label
 
-# A host whose name is a word of the sentence is not told from it: its findings stand for themselves.
+# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
 HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))
 
 

@@ -1,4 +1,4 @@
-"""report.html as text: loads nothing, escapes everything, stays small, says what was found."""
+"""report.html as text: it loads nothing, escapes everything, stays small, and contains the findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.raw: dict[str, str] = {}
-        self.goes_on = False  # a place where a line may end is no end of a word
+        self.goes_on = False  # a place where a line may break does not end a word
         self.feed(text)
         self.close()
 

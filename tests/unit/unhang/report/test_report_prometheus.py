@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from unhang import cli
-from unhang.commands.showing import add_format
+from unhang.commands.run_output import add_format
 from unhang.errors import UserError
 from unhang.report.filtering import Filter, narrowed
 from unhang.report.folding import hosts_of
@@ -26,7 +26,7 @@ def found():
 
 
 def series(text):
-    """{(name, labels): value}; no series stands there twice."""
+    """{(name, labels): value}; no series occurs twice."""
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     made = {(one.name, *sorted(one.labels.items())): one.value for one in samples}
     assert len(made) == len(samples)

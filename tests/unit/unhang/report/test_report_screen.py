@@ -1,4 +1,4 @@
-"""The first screen: how long it is, what is always on it, and that what it prints can be pasted."""
+"""The first screen: its length, the lines that are always on it, and commands that can be pasted."""
 
 from __future__ import annotations
 

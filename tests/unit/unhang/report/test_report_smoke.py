@@ -1,4 +1,4 @@
-"""Smoke tests on the page: the timeline of the phases, the heat maps of copies and bandwidth, and files that are none."""
+"""Smoke tests on the page: the timeline of the phases, the heat maps of copies and bandwidth, and files that are no results."""
 
 from __future__ import annotations
 

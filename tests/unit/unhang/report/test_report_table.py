@@ -1,4 +1,4 @@
-"""The terminal table: what it says, how wide it is, and what never reaches a terminal."""
+"""The terminal table: its content, its width, and control characters, which never reach a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topologies out of facts, decent and absurd."""
+"""Topologies from plausible and absurd facts."""
 
 from __future__ import annotations
 

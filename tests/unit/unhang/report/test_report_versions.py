@@ -1,4 +1,4 @@
-"""Versions of a node, and how they are spread over a fleet."""
+"""Versions of a node, and their distribution over a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conductor on a plan and a journal on disk: which wave, which order, what is written down, and who may be the controller."""
+"""The conductor on a plan and a journal on disk: the wave, the order, the journal's entries, and the controller."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_what_is_too_long_for_the_journal_is_cut(conductor):
     assert len(read_journal(conductor.folder).entries[-1].evidence["why"]) == 2000
 
 
-def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
+def test_a_node_that_is_released_because_of_the_failure_limit_says_so(conductor):
     for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}),):
         conductor.record(conductor.ask("a", step, GROUPS, "0"), StepResult("ok", evidence))
     conductor.begin_wave(["a"], GROUPS, "0")
@@ -140,7 +140,7 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
     journal.append(conductor.folder, conductor.epoch, Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}))
     conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (
-        False, "a withdrawn: nothing was changed on it, and it was given back as it was (not proved healthy among the canaries: x)",
+        False, "a withdrawn: nothing was changed on it, and it was released as it was (not proved healthy among the canaries: x)",
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
     assert floored.begin_wave(["a"], GROUPS, "0")["begin"] == ["a"]
     assert floored.keep_no_room("slurmctld is away").endswith("found: slurmctld is away")
     assert "slurmctld is away" in floored.begin_wave(["a"], GROUPS, "0")["postponed"]["a"]
-    assert [entry.step for entry in read_journal(floored.folder).entries if not entry.host] == ["rollout", *["floor", "brake"] * 3]
+    assert [entry.step for entry in read_journal(floored.folder).entries if not entry.host] == ["rollout", *["floor", "failure_limit"] * 3]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""What roles answer, as evidence for the state machine."""
+"""Answers of roles as evidence for the state machine."""
 
 from __future__ import annotations
 
 import pytest
 
 from unhang.rollout.evidence import before_evidence, drain_evidence, first_state, groups_of_kinds, rest_of, smoke_evidence
-from unhang.rollout.machine import judge
+from unhang.rollout.state_machine import judge
 from unhang.rollout.steps import DONE, FAILED, Order, StepResult, Target
 
 JOB = {"id": "4711", "user": "alice", "state": "RUNNING", "ends": ""}
@@ -41,7 +41,7 @@ def test_acting_beside_a_job_has_to_be_asked_for_and_is_written_down():
 
 
 def test_a_node_that_somebody_else_drained_says_who():
-    assert drain_evidence({**OURS, "owned": False, "by": "ops", "reason": "dimm"}, "slurm", "release")["held"] == "drained by ops: dimm"
+    assert drain_evidence({**OURS, "owned": False, "by": "ops", "reason": "dimm"}, "slurm", "release")["drained_by_others"] == "drained by ops: dimm"
 
 
 PASS = {"verdict": "pass", "hosts": [{"host": "a"}, {"host": "b"}], "suspects": []}

@@ -1,13 +1,13 @@
-"""The floor over the nodes that are really in service: what it leaves to a rollout, who is named, and who is admitted."""
+"""The floor over the nodes that are really in service: the number that it leaves to a rollout, the hosts in its message, and the admitted hosts."""
 
 from __future__ import annotations
 
 import pytest
 
-from unhang.rollout.brake import Limit, Limits, admit, why_not
+from unhang.rollout.failure_limit import Limit, Limits, admit, why_not
 from unhang.rollout.floor import Floor, Service, floor_evidence, floor_left, floor_of, service_of
 from unhang.rollout.node_state import NodeState
-from unhang.rollout.standing import Standing, standing_of
+from unhang.rollout.rollout_state import RolloutState, standing_of
 from unhang.rollout.steps import DONE, FLOOR, POSTPONED, RELEASED, Entry
 
 WAVES = (("a",), ("b", "c", "d"))
@@ -75,7 +75,7 @@ def test_behind_a_canary_that_was_put_off_nothing_begins():
 @pytest.mark.parametrize("evidence", [{}, {"most": True, "undrained": []}, {"most": 1}, {"most": "1", "undrained": []}, {"most": 1, "undrained": {}}])
 def test_what_says_no_number_is_no_floor(evidence):
     assert floor_of(evidence) is None
-    assert Standing(WAVES).take([Entry("2026-11-20T07:00:00Z", "", FLOOR, DONE, 1, evidence)]).floor is None
+    assert RolloutState(WAVES).take([Entry("2026-11-20T07:00:00Z", "", FLOOR, DONE, 1, evidence)]).floor is None
 
 
 def test_a_floor_is_read_as_it_was_kept():

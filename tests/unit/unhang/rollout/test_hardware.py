@@ -1,4 +1,4 @@
-"""What a node had before a change and has not any more."""
+"""Hardware that a node has lost by a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of failure at each place of a batch: whatever it is, no node behind the batch in flight is changed, and every node ends in a named state."""
+"""Each kind of failure at each place of a batch: no node after the current batch is changed, and every node ends in a named state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rollout_checker import check
 from rollout_simulation import Journal, RandomRollout, SimulatedPlan, controller, target_of
 from rollout_world import FAULTS, Node, World
 
-from unhang.rollout import brake
+from unhang.rollout import failure_limit
 from unhang.rollout.steps import RELEASED, TO_COME
 
 WAVES = (("gpu001",), ("gpu002", "gpu003", "gpu004"), ("gpu005", "gpu006"))
-# The node comes up with what was asked, or somebody else keeps it, or what gives it back is gone: its proof stands.
+# The node boots with the requested versions, or another user keeps it, or what releases it is gone: its proof remains valid.
 HARMLESS = {
     "crashes in between",
     "drained by somebody else under way",
@@ -34,11 +34,13 @@ ENDS = {
     "a job that never ends": "withdrawn",
     "drained by somebody else": "withdrawn",
     "booted since the plan": "withdrawn",
+    "undrained before its apply": "withdrawn",
+    "undrained before its reboot": "lost",
     "lock cannot be written": "refused",
     "another run has it": "refused",
     "scheduler gone at the end": "not released",
     "boots before its release": "not released",
-    "drained by somebody else under way": "held",
+    "drained by somebody else under way": "drained by others",
     **{one: "no answer" for one in FAULTS if "vanishes" in one and "rollback" not in one},
     **dict.fromkeys(("apply hangs", "does not boot"), "no answer"),
 }
@@ -50,7 +52,7 @@ def rolled_out(fault, host):
     nodes = [Node(name, {fault} if name == host else set(), trial=True) for name in names]
     if fault.startswith("rollback"):
         next(node for node in nodes if node.host == host).faults.add("smoke fails")
-    limits = brake.Limits(0, frozenset(WAVES[0]), (brake.Limit("all", frozenset(names), 6),))
+    limits = failure_limit.Limits(0, frozenset(WAVES[0]), (failure_limit.Limit("all", frozenset(names), 6),))
     case = RandomRollout(SimulatedPlan({node.host: target_of(node) for node in nodes}, WAVES, limits), World(nodes), Journal())
     for _ in controller(case):
         pass

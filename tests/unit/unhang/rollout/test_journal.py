@@ -99,7 +99,7 @@ def as_read(entry):
         (b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"done","token":true,"evidence":{}}', "in line 2"),
         (b'{"at":"yesterday","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
         (b'{"at":"2026-11-20T07:00:00","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
-        (b'{"at":"x","at":"y","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "stands twice"),
+        (b'{"at":"x","at":"y","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "occurs twice"),
     ],
 )
 def test_a_journal_that_somebody_edited_is_refused_with_the_line(line, found):

@@ -1,4 +1,4 @@
-"""What may be done to a node of Kubernetes, and which of its pods are work that would be lost."""
+"""Decisions about a node of Kubernetes, and the pods whose work would be lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node(mark=None, cordoned=False):
         (None, False, True, False),
         (OURS, True, False, True),
         ("unhang r1: another reason", True, True, True),
-        (OURS, False, True, False),  # somebody has uncordoned it since
+        (OURS, False, True, False),  # another user has uncordoned it since
         (None, True, False, False),
         (EARLIER, True, False, False),
         (EARLIER, False, True, False),
@@ -45,7 +45,7 @@ def test_a_node_of_another_boot_is_another_machine_and_is_not_cordoned():
         plan_drain(other, [], "r1", "driver", boot_id="bbbb")
     assert plan_drain(other, [], "r1", "driver", boot_id="aaaa").act
     assert plan_drain(other, [], "r1", "driver").act
-    ours = node(OURS, cordoned=True)  # it has been booted since, and its kubelet has not said so yet
+    ours = node(OURS, cordoned=True)  # it has rebooted since, and its kubelet has not reported that yet
     ours.setdefault("status", {})["nodeInfo"] = {"bootID": "aaaa"}
     assert plan_drain(ours, [], "r1", "driver", boot_id="bbbb").answer.owned
 
@@ -76,6 +76,25 @@ def test_a_node_that_is_not_ready_is_not_uncordoned():
     sick = node(OURS, True)
     sick["status"]["conditions"] = [{"type": "Ready", "status": "False"}, "rubbish"]
     assert "stays cordoned" in plan_release(sick, [], "r1").refused
+
+
+@pytest.mark.parametrize("label", ["nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state"])
+@pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "pod-deletion-required", "pod-restart-required", "uncordon-required"])
+def test_a_node_on_which_an_operator_exchanges_a_driver_is_neither_drained_nor_released(label, state):
+    upgraded, ours = node(), node(OURS, True)
+    upgraded["metadata"]["labels"][label] = ours["metadata"]["labels"][label] = state
+    with pytest.raises(ValueError, match=f"expected no driver upgrade under way on gpu001, found {label} {state}: an operator cordons"):
+        plan_drain(upgraded, [], "r1", "driver")
+    assert plan_drain(ours, [], "r1", "driver").answer.owned  # it began after this run's drain
+    assert f"found {label} {state}: the operator ends jobs for it" in plan_release(ours, [], "r1").refused
+
+
+@pytest.mark.parametrize("state", ["", "upgrade-required", "upgrade-done", "upgrade-failed"])
+def test_a_node_on_which_an_operator_does_nothing_is_drained_and_released(state):
+    idle, ours = node(), node(OURS, True)
+    idle["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade-state"] = ours["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade-state"] = state
+    assert plan_drain(idle, [], "r1", "driver").act
+    assert plan_release(ours, [], "r1").refused == ""
 
 
 @pytest.mark.parametrize(

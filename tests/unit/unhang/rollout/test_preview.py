@@ -1,4 +1,4 @@
-"""The preview of a plan as a table: per node and role what would change, what refuses and why, what reboots, and how long it may get."""
+"""The preview of a plan as a table: changes, refusals with reasons and reboots for each node and role, and the table's maximum length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees while a rollout runs: a line for each step that ended, or a screen, by the journal alone."""
+"""The display of a running rollout: a line for each step that ended, or a screen, from the journal only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import yaml
 from fakes.role_play import PROJECT
 from rollout_plans import GROUPS, Recorded, planned
 
+from unhang.commands.preview import preview_line
 from unhang.commands.remediate import shown_line
 from unhang.commands.rollout_display import following
 from unhang.rollout.journal import read_journal
 from unhang.rollout.progress import Progress, elapsed
-from unhang.rollout.steps import BEGUN, BRAKE, DONE, FAILED, ROLLOUT, Entry
+from unhang.rollout.steps import BEGUN, DONE, FAILED, FAILURE_LIMIT, ROLLOUT, Entry
 from unhang.rollout.waiting import DRAIN_WAIT_S, SMOKE_S, limit_of, until_words
 
 
@@ -22,7 +23,7 @@ def at(seconds):
     return f"2026-11-20T07:{seconds // 60:02d}:{seconds % 60:02d}Z"
 
 
-BEGINNING = [Entry(at(0), "", ROLLOUT, BEGUN, 1, {"by": "ops"}), Entry(at(1), "", BRAKE, DONE, 1, {"wave": "canary 1", "why": ""})]
+BEGINNING = [Entry(at(0), "", ROLLOUT, BEGUN, 1, {"by": "ops"}), Entry(at(1), "", FAILURE_LIMIT, DONE, 1, {"wave": "canary 1", "why": ""})]
 LOCKED = [Entry(at(2), "a", "lock", BEGUN), Entry(at(14), "a", "lock", DONE, 7, {"fencing": 7, "boot_id": "a-boot"})]
 WAITING = Entry(at(20), "a", "wait", BEGUN, 7, {"boot_id": "a-boot", "until": at(3600 - 1)})
 
@@ -43,7 +44,7 @@ def test_each_step_that_ended_is_a_line_with_its_time(plan):
 
 def test_why_a_step_failed_and_how_the_node_ended_stand_in_its_line(plan):
     refused = [Entry(at(2), "a", "lock", BEGUN), Entry(at(3), "a", "lock", FAILED, 0, {"why": "another run has it"})]
-    stopped = Entry(at(4), "", BRAKE, FAILED, 1, {"wave": "wave 1", "why": "not proved healthy among the canaries: a"})
+    stopped = Entry(at(4), "", FAILURE_LIMIT, FAILED, 1, {"wave": "wave 1", "why": "not proved healthy among the canaries: a"})
     lines = list(Progress(plan).feed([*BEGINNING, *refused, stopped, Entry(at(5), "", ROLLOUT, DONE, 1)]))[2:]
     assert lines == [
         "a: lock failed, 1 s: another run has it; refused",
@@ -188,3 +189,13 @@ def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
     assert shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}') == 'unhang: a: no route to "a"'
     assert shown_line(r'fatal: [a]: FAILED! => {"msg": "no \q JSON"}') == r"unhang: a: no \q JSON"
     assert shown_line("rollout: a: lock done") == shown_line("TASK [Audit] ****") == ""
+
+
+def test_a_preview_reports_a_reason_once_whichever_node_and_task_it_comes_from(capsys):
+    report = preview_line(verbose=False)
+    for host, text in [("a", "expected x, found y; next: ssh a"), ("b", "expected x, found y; next: ssh b"), ("a", "expected z"), ("b", "no route")]:
+        report(f'fatal: [{host}]: FAILED! => {{"msg": "{text}"}}')
+        report(f'fatal: [{host}]: FAILED! => {{"msg": "{host} is not proved healthy: {text}"}}')
+    assert capsys.readouterr().err.splitlines() == ["unhang: a: expected x, found y; next: ssh a", "unhang: a: expected z", "unhang: b: no route"]
+    preview_line(verbose=True)("TASK [Audit] ****")
+    assert capsys.readouterr().err == "TASK [Audit] ****\n"

@@ -1,4 +1,4 @@
-"""`unhang remediate --status`: where each node stands and what comes next, by plan and journal alone, while it runs and after any death."""
+"""`unhang remediate --status`: the state and next step of each node, from plan and journal only, while the rollout runs and after any crash."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 
 from unhang.cli import main
 from unhang.report.html import render_page
+from unhang.rollout.conductor import begin
 from unhang.rollout.journal import read_journal
 from unhang.rollout.status import exit_code, status_of
 from unhang.rollout.status_junit import render_status_junit
@@ -82,7 +83,7 @@ def test_a_node_that_booted_since_its_proof_is_proved_again_by_the_same_command(
     assert row(recorded)["step"] == "audit"
 
 
-def test_a_node_that_nobody_could_give_back_is_given_back_by_the_same_command(recorded):
+def test_a_node_that_could_not_be_released_is_released_by_the_same_command(recorded):
     recorded.begin()
     recorded.through("a", failing="release")
     assert (row(recorded)["state"], row(recorded)["next"]) == ("not released", "started again, the same command tries to give it back")
@@ -97,6 +98,22 @@ def test_a_node_that_is_proved_names_what_it_came_to_and_what_takes_it_back(reco
     text = render_status(status(recorded))
     assert "versions gpu_driver 535.1 -> 580.95.05" in text
     assert "  ansible-playbook playbooks/rollback.yml --limit a -e unhang_state=s1" in text
+
+
+def test_what_takes_it_back_reaches_the_node_as_the_rollout_did(recorded, tmp_path):
+    evidence = {"by": "ops@ctl", "options": ["--become", "--become-method=su -l"]}
+    object.__setattr__(recorded, "epoch", begin(tmp_path, HOSTS, evidence, lambda _holder: True, "")["epoch"])
+    recorded.through("a")
+    assert row(recorded)["undo"] == "ansible-playbook playbooks/rollback.yml --limit a -e unhang_state=s1 --become '--become-method=su -l'"
+    assert row(recorded, "b")["undo"] == ""
+
+
+def test_a_node_that_refuses_the_connecting_user_needs_root(recorded):
+    recorded.begin()
+    order = recorded.ask("a", "lock", GROUPS, "9")
+    recorded.record(order, StepResult("failed", {"why": "Lock the node: [Errno 13] Permission denied: '/var/lib/unhang'"}))
+    assert (row(recorded)["state"], row(recorded, "b")["next"]) == ("refused", "lock, when its wave may begin")
+    assert row(recorded)["next"].endswith("the same command locks it: --ansible=--become, or ansible_become: true in the inventory")
 
 
 def test_who_is_left_drained_says_why_and_who_has_to_look(recorded):
@@ -115,7 +132,7 @@ def test_a_torn_line_is_reported(recorded):
     assert 'torn       line 2: {"at":"2026: a controller died while it wrote this' in render_status(status(recorded))
 
 
-def test_when_all_are_given_back_the_code_is_0(recorded):
+def test_when_all_are_released_the_code_is_0(recorded):
     recorded.begin()
     for host in HOSTS:
         recorded.through(host)
@@ -128,12 +145,12 @@ def test_the_fleet_before_and_after_has_its_bandwidth(recorded):
         recorded.through(host)
     recorded.through("c", failing="smoke_alone")
     fleet = status(recorded)["fleet"]
-    assert (fleet["nodes"], fleet["given_back"], fleet["boots"], fleet["findings"]) == (3, 2, 4, {"found": 3, "gone": 2})
+    assert (fleet["nodes"], fleet["proved_healthy"], fleet["boots"], fleet["findings"]) == (3, 2, 4, {"found": 3, "gone": 2})
     assert fleet["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "nodes": 2, "lowest_gb_s": 350.5, "highest_gb_s": 350.5}]
     assert fleet["before"] == {"passed": 3, "failed": 0, "not_measured": 0}
     assert [(one["nodes"], one["lowest_gb_s"]) for one in (*fleet["bandwidth_before"], *fleet["bandwidth_alone"])] == [(3, 310.0), (2, 340.0)]
     text = render_status(status(recorded))
-    assert "fleet: 2 of 3 nodes given back, 2 of 3 findings gone, 4 boots" in text
+    assert "fleet: 2 of 3 nodes proved healthy, 2 of 3 findings gone, 4 boots" in text
     assert "  smoke test before the change: 3 passed, 0 failed, 0 not measured" in text
     before, after = "310.0 GB/s alone before the change (3 nodes)", "340.0 GB/s alone after it (2 nodes), 350.5 GB/s in the last test (2 nodes)"
     assert f"  busbw all_reduce at 1,073,741,824 bytes: {before}, {after}\n" in text
@@ -190,7 +207,7 @@ def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     elif form == "junit":
         assert len(ElementTree.fromstring(output).findall("testcase")) == len(HOSTS)
     else:
-        assert "RELEASED: 1 node, proved healthy and given back" in output
+        assert "RELEASED: 1 node, proved healthy and released" in output
         assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in output
     assert sorted(path.name for path in recorded.folder.iterdir()) == before
 
@@ -240,7 +257,7 @@ def test_the_page_shows_the_rollout_node_by_node(recorded):
     view = rollout_view(recorded.folder)
     assert [(row["state"], row["hosts"]) for row in view["rows"]] == [("released", "a,b"), ("to come", "c")]
     page = render_page({"findings": [], "node_verdicts": {}, "causes": []}, {}, [], rollout=view)
-    assert "fleet: 2 of 3 nodes given back, 2 of 3 findings gone" in page
+    assert "fleet: 2 of 3 nodes proved healthy, 2 of 3 findings gone" in page
     assert "gpu_driver 535.1 -&gt; 580.95.05" in page
     assert "all_reduce 350.5 GB/s at 1,073,741,824 bytes" in page
     assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in page

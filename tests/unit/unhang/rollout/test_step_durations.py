@@ -1,4 +1,4 @@
-"""How long steps took is kept when a rollout ends, and is what the next plan counts with."""
+"""Durations of steps are stored when a rollout ends, and the next plan uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which facts of a node's configuration have changed: each is named with both values; measured ones and jobs do not count."""
+"""The facts of a node's configuration that have changed, each with both values; measured facts and jobs do not count."""
 
 from __future__ import annotations
 
@@ -91,3 +91,14 @@ def test_a_section_that_was_denied_then_is_no_change_now():
 
 def test_typed_and_plain_facts_have_one_digest():
     assert hash_of_sections(to_fragment(json.loads(json.dumps(SECTIONS)))) == hash_of_sections(SECTIONS)
+
+
+def test_a_fact_that_an_older_collector_did_not_write_is_no_change_and_one_that_was_null_is():
+    older, with_null = copy.deepcopy(SECTIONS), copy.deepcopy(SECTIONS)
+    del older["driver"]["loaded"]["version"]
+    with_null["driver"]["loaded"]["version"] = None
+    assert changed_facts(older, SECTIONS) == []
+    assert changed_facts(with_null, SECTIONS) == ["driver.loaded.version: nothing then, 545.23.08 now"]
+    assert changed_facts(SECTIONS, older) == ["driver.loaded.version: 545.23.08 then, nothing now"]
+    del older["driver"]["parameters"]["Mobile"]  # a key that is data: the parameter was not there
+    assert changed_facts(older, SECTIONS) == ["driver.parameters.Mobile: nothing then, 0 now"]

@@ -1,14 +1,16 @@
-"""The hash of a node's configuration: the same for two looks at one node, another for each fact that is marked config."""
+"""The hash of a node's configuration: the same for two readings of one node, and different for each change of a fact that is marked config."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 
 import pytest
 from local_fleet import PROJECT
 
-from unhang.schemas.configuration import config_hash, configuration, section_hashes
+from unhang.judge.documents import to_fragment
+from unhang.schemas.configuration import config_hash, configuration, hash_of_sections, section_hashes
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 
@@ -63,3 +65,26 @@ def test_only_what_is_marked_is_kept(facts):
 
 def test_a_node_that_was_not_read_has_an_empty_configuration():
     assert configuration({}) == configuration({"sections": {"driver": {"probe": {"status": "timeout"}}}}) == {}
+
+
+def test_the_bytes_that_are_hashed_are_those_that_earlier_versions_hashed():
+    # Admission records and plans hold such hashes: were the bytes others, every node would have changed.
+    scopes = [{"scope": "slurmd", "memlock_soft_bytes": 1}, {"scope": "login", "memlock_soft_bytes": None}]
+    sections = {
+        "kernel": {"probe": {"status": "ok"}, "release": "6.8.0", "out_of_tree": ["nvidia_uvm", "nvidia"], "dkms": []},
+        "limits": {"scopes": scopes, "numa_balancing": False, "sysctls": {"b": "1", "a": "é\n"}},
+        "gpus": {"probe": {"status": "denied"}, "count": None},
+    }
+    text = (
+        'kernel\nrelease\n"6.8.0"\nout_of_tree\n"nvidia"\n"nvidia_uvm"\ndkms\n'
+        'limits\nscopes\n{"scope":"login"}\n{"scope":"slurmd","memlock_soft_bytes":1}\nnuma_balancing\nfalse\nsysctls\n{"a":"é\\n","b":"1"}'
+    )
+    assert hash_of_sections(sections) == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    assert hash_of_sections(to_fragment(sections)) == hash_of_sections(sections)
+
+
+@pytest.mark.parametrize("rows", [[], [None], [{"path": "/usr/lib/libnccl.so.2", "origin": "package", "where": "host"}]])
+def test_a_row_of_a_running_process_does_not_count_whatever_row_is_first(rows):
+    of_a_job = {"path": "/job/libnccl.so.2", "origin": "mapped", "where": "host"}
+    assert hash_of_sections({"nccl": {"libraries": [*rows, of_a_job]}}) == hash_of_sections({"nccl": {"libraries": rows}})
+    assert hash_of_sections({"nccl": {"libraries": [of_a_job, *rows]}}) == hash_of_sections({"nccl": {"libraries": rows}})

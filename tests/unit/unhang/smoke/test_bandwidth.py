@@ -1,4 +1,4 @@
-"""Bandwidth is counted as nccl-tests does and judged by what like groups reach; stragglers by median and MAD."""
+"""Bandwidth is computed as in nccl-tests and compared with that of similar groups; stragglers are found by median and MAD."""
 
 from __future__ import annotations
 

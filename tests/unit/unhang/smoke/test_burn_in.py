@@ -1,4 +1,4 @@
-"""What a burn-in's events prove of each GPU: whose fault a wrong bit is, what fails nobody, and that an end before the time never reads as a pass."""
+"""The verdicts of a burn-in on each GPU: the GPU with a wrong bit fails, other events fail none, and an early end is never a pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from unhang.errors import UserError
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.smoke.burn_in import judge_burn_in
+from unhang.smoke.burn_in_local import parse_burn_drill, parse_duration
 from unhang.smoke.burn_in_render import render_burn_in, render_burn_in_junit
-from unhang.smoke.burn_in_run import parse_burn_drill, parse_duration
 from unhang.smoke.expectations import read_expectations
 
 RATES = read_expectations().counter_rates

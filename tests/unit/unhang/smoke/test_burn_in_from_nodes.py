@@ -1,4 +1,4 @@
-"""A burn-in on another machine: what its node reports is checked before it is read, and a node that lies, breaks off or does less proves nothing."""
+"""A burn-in on another machine: the node's report is checked before it is used, and a false, incomplete or shorter one proves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A counter that moves on healthy machines accuses nobody; one that stands out from what is normal and from its peers is named."""
+"""A counter that rises on healthy machines is no evidence; one that rises above the normal rate and above its peers is named."""
 
 from __future__ import annotations
 

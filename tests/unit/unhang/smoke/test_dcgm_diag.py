@@ -1,4 +1,5 @@
-"""What `dcgmi diag -j` of DCGM 2, 3 and 4 says of a node in a burn-in: what fails a GPU, what fails nobody, and that a skipped test never reads as a pass."""
+"""What `dcgmi diag -j` of DCGM 2, 3 and 4 says of a node in a burn-in: results that fail a GPU, results that fail none, and skipped tests, which are never a
+pass."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def test_a_warning_is_shown_and_fails_nobody():
         ("Error: unable to establish a connection to the specified host: localhost", 255, "its answer is no JSON: Error: unable to establish a connection"),
         ("", 1, "its answer is no JSON: it printed nothing"),
         ({"tests": []}, 0, "its answer is in no form of DCGM 2, 3 or 4"),
-        ({"DCGM Diagnostic": {"test_categories": "all"}}, 0, "it ended with code 0 and told of no test"),
+        ({"DCGM Diagnostic": {"test_categories": "all"}}, 0, "it ended with code 0 and reported no test"),
         ({"DCGM GPU Diagnostic": {"version": "3.3.5", "runtime_error": "The module Diag is on the denylist of the host engine."}}, 1, "The module Diag is on"),
         ({"DCGM Diagnostic": {"test_categories": []}}, None, "it gave no answer in its time and was ended"),
     ],

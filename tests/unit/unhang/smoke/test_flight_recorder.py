@@ -1,4 +1,4 @@
-"""Flight recordings are pickles from nodes: plain data is read, everything else is refused before anything of it runs."""
+"""Flight recordings are pickles from nodes: plain data is read, everything else is refused before any code runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_planted_pickle_runs_nothing_and_is_refused(tmp_path):
         load_plain(dump)
     assert not proof.exists()
     assert "not read" in summarise(base64.b64encode(dump).decode())["refused"]
-    pickle.loads(dump)  # the same bytes do run where nobody looks
+    pickle.loads(dump)  # without the check the same bytes do run
     assert proof.exists()
 
 

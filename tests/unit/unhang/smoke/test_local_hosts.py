@@ -1,4 +1,4 @@
-"""One machine as several hosts: which host gets which GPU, and NCCL's settings."""
+"""One machine as several hosts: the GPUs of each host, and NCCL's settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from unhang.errors import UserError
 from unhang.smoke.local_hosts import SHARED_GPU_BYTES, one_host, run_hosts, several_hosts
-from unhang.smoke.plan import Member, Request, plan_group
+from unhang.smoke.node_plans import Member, Request, plan_group
 from unhang.smoke.streams import Stream
 
 EIGHT = [str(number) for number in range(8)]

@@ -1,4 +1,4 @@
-"""What eight H200 answered on 2026-11-20 (docs/benchmarks.md): a run that passed and two drills, judged again from what they recorded."""
+"""Recordings of eight H200 from 2026-11-20 (docs/benchmarks.md): a run that passed and two drills are judged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address at which ranks meet is one that all nodes reach, and that reaches them."""
+"""The address of the rendezvous is one that all nodes can reach, and from which answers arrive."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_way_there_without_a_way_back_is_refused():
     "routes, message",
     [
         ([route("10.0.0.1", "docker0")], "into docker0, which leads to no other node"),
-        ([route("10.0.0.1", "eth0", type="unreachable")], "says unreachable"),
+        ([route("10.0.0.1", "eth0", type="unreachable")], "of type unreachable"),
         ([route("10.0.0.1", "eth9")], "by eth9, which is down"),
         ([route("10.0.0.1/32", "eth0", flags=["linkdown"])], "by eth0, which is down"),
     ],

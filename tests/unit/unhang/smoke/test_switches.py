@@ -1,4 +1,4 @@
-"""Which switch a node is connected to, from the inventory."""
+"""The switch of each node, from the inventory."""
 
 from __future__ import annotations
 

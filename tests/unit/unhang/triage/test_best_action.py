@@ -1,4 +1,4 @@
-"""Which one action fixes most."""
+"""The one action that fixes most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causes of whole runs: what a cause holds, in which order they stand, and that each node is counted once."""
+"""Causes of whole runs: their content and order, and that each node is counted once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unhang.triage.grouping import Explaining
 
 
 def shown(findings, nodes=None, explains=None):
-    """What triage adds, for nodes that were all read unless said otherwise."""
+    """The fields that triage adds; all nodes were read unless the test sets otherwise."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]]}
     return triage(fleets.failures(findings), Explaining(explains or {}), nodes or {host: NodeNote(True) for host in hosts})
 
@@ -27,7 +27,7 @@ def finding(rule, host, severity="error", **more):
 
 
 def role(name, **policy):
-    """A remedy that a role brings about."""
+    """A remedy that a role applies."""
     return {"role": name, "policy": policy}
 
 

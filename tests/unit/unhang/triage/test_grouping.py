@@ -1,4 +1,4 @@
-"""What accounts for what on a node, and between nodes."""
+"""The findings that explain others on a node, and between nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies of one node become one policy, or a conflict that says both reasons."""
+"""Remedies of one node are merged into one policy, or into a conflict with both reasons."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Packages of dpkg, changed by apt: what `backend.Backend` asks for. Nothing of dnf."""
+"""dpkg packages, changed with apt: implements `backend.Backend`. Does not import dnf."""

@@ -1,4 +1,4 @@
-"""Changes packages with apt: simulated beforehand, saved so that they can be rolled back, run in a unit of its own, and read back."""
+"""Changes packages with apt: simulated first, saved for a rollback, run in a systemd unit, and read back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import List, Optional, Set, Tuple
 
-from ...files import STATE_FOLDER, place_of, write_text
+from ...atomic_files import STATE_FOLDER, place_of, write_text
 from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_configured, not_offered, read_back, refusals
@@ -27,7 +27,8 @@ from .selections import merge_journal
 
 
 def plan_change(request: Request, writes: bool) -> PackagePlan:
-    """What apt would do. writes: False in check mode: apt then works on copies. Raises ValueError (Locked), OSError. close_plan has to follow."""
+    """The plan of a change, as apt simulates it. writes: False in check mode: apt then works on copies. Raises ValueError (Locked), OSError. close_plan must
+    follow."""
     rootfs = request.rootfs
     waited = [text for text in (wait_for_earlier(request.lock_timeout_s), wait_for_locks(rootfs, request.lock_timeout_s)) if text]
     installed = read_installed(rootfs)
@@ -52,7 +53,7 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
 
 
 def of_sources(installed: Installed, request: Request) -> Set[str]:
-    """Names of installed packages of the sources that are to go, without what is asked for."""
+    """Names of installed packages of the sources to remove, without the requested packages."""
     globs = request.remove_sources
     return {name for name, source in installed.sources.items() if name not in request.install and any(fnmatch.fnmatchcase(source, glob) for glob in globs)}
 
@@ -66,7 +67,7 @@ def _pin(request: Request) -> Optional[Tuple[str, Optional[str], Optional[str]]]
 
 
 def _with_simulation(plan: PackagePlan, leaving: Set[str]) -> PackagePlan:
-    """The plan with what apt would do, and why not."""
+    """The plan with apt's steps, and the reasons of a refusal."""
     view = open_view(plan)
     try:
         return _simulated(plan._replace(view=view), view, leaving)
@@ -100,7 +101,7 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
 
 
 def _still_to_come(request: Request, installed: Installed) -> Request:
-    """The request without what is there already, which no repository has to have."""
+    """The request without packages that are already installed: no repository needs to offer them."""
     there = {name for name, version in request.install.items() if version and installed.version(name) == version}
     return request._replace(install={name: version for name, version in request.install.items() if name not in there})
 
@@ -110,7 +111,7 @@ def _fixing(plan: PackagePlan) -> List[str]:
 
 
 def open_view(plan: PackagePlan) -> View:
-    """What apt sees: without unhang's own holds where those may move, with the pins as they will be."""
+    """The view for apt: without unhang's own holds if these packages may change, and with the future pins."""
     rootfs = plan.request.rootfs
     if plan.writes:
         folder = WORK
@@ -123,7 +124,7 @@ def open_view(plan: PackagePlan) -> View:
 
 
 def close_plan(plan: PackagePlan) -> None:
-    """Removes what the simulation and the change needed, unless the package manager still works with it."""
+    """Removes the files of the simulation and the change, unless the package manager still uses them."""
     rootfs = plan.request.rootfs
     if plan.writes and not is_at_work():
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
@@ -146,7 +147,7 @@ def _without_room(plan: PackagePlan, view: View) -> List[str]:
 
 
 def apply_change(plan: PackagePlan) -> ChangeResult:
-    """Raises ValueError when no rollback is possible, or the package manager has not ended in time; OSError."""
+    """Carries out the plan. Raises ValueError if no rollback is possible, or the package manager has not ended in time; OSError."""
     request = plan.request
     folder = folder_of(request.state_id) if request.state_id else ""
     if folder:
@@ -170,7 +171,7 @@ def apply_change(plan: PackagePlan) -> ChangeResult:
 
 
 def _close(plan: PackagePlan, folder: str, result: ChangeResult, log: str) -> ChangeResult:
-    """Writes down how the change ended."""
+    """Records how the change ended."""
     rootfs = plan.request.rootfs
     try:
         mark(rootfs, folder, "failed" if result.stopped_at else "done", result.message)
@@ -179,17 +180,17 @@ def _close(plan: PackagePlan, folder: str, result: ChangeResult, log: str) -> Ch
     except OSError as problem:
         if not result.stopped_at:
             raise
-        # A file system that is full: the state still says "applying", and the next run goes on with it.
-        return result._replace(message=f"{result.message}; and it could not be written down: {problem}")
+        # The file system is full: the state stays "applying", and the next run continues it.
+        return result._replace(message=f"{result.message}; and the result could not be recorded: {problem}")
     if folder and not result.stopped_at:
         remove_new(rootfs, folder)
     return result
 
 
 def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
-    """(fetched, repacked). Raises Refused: nothing was touched."""
+    """Keeps the old packages and fetches the new ones: (fetched, repacked). Raises Refused before any change."""
     request, view = plan.request, plan.view
-    assert view is not None  # there are steps, so that apt was asked
+    assert view is not None  # a plan with steps comes from a simulation, which has a view
     if not folder and not request.allow_no_rollback:
         raise Refused("expected a saved state to keep the old packages in, found none; give state_id, or allow_no_rollback: true")
     fetched: List[str] = []
@@ -198,20 +199,35 @@ def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
         kept = keep_old_packages(view, folder, plan.steps, plan.installed, request)
         fetched, repacked = kept.fetched, kept.repacked
         if kept.missing and not request.allow_no_rollback:
-            raise Refused("; ".join(kept.missing) + "; allow_no_rollback: true goes on without a rollback")
-    new = fetch_new(view, folder or WORK, _fixing(plan) + plan.arguments, request.recommends, request.fetch_timeout_s)
+            raise Refused("; ".join(kept.missing) + "; allow_no_rollback: true continues without a rollback")
+    new = fetch_new(view, folder or WORK, _fixing(plan) + plan.arguments, request.recommends, request.fetch_timeout_s, request.lock_timeout_s)
+    _check_still_the_same(plan, view)
     return fetched + new, repacked
 
 
+def _check_still_the_same(plan: PackagePlan, view: View) -> None:
+    """Fetching takes minutes, in which another process may have changed packages: apt would then take other steps than those that were judged. Raises
+    Refused, Locked, OSError.
+    """
+    wait_for_locks(plan.request.rootfs, plan.request.lock_timeout_s)
+    steps = simulate(view, _fixing(plan) + plan.arguments, plan.request.recommends)
+    if steps != plan.steps:
+        others = sorted({step.name for step in {*steps} ^ {*plan.steps}})
+        found = f"found that apt would take other steps now, for {', '.join(others[:12])}"
+        raise Refused(f"expected packages as they were before the change was fetched, {found}; somebody has changed packages meanwhile; run the role again")
+
+
 def _commands(plan: PackagePlan, folder: str) -> List[List[str]]:
-    """argv of what is run apart, in order."""
+    """argvs to run in the systemd unit, in order."""
     rootfs, request = plan.request.rootfs, plan.request
     if not plan.steps or plan.view is None:
         return [inside(rootfs, ["dpkg", "--configure", "-a"]), inside(rootfs, ["apt-get", "-q", "-y", "--no-remove", *DPKG, "--fix-broken", "install"])]
     options = [*plan.view.options, *DPKG, *([] if request.recommends else BARE), *ALLOW]
     lock = ["-o", f"DPkg::Lock::Timeout={int(request.lock_timeout_s)}"]
     archives = ["-o", f"Dir::Cache::Archives={folder or WORK}/packages/new"]
-    return [inside(rootfs, ["apt-get", "-q", "-y", *options, *lock, *archives, "install", *_fixing(plan), *plan.arguments])]
+    # Another process may get the lock in between: apt then plans again, and must fail rather than remove packages that nobody has judged.
+    keeping = [] if any(step.after is None for step in plan.steps) else ["--no-remove"]
+    return [inside(rootfs, ["apt-get", "-q", "-y", *options, *lock, *archives, *keeping, "install", *_fixing(plan), *plan.arguments])]
 
 
 def _read_back(plan: PackagePlan, code: int, log: str) -> ChangeResult:
@@ -230,6 +246,6 @@ def _read_back(plan: PackagePlan, code: int, log: str) -> ChangeResult:
 
 
 def audit(rootfs: str) -> List[str]:
-    """What dpkg --audit finds not configured, as lines."""
+    """Packages that are not configured, as lines of dpkg --audit."""
     _code, output = run(rootfs, ["dpkg", "--audit"])
     return [" ".join(line.split()) for line in output.splitlines() if line.startswith(" ")][:20]

@@ -1,4 +1,4 @@
-"""Calls apt as a change of packages needs it: with a view of preferences, lists and caches that may differ from the node's own, and a deadline each."""
+"""Calls apt, with preferences, lists and caches that may differ from the node's own, and a deadline for each call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ....sections.package_database import STATUS
-from ...files import place_of, write_text
+from ...atomic_files import place_of, write_text
 from ..programs import error_lines, run
 from ..values import Offers, Refused, Step, View
 from .output import parse_fields, parse_madison, parse_simulation
@@ -15,20 +15,19 @@ from .output import parse_fields, parse_madison, parse_simulation
 PREFERENCES = "/etc/apt/preferences.d"
 LISTS = "/var/lib/apt/lists"
 CONF = "view.conf"
-# A mirror that stalls is given up, and then asked once more.
+# A mirror that stalls is abandoned and then tried once more.
 NETWORK = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Acquire::Retries=1"]
-AS_ROOT = ["-o", "APT::Sandbox::User=root"]  # saved states are root's alone, so that apt's own user could not write into them
+AS_ROOT = ["-o", "APT::Sandbox::User=root"]  # only root may write into saved states, so apt's own user could not
 DPKG = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "Dpkg::Use-Pty=0"]
 BARE = ["-o", "APT::Install-Recommends=0", "-o", "APT::Get::AutomaticRemove=0"]
-# What may go down and what is held is judged by us, by name; apt would only speak of held broken packages.
+# unhang itself judges downgrades and holds, and names the packages; apt would only report "held broken packages".
 ALLOW = ["--allow-downgrades", "--allow-change-held-packages", "--ignore-hold"]
 
 
 def make_view(rootfs: str, folder: str, without: Sequence[str] = (), more: Optional[Mapping[str, Optional[str]]] = None, private: bool = False) -> View:
-    """A view with apt's caches in `folder`, so that a simulation leaves nothing behind.
-
-    without: file names of /etc/apt/preferences.d that apt is not to see; more: {file name: text or None} in its place.
-    private: lists in `folder` too, and no hooks of the node's: apt then writes nothing outside of it.
+    """A view with apt's caches in `folder`, so that a simulation leaves nothing behind. without: files of /etc/apt/preferences.d that apt must not read;
+    more: {file name: text or None} that it reads in addition or instead. private: lists are in `folder` too, and the node's hooks are off: apt then writes
+    nothing outside of it.
     """
     more = more or {}
     place = place_of(rootfs, folder)
@@ -54,22 +53,22 @@ def _private_options(rootfs: str, folder: str) -> List[str]:
     place = place_of(rootfs, folder)
     os.makedirs(place + "/lists/partial", exist_ok=True)
     _copy_files(place_of(rootfs, LISTS), place + "/lists", {"lock"})
-    # Hooks of an update leave stamps and caches of their own behind.
+    # Update hooks leave stamps and caches behind.
     write_text(place + "/" + CONF, "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n")
-    # apt logs each simulation too, over the log of the last real one.
+    # apt logs simulations too, and would overwrite the log of the last real run.
     return ["-c", f"{folder}/{CONF}", "-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Log={folder}", *AS_ROOT]
 
 
 def update(view: View, deadline_s: float) -> List[str]:
-    """What went wrong while the lists were fetched, as lines; none when all is well."""
+    """Fetches the lists; returns the errors as lines."""
     code, output = run(view.rootfs, ["apt-get", "-q", *view.options, *NETWORK, "-o", "Acquire::Languages=none", "update"], deadline_s)
     lines = error_lines(output)
-    # An "Err" alone is a file of the repository that apt could do without.
+    # "Err" without an "E:" line is a file of the repository that apt does not need.
     return lines if code else [line for line in lines if line.startswith(("E:", "W: "))]
 
 
 def arguments_of(install: Mapping[str, str], remove: Iterable[str]) -> List[str]:
-    """A request as apt-get takes it. install: {name: version or ""}."""
+    """A request as arguments of apt-get. install: {name: version or ""}."""
     return [f"{name}={version}" if version else name for name, version in sorted(install.items())] + [name + "-" for name in sorted(remove)]
 
 
@@ -85,9 +84,9 @@ def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Ste
 
 
 def still_needed(view: View, leaving: Set[str], arguments: Sequence[str], recommends: bool) -> Set[str]:
-    """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them.
-
-    arguments: of the request, without what is there already; then what those lost is to come back, which apt does only when nothing else is asked for.
+    """Names among `leaving` that apt would install again for the request, because package families share some. apt is run over a copy of dpkg's status
+    without them. arguments: of the request, without installed packages; if there are none, apt repairs the dependencies that are missing then, which it does
+    only without another request.
     """
     with open(place_of(view.rootfs, STATUS), encoding="utf-8", errors="surrogateescape") as source:
         stanzas = source.read().split("\n\n")
@@ -98,7 +97,7 @@ def still_needed(view: View, leaving: Set[str], arguments: Sequence[str], recomm
     try:
         steps = simulate(view._replace(options=[*view.options, "-o", "Dir::State::status=" + path]), ["--fix-broken", *arguments], recommends)
     except Refused:
-        return set()  # the request itself is refused soon, with the reason
+        return set()  # the simulation of the request is refused next, with the reason
     return {step.name.split(":")[0] for step in steps if step.action == "install"} & set(leaving)
 
 
@@ -110,13 +109,13 @@ def reason_of(output: str) -> str:
 
 
 def offers_of(view: View, names: Iterable[str]) -> Offers:
-    """{name: [{version, origin}]}, newest first; names without an offer are left out."""
+    """{name: [{version, origin}]}, newest first; without names that no repository offers."""
     every = sorted(names)
     return parse_madison(run(view.rootfs, ["apt-cache", *view.options, "madison", *every])[1]) if every else {}
 
 
 def sizes_of(view: View, arguments: Sequence[str]) -> Dict[str, Tuple[int, int]]:
-    """{name: (download bytes, installed bytes)} of `name=version` arguments, as the lists have it."""
+    """{name: (download bytes, installed bytes)} of `name=version` arguments, from the lists."""
     if not arguments:
         return {}
     _code, output = run(view.rootfs, ["apt-cache", *view.options, "show", *arguments])
@@ -125,5 +124,5 @@ def sizes_of(view: View, arguments: Sequence[str]) -> Dict[str, Tuple[int, int]]
 
 
 def known_names(view: View) -> List[str]:
-    """Every package name that apt knows."""
+    """All package names in apt's cache."""
     return run(view.rootfs, ["apt-cache", *view.options, "pkgnames"])[1].split()

@@ -1,4 +1,4 @@
-"""Whether every package has what it depends on: as the node is, and as it will be after a restore. Changes nothing."""
+"""Whether all dependencies of packages are met: on the node now, and after a restore. Changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from ....root import Root
 from ....sections.package_database import read_status_bytes
-from ...files import place_of, write_text
+from ...atomic_files import place_of, write_text
 from ..programs import private_folder, run
 from ..values import Step
 from .installed import apt_name, native_architecture
@@ -20,7 +20,7 @@ _UNMET = re.compile(r"^ (\S+) : (.+)$")
 
 
 def parse_unmet(output: str) -> List[str]:
-    """["name: Depends: …"] of what `apt-get check` prints, one line for each dependency that is not met; its other errors as they are."""
+    """["name: Depends: …"] from the output of `apt-get check`, one line for each dependency that is not met; other errors unchanged."""
     lines: List[str] = []
     name: Optional[str] = None
     for line in output.partition(_HEAD)[2].splitlines():
@@ -37,7 +37,7 @@ def parse_unmet(output: str) -> List[str]:
 
 
 def has_apt(rootfs: str) -> bool:
-    """False in an image without apt: nothing there resolves dependencies, now or later."""
+    """False in an image without apt, where nothing resolves dependencies."""
     return os.path.exists(place_of(rootfs, APT_GET))
 
 
@@ -58,7 +58,7 @@ def unmet_dependencies(rootfs: str, status: Optional[str] = None) -> List[str]:
 
 
 def broken_by(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
-    """Dependencies that are met now and would not be once the steps of a restore are done. folder: of the saved state."""
+    """Dependencies that are met now and would not be after the steps of a restore. folder: of the saved state."""
     if not steps or not has_apt(rootfs):
         return []
     before = set(unmet_dependencies(rootfs))
@@ -66,7 +66,7 @@ def broken_by(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[S
 
 
 def status_after(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> str:
-    """dpkg's status file as it will be once the steps of a restore are done."""
+    """dpkg's status file as it will be after the steps of a restore."""
     root = Root([rootfs])
     content, native = read_status_bytes(root).decode("utf-8", "surrogateescape"), native_architecture(root)
     leaving = {step.name for step in steps}
@@ -74,19 +74,19 @@ def status_after(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequenc
     rows = {row["name"]: row for row in saved["packages"]}
     for step in steps:
         if step.after:
-            # Kept beside the package, which in a preview may be a damaged one that is fetched again later.
+            # The control file is kept beside the package, because in a preview the package may be damaged and fetched again only later.
             control = rows[step.name].get("control") or control_of(rootfs, f"{folder}/{rows[step.name]['deb']}")
             kept.append(control.strip("\n").replace("\n", "\nStatus: install ok installed\n", 1))
     return "\n\n".join(kept) + "\n\n"
 
 
 def control_of(rootfs: str, path: str) -> str:
-    """The control file of a package, a path of the node."""
+    """The control file in a package. path: of the package on the node."""
     return run(rootfs, ["dpkg-deb", "--field", path])[1]
 
 
 def _name_of(stanza: str, native: str) -> str:
-    """As apt writes it."""
+    """The package's name in apt's notation."""
     name = re.search(r"^Package: (\S+)", stanza, re.M)
     architecture = re.search(r"^Architecture: (\S+)", stanza, re.M)
     return apt_name(name.group(1) if name else "", architecture.group(1) if architecture else "", native)

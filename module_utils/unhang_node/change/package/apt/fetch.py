@@ -1,4 +1,4 @@
-"""Makes sure of a rollback before anything is touched: every package that goes is fetched, or built again, into the folder of the saved state."""
+"""Makes a rollback possible before a change: fetches or rebuilds each package that will be removed or replaced, into the folder of the saved state."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import shutil
 from typing import List, NamedTuple, Sequence, Tuple
 
-from ...files import place_of
+from ...atomic_files import place_of
+from ...config.unit_links import keep_links
 from ..programs import error_lines, private_folder, run
 from ..saved import NEW, OLD, forget_damaged, merge_rows, read_saved, replace_kept, rows_of, seal_kept, sha256_of, write_saved
 from ..values import Installed, Refused, Request, Row, Step, View
 from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
 from .consistency import control_of
-from .installed import read_automatic
+from .installed import read_automatic, units_of
 from .output import parse_fields
 from .repack import INFO, CannotRepack, repack
 
@@ -30,10 +31,11 @@ class Kept(NamedTuple):
 
 
 def keep_old_packages(view: View, folder: str, steps: Sequence[Step], installed: Installed, request: Request) -> Kept:
-    """Writes packages.json and keeps every package that goes. folder: of the saved state. Raises OSError, ValueError."""
+    """Writes packages.json and keeps the file of every package that will be removed or replaced. folder: of the saved state. Raises OSError, ValueError."""
     rootfs = view.rootfs
     earlier = read_saved(rootfs, folder) or {}
     rows = merge_rows(earlier.get("packages", []), rows_of(steps, installed, read_automatic(rootfs, installed.architecture)))
+    keep_links(rootfs, rows, lambda row: units_of(rootfs, row))
     asked = {"install": request.install, "remove": request.remove}
     saved = dict(earlier, status="fetching", message="", manager="dpkg", packages=rows, request=asked)
     os.makedirs(place_of(rootfs, f"{folder}/{OLD}"), mode=0o700, exist_ok=True)
@@ -51,7 +53,7 @@ def keep_old_packages(view: View, folder: str, steps: Sequence[Step], installed:
 
 
 def _fetch_old(view: View, folder: str, rows: Sequence[Row], timeout_s: float) -> List[str]:
-    """Sets `deb` of every row whose package a repository, or the node's own cache, still has."""
+    """Fetches old packages and sets `deb` of every row whose package a repository, or the node's cache, still has."""
     old = f"{folder}/{OLD}"
     offers = offers_of(view, {row["name"] for row in rows})
     arguments = []
@@ -64,7 +66,7 @@ def _fetch_old(view: View, folder: str, rows: Sequence[Row], timeout_s: float) -
                 shutil.copy2(known, place_of(view.rootfs, old))
     if arguments:
         argv = ["apt-get", "-q", *view.options, *NETWORK, *AS_ROOT, "download", *arguments]
-        # Its exit code does not matter: the files that are there are looked at, and a package without one is built again.
+        # Its exit code does not matter: the fetched files are checked, and a package without one is rebuilt.
         run(view.rootfs, _in_folder(old, argv), timeout_s)
     fetched = []
     for row in rows:
@@ -75,21 +77,21 @@ def _fetch_old(view: View, folder: str, rows: Sequence[Row], timeout_s: float) -
 
 
 def _in_folder(folder: str, argv: Sequence[str]) -> List[str]:
-    """argv run in a folder of the node: apt-get download writes into the working directory."""
+    """argv that runs `argv` in a folder of the node: apt-get download writes into the working directory."""
     return ["/bin/sh", "-c", 'cd "$0" && exec "$@"', folder, *argv]
 
 
 def file_of(row: Row) -> str:
-    """A package's file name as apt gives it."""
+    """A package's file name in apt's notation."""
     return f"{row['name'].split(':')[0]}_{row['before'].replace(':', '%3a')}_{row['architecture']}.deb"
 
 
 def is_package_of(rootfs: str, path: str, row: Row) -> bool:
-    """True when the file is a package that can be read and is the one that the row means, and no other build of the same version."""
+    """True if the file is a readable package, the one of the row, and no other build of the same version."""
     if not os.path.isfile(place_of(rootfs, path)):
         return False
     if run(rootfs, ["dpkg-deb", "--contents", path])[0]:
-        return False  # a file of the node's cache that was cut has its first part all the same
+        return False  # in a truncated file of the node's cache the first part is still readable
     code, output = run(rootfs, ["dpkg-deb", "--field", path, "Package", "Version", "Architecture"])
     found = parse_fields(output, ("Package", "Version", "Architecture"))
     named = [{"Package": row["name"].split(":")[0], "Version": row["before"], "Architecture": row["architecture"]}]
@@ -97,9 +99,8 @@ def is_package_of(rootfs: str, path: str, row: Row) -> bool:
 
 
 def is_another_build(rootfs: str, path: str, row: Row) -> bool:
-    """True when the package at a path of the node lists other files than the installed one: a mirror may have built a version anew.
-
-    False where one of the two came without a list of sums.
+    """True when the package at a path of the node lists other files than the installed one: a mirror may have rebuilt a version. False if one of the two has
+    no list of checksums.
     """
     name = row["name"].split(":")[0]
     listed = (place_of(rootfs, f"{INFO}/{stem}.md5sums") for stem in (name, f"{name}:{row['architecture']}"))
@@ -129,7 +130,7 @@ def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
         run(rootfs, _in_folder(private, ["apt-get", "-q", *view.options, *NETWORK, *AS_ROOT, "download", argument]), DOWNLOAD_DEADLINE_S)
         return replace_kept(rootfs, folder, row, place_of(rootfs, f"{private}/{file_of(row)}"))
     except FileNotFoundError:
-        return False  # an image without apt has no repository to ask
+        return False  # an image without apt has no repository
     finally:
         shutil.rmtree(place_of(rootfs, private), ignore_errors=True)
 
@@ -148,12 +149,14 @@ def _repack(rootfs: str, folder: str, rows: Sequence[Row]) -> Tuple[List[str], L
     return repacked, missing
 
 
-def fetch_new(view: View, folder: str, arguments: Sequence[str], recommends: bool, timeout_s: float) -> List[str]:
-    """File names of the packages that will be installed, in the folder now. Raises Refused with what the mirror answered."""
+def fetch_new(view: View, folder: str, arguments: Sequence[str], recommends: bool, timeout_s: float, lock_timeout_s: float) -> List[str]:
+    """Fetches the packages to install into the folder and returns their file names. Raises Refused with the mirror's answer."""
     path = f"{folder}/{NEW}"
     os.makedirs(place_of(view.rootfs, path + "/partial"), mode=0o700, exist_ok=True)
     argv = ["apt-get", "-q", "-y", "--download-only", *view.options, *NETWORK, *AS_ROOT, *([] if recommends else BARE), *ALLOW]
-    code, output = run(view.rootfs, [*argv, "-o", "Dir::Cache::Archives=" + path, "install", *arguments], timeout_s)
+    # apt locks dpkg for a download too, and another process may have taken the lock since this change waited for it. timeout_s limits the fetch in any case.
+    argv += ["-o", f"DPkg::Lock::Timeout={int(lock_timeout_s)}", "-o", "Dir::Cache::Archives=" + path]
+    code, output = run(view.rootfs, [*argv, "install", *arguments], timeout_s)
     if code:
         raise Refused(f"expected to fetch every package, found: {' | '.join(error_lines(output))}")
     return sorted(name for name in os.listdir(place_of(view.rootfs, path)) if name.endswith(".deb"))

@@ -1,6 +1,5 @@
-"""Holds, pins and the blacklist of unattended-upgrades, each of which fails alone. Values in, values out, but for plan_holds, which reads.
-
-A hold is passed over by an explicit install, a pin does not stop a removal, and unattended-upgrades reads its blacklist before either.
+"""Holds, pins and the blacklist of unattended-upgrades, because each alone can be bypassed. Values in, values out; only plan_holds reads. An explicit install
+ignores a hold, a pin does not prevent a removal, and unattended-upgrades reads its blacklist before both.
 """
 
 from __future__ import annotations
@@ -9,15 +8,15 @@ import re
 from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
 
 from ....parse.dpkg import Database, Package
+from ...atomic_files import place_of, read_text_or_none
 from ...config.setting_files import OWN
-from ...files import place_of, read_text_or_none
 from ..held_groups import GROUPS, chosen_packages, dpkg_name
 from ..values import HoldPlan
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-package-hold"
 BLACKLIST_FILE = "/etc/apt/apt.conf.d/52unhang-package-hold"
-PRIORITY = 1001  # above 1000: apt goes back to it, even downwards (apt_preferences(5))
-# New packages that would take the place of held ones: a new kernel comes under a new name.
+PRIORITY = 1001  # above 1000 apt also downgrades to it (apt_preferences(5))
+# New packages that would replace held ones, because a new kernel has a new name.
 PATTERNS = {
     "driver": ("nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-open", "nvidia-fabricmanager", "linux-modules-nvidia-", "cuda-drivers"),
     "kernel": ("linux-image-", "linux-headers-", "linux-modules-"),
@@ -27,13 +26,13 @@ PATTERNS = {
 
 
 def plan_holds(rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]) -> HoldPlan:
-    """plan_files_and_holds with the node's own files. Raises OSError, ValueError."""
+    """The plan of plan_files_and_holds for the node's files. Raises OSError, ValueError."""
     texts = {path: read_text_or_none(place_of(rootfs, path)) for path in (PIN_FILE, BLACKLIST_FILE)}
     return plan_files_and_holds(database, groups, state, texts)
 
 
 def plan_files_and_holds(database: Database, groups: Sequence[str], state: Mapping[str, Any], texts: Mapping[str, Optional[str]]) -> HoldPlan:
-    """state: what was saved before; texts: {PIN_FILE, BLACKLIST_FILE: text or None} as they are."""
+    """Plans holds, pins and blacklist. state: what unhang saved before; texts: {PIN_FILE, BLACKLIST_FILE: present text or None}."""
     packages = chosen_packages(database, groups)
     wanted = {dpkg_name(package) for package in packages}
     held = {dpkg_name(package) for package in database.packages if package.held}
@@ -59,7 +58,8 @@ def pin_text(packages: Iterable[Package]) -> Optional[str]:
 
 
 def blacklist_text(packages: Sequence[Package], groups: Sequence[str]) -> Optional[str]:
-    """apt configuration that keeps unattended-upgrades off, None without packages. Each entry is a regular expression that matches at a name's beginning."""
+    """apt configuration that excludes these packages from unattended-upgrades, None without packages. Each entry is a regular expression that matches at a
+    name's beginning."""
     if not packages:
         return None
     exact = sorted({re.escape(package.name).replace("\\-", "-") + "$" for package in packages})

@@ -1,17 +1,20 @@
-"""Every package that dpkg knows on a node, and what apt remembers of it."""
+"""Reads every package in dpkg's database, and apt's own records of it."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Dict, Set
 
-from ....files import names_or_none
 from ....parse.dpkg import parse_status
 from ....root import Root
 from ....sections.package_database import UPDATES, read_status_bytes
-from ...files import place_of, read_state
-from ..values import Installed
+from ....untrusted_files import names_or_none
+from ...atomic_files import place_of, read_state
+from ...config.unit_links import units_in
+from ..values import Installed, Row
 
+INFO = "/var/lib/dpkg/info"
 _SOURCE = re.compile(r"^Source: (\S+)", re.M)
 _CONFIG_FILES = re.compile(r"^Status: \S+ \S+ config-files$", re.M)
 _PACKAGE = re.compile(r"^Package: (\S+)", re.M)
@@ -40,8 +43,17 @@ def read_installed(rootfs: str) -> Installed:
     )
 
 
+def units_of(rootfs: str, row: Row) -> Set[str]:
+    """Names of the systemd units that an installed package ships. row: of packages.json."""
+    name = row["name"].split(":")[0]
+    for stem in (name, f"{name}:{row['architecture'] or native_architecture(Root([rootfs]))}"):
+        with contextlib.suppress(FileNotFoundError), open(place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape") as source:
+            return units_in(source.read().splitlines())
+    return set()
+
+
 def native_architecture(root: Root) -> str:
-    """The node's own, as dpkg itself was built for it."""
+    """The node's native architecture: the one of the package dpkg."""
     for name in ("/var/lib/dpkg/arch", "/var/lib/dpkg/arch-native"):
         try:
             lines = root.text(name).split()
@@ -54,12 +66,12 @@ def native_architecture(root: Root) -> str:
 
 
 def apt_name(name: str, architecture: str, native: str) -> str:
-    """As apt writes it: with the architecture where it is a foreign one."""
+    """A package's name in apt's notation: with the architecture if it is a foreign one."""
     return name if architecture in (native, "all", "") or not native else f"{name}:{architecture}"
 
 
 def sources_of(content: bytes) -> Dict[str, str]:
-    """{name: source package} of every stanza. content: dpkg's status; a package without the field is built of the source of its own name."""
+    """{name: source package} of every stanza. content: dpkg's status; a package without the field has a source of the same name."""
     found = {}
     for stanza in content.decode("utf-8", "replace").split("\n\n"):
         name, source = _PACKAGE.search(stanza), _SOURCE.search(stanza)
@@ -69,7 +81,7 @@ def sources_of(content: bytes) -> Dict[str, str]:
 
 
 def removed_with_config_files(content: bytes) -> Set[str]:
-    """Names of packages that were removed and left their configuration. content: dpkg's status."""
+    """Names of removed packages whose configuration files remain. content: dpkg's status."""
     found: Set[str] = set()
     for stanza in content.decode("utf-8", "replace").split("\n\n"):
         if "config-files" in stanza and _CONFIG_FILES.search(stanza):
@@ -78,7 +90,7 @@ def removed_with_config_files(content: bytes) -> Set[str]:
 
 
 def read_automatic(rootfs: str, native: str) -> Set[str]:
-    """Names, as apt writes them, of packages that apt installed because others needed them."""
+    """Names, in apt's notation, of packages that apt installed because others needed them."""
     try:
         with open(place_of(rootfs, "/var/lib/apt/extended_states"), encoding="utf-8", errors="replace") as source:
             text = source.read()

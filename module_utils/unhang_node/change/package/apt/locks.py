@@ -1,63 +1,20 @@
-"""Who has dpkg's and apt's locks; waits for them no longer than allowed."""
+"""dpkg's and apt's locks: finds the process that holds one, and waits for it."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import struct
-import time
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from ...files import place_of
-from ..programs import command_line
-from ..values import Locked
+from .. import lock_files
+from ..lock_files import DPKG_LOCKS, LockHolder
 
-LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
-_FLOCK = "hhqqi"  # struct flock of fcntl(2): type, whence, start, length, pid
-PAUSE_S = 0.5
-
-
-class LockHolder(NamedTuple):
-    """A process that has a lock. pid: 0 for one of another container."""
-
-    path: str
-    pid: int
-    command: str
-
-
-def holder_of(place: str) -> Optional[int]:
-    """Pid of the process that has a lock on a file, 0 when it is one that we cannot see, None when nobody has. Raises OSError."""
-    try:
-        descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    finally:
-        os.close(descriptor)
-    kind, _whence, _start, _length, pid = struct.unpack(_FLOCK, answer)
-    return None if kind == fcntl.F_UNLCK else int(pid)
+LOCKS = (*DPKG_LOCKS, "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 
 
 def find_holder(rootfs: str) -> Optional[LockHolder]:
-    """The first lock that somebody has, or None."""
-    for path in LOCKS:
-        pid = holder_of(place_of(rootfs, path))
-        if pid is not None:
-            return LockHolder(path=path, pid=pid, command=command_line(pid))
-    return None
+    """The first lock that a process holds, or None. Raises OSError."""
+    return lock_files.find_holder(rootfs, LOCKS)
 
 
 def wait_for_locks(rootfs: str, timeout_s: float) -> str:
-    """ "" when nobody had a lock, else who had it and for how long we waited. Raises Locked naming the holder, OSError."""
-    began, holder = time.monotonic(), ""
-    while True:
-        found = find_holder(rootfs)
-        waited_s = time.monotonic() - began
-        if found is None:
-            return holder and f"waited {waited_s:.0f} s for {holder}"
-        holder = f"{found.path} (pid {found.pid}: {found.command})"
-        if waited_s >= timeout_s:
-            next_step = "wait for it to end, or look at what it does"
-            raise Locked(f"expected the package manager to be free within {timeout_s:g} s, found {holder}; {next_step}")
-        time.sleep(PAUSE_S)
+    """ "" if no process had a lock, else its holder and the time waited. Raises Locked naming the holder, OSError."""
+    return lock_files.wait_for_locks(rootfs, LOCKS, timeout_s)

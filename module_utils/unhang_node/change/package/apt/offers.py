@@ -1,11 +1,11 @@
-"""Which versions apt's repositories offer. Fetches into a copy of the lists."""
+"""Versions that apt's repositories offer. Fetches into a copy of the lists."""
 
 from __future__ import annotations
 
 import shutil
 from typing import Sequence
 
-from ...files import place_of
+from ...atomic_files import place_of
 from ..offers import chosen_names, installed_rows
 from ..programs import private_folder
 from ..values import Listing

@@ -1,4 +1,4 @@
-"""What apt prints: a simulated run, the versions on offer. Text in, values out.
+"""Parses apt's output: a simulated run, the versions on offer. Text in, values out.
 
 Source: apt-get(8) (`Inst`, `Remv` and `Purg` lines of --simulate), apt-cache(8) (`madison`), seen with apt 2.6 and 3.0.
 """
@@ -26,7 +26,7 @@ def parse_simulation(text: str) -> List[Step]:
 
 
 def action_of(before: Optional[str], after: Optional[str]) -> str:
-    """What brings a package from one version to another; None is not installed."""
+    """The action that takes a package from one version to another; None is not installed."""
     if after is None:
         return "remove"
     if before is None:
@@ -51,7 +51,7 @@ def _newest_first(versions: Iterable[str]) -> List[str]:
 
 
 def parse_fields(text: str, fields: Sequence[str]) -> List[Dict[str, Optional[str]]]:
-    """[{field: value}] of stanzas such as `apt-cache show` and `dpkg-deb --field` print; the first line of each value."""
+    """[{field: value}] of the stanzas that `apt-cache show` and `dpkg-deb --field` print; the first line of each value."""
     rows = []
     for stanza in text.split("\n\n"):
         found = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", stanza, re.M))

@@ -1,18 +1,18 @@
-"""Pins of whole sources for apt, in a file of their own: a set of packages that have to be of one version stays together, downwards too."""
+"""apt pins for all packages of a source, in a file of their own, so that packages that must have the same version stay together, also in a downgrade."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
+from ...atomic_files import place_of, read_text_or_none
 from ...config.setting_files import OWN
-from ...files import place_of, read_text_or_none
 from .holds import PRIORITY
 
 
 def pin_stanzas_text(stanzas: Sequence[Mapping[str, Any]]) -> Optional[str]:
     """A preferences file, None without stanzas. stanzas: [{package: name, pattern or src:NAME, version: exact or a pattern}]. Raises ValueError.
 
-    Priority 1001: above 1000 apt goes back to it even downwards (apt_preferences(5)).
+    Priority 1001: above 1000 apt also downgrades to it (apt_preferences(5)).
     """
     parts = []
     for stanza in stanzas:
@@ -24,7 +24,7 @@ def pin_stanzas_text(stanzas: Sequence[Mapping[str, Any]]) -> Optional[str]:
 
 
 def plan_pin(rootfs: str, path: str, stanzas: Sequence[Mapping[str, Any]]) -> Tuple[Optional[str], Optional[str]]:
-    """(before, after) of the file's text; None is no file. Raises ValueError when somebody else wrote it, OSError."""
+    """(before, after) of the file's text; None means no file. Raises OSError, and ValueError if somebody else wrote it."""
     if not path.startswith("/etc/apt/preferences.d/") or "." in path.rsplit("/", 1)[1]:
         raise ValueError(f"expected a file of /etc/apt/preferences.d without a dot in its name, which apt would pass over, found {path}")
     before: Optional[str] = read_text_or_none(place_of(rootfs, path))

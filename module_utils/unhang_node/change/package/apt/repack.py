@@ -1,7 +1,7 @@
-"""Builds a package again from what is installed of it, for a version that no repository has any more.
+"""Rebuilds a package from its installed files when no archive offers its version any more.
 
-What dpkg keeps of a package (control fields, scripts, triggers, list of files) makes up a whole one again; a file that was changed on this node goes in
-as it is. Formats: deb(5), dpkg's info folder (dpkg-query(1) --control-path).
+dpkg keeps enough of a package to rebuild it (control fields, scripts, triggers, list of files); a file that was changed on this node is packed in its changed
+form. Formats: deb(5), dpkg's info folder (dpkg-query(1) --control-path).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import tempfile
 from typing import Dict, List, Tuple
 
 from ....process import run_process
-from ...files import place_of
+from ...atomic_files import place_of
 
 INFO = "/var/lib/dpkg/info"
 DIVERSIONS = "/var/lib/dpkg/diversions"
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm", "config", "templates", "triggers", "shlibs", "symbols", "md5sums", "conffiles")
-# dpkg may be configured to skip these (path-exclude), so that a package without them counts as complete.
+# dpkg may be configured not to install these (path-exclude), so a package without them counts as complete.
 MAY_LACK = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/lintian/", "/usr/share/gnome/help/")
 LEFT_OUT = ("Status", "Conffiles", "Config-Version", "Triggers-Pending", "Triggers-Awaited")
 BUILD_DEADLINE_S = 600
 
 
 class CannotRepack(ValueError):
-    """Why a package could not be built again."""
+    """Raised if a package could not be rebuilt; the text is the reason."""
 
 
 def repack(rootfs: str, name: str, architecture: str, version: str, folder: str) -> str:
-    """File name of the package that was built in `folder` (a place on disk). Raises CannotRepack, OSError."""
+    """Builds the package in `folder` (a path of this machine) and returns its file name. Raises CannotRepack, OSError."""
     stem = _stem(rootfs, name, architecture)
     control = control_text(_stanza(rootfs, name, architecture), name, version)
     file_name = f"{name}_{version.replace(':', '%3a')}_{architecture}.deb"
@@ -59,7 +59,7 @@ def _build(tree: str, target: str) -> None:
 
 
 def _stem(rootfs: str, name: str, architecture: str) -> str:
-    """How dpkg names the package's files in its info folder."""
+    """The name of the package's files in dpkg's info folder, without suffix."""
     for stem in (name, f"{name}:{architecture}"):
         if os.path.exists(place_of(rootfs, f"{INFO}/{stem}.list")):
             return stem
@@ -77,7 +77,7 @@ def _stanza(rootfs: str, name: str, architecture: str) -> str:
 
 
 def control_text(stanza: str, name: str, version: str) -> str:
-    """A control file out of a stanza of dpkg's status. Raises CannotRepack when it is of another version."""
+    """A control file, made from a stanza of dpkg's status. Raises CannotRepack if the stanza has another version."""
     kept: List[str] = []
     keep = True
     for line in stanza.strip("\n").split("\n"):
@@ -91,7 +91,7 @@ def control_text(stanza: str, name: str, version: str) -> str:
 
 
 def read_diversions(rootfs: str) -> Dict[str, Tuple[str, str]]:
-    """{path: (where dpkg puts it, package whose file stays)} of dpkg's diversions."""
+    """{path: (path to which dpkg diverts it, package whose file is not diverted)}."""
     try:
         with open(place_of(rootfs, DIVERSIONS), encoding="utf-8", errors="surrogateescape") as source:
             lines = source.read().splitlines()
@@ -101,7 +101,7 @@ def read_diversions(rootfs: str) -> Dict[str, Tuple[str, str]]:
 
 
 def _lay_out(rootfs: str, stem: str, tree: str, name: str) -> None:
-    """Copies every file of the package from where it lies to where the package has it."""
+    """Copies every file of the package from its place on the node to its path in the package."""
     with open(place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape") as source:
         paths = [line for line in source.read().splitlines() if line not in ("", "/.")]
     diversions, lacking = read_diversions(rootfs), []
@@ -119,7 +119,7 @@ def _lay_out(rootfs: str, stem: str, tree: str, name: str) -> None:
 
 
 def _copy(here: str, there: str, is_folder: bool) -> None:
-    """is_folder: other files of the package lie below it, so that a link in its place is the node's own (merged /usr)."""
+    """Copies one file. is_folder: the package has files below it, so that a link at this path belongs to the node (merged /usr)."""
     known = os.stat(here) if is_folder else os.lstat(here)
     os.makedirs(os.path.dirname(there), exist_ok=True)
     if stat_bits.S_ISDIR(known.st_mode):

@@ -1,4 +1,4 @@
-"""Brings dpkg's packages back from those that a saved state kept, without a repository; through dpkg itself where apt cannot."""
+"""Restores dpkg's packages from those in a saved state, without a repository; with apt, or with dpkg if apt cannot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import shutil
 from typing import Any, Dict, List, Sequence
 
-from ...files import place_of
+from ...atomic_files import place_of
+from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..judging import not_configured
 from ..programs import error_lines, inside, run
@@ -17,7 +18,7 @@ from ..values import Installed, Refused, Row, Step
 from .commands import ALLOW, BARE, DPKG, make_view, simulate
 from .consistency import broken_by, unmet_dependencies
 from .fetch import refetch
-from .installed import read_automatic, read_installed
+from .installed import read_automatic, read_installed, units_of
 from .locks import wait_for_locks
 from .output import action_of
 from .selections import merge_journal, select_packages
@@ -26,18 +27,18 @@ DEADLINE_S = 3600
 
 
 def changed_since(request: RestoreRequest) -> List[str]:
-    """A line for each package that stays because somebody has changed it since. Raises ValueError, OSError."""
+    """A line for each package that is not restored because somebody has changed it since. Raises ValueError, OSError."""
     return list(kept_as_is(request.saved, read_installed(request.rootfs), request.known, request.named).values())
 
 
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
-    """Waits for an earlier change of ours, then for whoever has a lock of apt or dpkg. Raises Locked, OSError."""
+    """Waits for an earlier change of unhang's, then for the holder of a lock of apt or dpkg. Raises Locked, OSError."""
     wait_for_earlier(timeout_s)
     wait_for_locks(rootfs, timeout_s)
 
 
 def restore(request: RestoreRequest) -> List[Row]:
-    """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    """[{name, action, before, after}] of packages that were restored, or would be. Raises ValueError, OSError."""
     rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
     if not check:
         wait_until_free(rootfs, lock_timeout_s)
@@ -48,16 +49,19 @@ def restore(request: RestoreRequest) -> List[Row]:
     verify_kept(rootfs, folder, saved, steps, refetch, check)
     _refuse_broken(broken_by(rootfs, folder, saved, steps))
     if not check:
+        gone = units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
         if steps or installed.interrupted:
             _restore(request._replace(saved=saved), steps, installed)
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
+        restore_links(rootfs, saved, gone)
         _restore_marks(rootfs, saved, lock_timeout_s)
         mark(rootfs, folder, "restored")
     return [dict(step._asdict()) for step in steps]
 
 
 def _refuse_broken(broken: Sequence[str]) -> None:
-    """Raises ValueError naming packages that somebody has installed since and that need what goes: dpkg could be forced, and apt would do nothing after it."""
+    """Raises ValueError naming packages that somebody has installed since and that need a package to remove: dpkg could be forced, but apt would then refuse
+    to work."""
     if broken:
         names = ", ".join(dict.fromkeys(line.split(":")[0] for line in broken))
         found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
@@ -73,7 +77,7 @@ def _restore(request: RestoreRequest, steps: List[Step], installed: Installed) -
         steps = plan_restore(saved, read_installed(rootfs), action_of)
     _code, log = run_apart(rootfs, _apt_commands(request, steps), DEADLINE_S, folder)
     remaining = plan_restore(saved, read_installed(rootfs), action_of)
-    if remaining:  # a package that does not configure bars apt's way; dpkg goes through, but does not wait for its lock
+    if remaining:  # apt refuses to run while a package cannot be configured. dpkg runs, but does not wait for its lock.
         wait_for_locks(rootfs, request.lock_timeout_s)
         _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
     now = read_installed(rootfs)
@@ -91,16 +95,16 @@ def _debs(folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str
 
 
 def _purged(saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
-    """Names that had left no configuration before they came."""
+    """Names of packages to purge: before their installation there were no configuration files of theirs."""
     bare = {row["name"] for row in saved["packages"] if row["before"] is None and not row["config_files"]}
     return [step.name for step in steps if step.after is None and step.name in bare]
 
 
 def _apt_commands(request: RestoreRequest, steps: Sequence[Step]) -> List[List[str]]:
-    """apt's way, which knows the order; none where it would remove what nobody asked for, and then dpkg's."""
+    """argvs to restore with apt, which finds the right order; [] if apt would remove other packages: dpkg is used then."""
     rootfs, folder, saved = request.rootfs, request.folder, request.saved
     view = make_view(rootfs, WORK)
-    shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)  # no pin of today counts for what was
+    shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)  # today's pins do not apply to the former versions
     os.makedirs(place_of(rootfs, WORK + "/preferences.d"))
     arguments = _debs(folder, saved, steps) + [step.name + "-" for step in steps if step.after is None]
     if not arguments:
@@ -134,7 +138,7 @@ def _dpkg_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Seque
 
 
 def _restore_marks(rootfs: str, saved: Dict[str, Any], lock_timeout_s: float) -> None:
-    """Holds, and what apt calls automatic, as they were."""
+    """Restores holds and apt's marks of automatically installed packages."""
     installed = read_installed(rootfs)
     automatic = read_automatic(rootfs, installed.architecture)
     rows = [row for row in saved["packages"] if row["before"] is not None and row["name"] in installed.packages]

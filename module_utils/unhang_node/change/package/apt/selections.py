@@ -1,4 +1,4 @@
-"""Sets dpkg's selections, which hold and unhold packages; waits for dpkg's lock no longer than allowed."""
+"""Sets dpkg's selections, which hold and unhold packages; waits for dpkg's lock until a deadline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCKED = re.compile(r"(locked by another process|database is locked|lock is hel
 
 
 def select_packages(rootfs: str, hold: Sequence[str], unhold: Sequence[str], lock_timeout_s: float) -> None:
-    """hold, unhold: names as dpkg takes them. Raises Locked, OSError, ValueError with what dpkg printed."""
+    """hold, unhold: names in dpkg's notation. Raises Locked, OSError, and ValueError with dpkg's output."""
     text = "".join([f"{name} hold\n" for name in hold] + [f"{name} install\n" for name in unhold])
     until = time.monotonic() + lock_timeout_s
     while True:
@@ -32,10 +32,7 @@ def select_packages(rootfs: str, hold: Sequence[str], unhold: Sequence[str], loc
 
 
 def merge_journal(rootfs: str) -> None:
-    """After a dpkg that was killed: its journal goes into its database, without which apt does nothing. Runs no script of a package.
-
-    Raises OSError, ValueError with what dpkg printed.
-    """
+    """Merges the journal of a killed dpkg into its database, which apt requires. Runs no package scripts. Raises OSError, ValueError with dpkg's output."""
     problem = call(_argv(rootfs), "")
     if problem:
         raise ValueError("dpkg --set-selections: " + problem)
@@ -46,11 +43,11 @@ def _argv(rootfs: str) -> List[str]:
 
 
 def call(argv: Sequence[str], text: str) -> Optional[str]:
-    """None when the program succeeded, else its reason in one line. Raises OSError."""
+    """None if the program succeeded, else the error in one line. Raises OSError."""
     result = run_process(argv, CALL_DEADLINE_S, stdin=text)
     if result.is_missing:
         raise missing(result)
     if result.timed_out:
         raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv))
-    # What dpkg warns of and goes on is seen when the selections are read back.
+    # dpkg only prints warnings for some faults; reading the selections back finds these.
     return (result.last_words or f"ended with {result.code}") if result.code else None

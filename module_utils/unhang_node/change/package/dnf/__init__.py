@@ -1,1 +1,1 @@
-"""Packages of rpm, changed by dnf: what `backend.Backend` asks for. Nothing of apt."""
+"""rpm packages, changed with dnf: implements `backend.Backend`. Does not import apt."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from ..backend import Backend
+from ..lock_files import RPM_LOCKS, wait_for_locks
 from ..unit import wait_for_earlier
 from ..values import PackagePlan
 from .change import apply_change, plan_change
@@ -14,16 +15,17 @@ from .restore import changed_since, restore
 
 
 def close_plan(_plan: PackagePlan) -> None:
-    """dnf's simulation removes its folder itself."""
+    """Does nothing: dnf's simulation removes its folder itself."""
 
 
-def wait_until_free(_rootfs: str, timeout_s: float) -> None:
-    """dnf waits for its own lock; here an earlier change of ours is waited for. Raises Locked, OSError."""
+def wait_until_free(rootfs: str, timeout_s: float) -> None:
+    """Waits for an earlier change of unhang's, then for a transaction of rpm's. Raises Locked naming the holder, OSError."""
     wait_for_earlier(timeout_s)
+    wait_for_locks(rootfs, RPM_LOCKS, timeout_s)
 
 
 def set_holds(_rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_timeout_s: float) -> None:
-    """rpm has no holds: versions are locked in a file, which is saved and restored like any other."""
+    """Refuses any hold, because rpm has none: versions are locked in a file, which is saved and restored like any other."""
     if hold or unhold:
         raise ValueError(f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}")
 

@@ -1,25 +1,26 @@
-"""Changes packages with dnf 4 and rpm: simulated beforehand, old packages kept, run in a unit of its own, and read back."""
+"""Changes packages with dnf 4 and rpm: simulated first, old packages kept, run in a systemd unit, and read back."""
 
 from __future__ import annotations
 
 import shutil
 from typing import List, Sequence
 
-from ...files import place_of
+from ...atomic_files import place_of
+from ...config.unit_links import keep_links
 from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_offered, read_back, refusals
 from ..programs import error_lines, private_folder
 from ..saved import folder_of, forget_damaged, forget_fetched, mark, merge_rows, read_saved, rows_of, seal_kept, write_saved
 from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
-from ..values import ChangeResult, PackagePlan, Refused, Request
-from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate
+from ..values import ChangeResult, PackagePlan, Refused, Request, Step
+from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate, units_of
 from .consistency import unmet_dependencies
 from .modules import enabled_streams, file_of, switches
 
 
 def plan_change(request: Request, writes: bool) -> PackagePlan:
-    """What dnf would do. Raises ValueError (Locked), OSError."""
+    """The plan of a change, as dnf simulates it. Raises ValueError (Locked), OSError."""
     waited = [text for text in [wait_for_earlier(request.lock_timeout_s)] if text]
     plan = PackagePlan(request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited)
     if request.pin and request.pin.get("stanzas"):
@@ -45,11 +46,21 @@ def _simulated(plan: PackagePlan, folder: str) -> PackagePlan:
     except Refused as problem:
         known = [f"{name} has on offer: {', '.join(row['version'] for row in rows[:8])}" for name, rows in sorted(offers.items())]
         return plan._replace(refused=[*missing, f"expected {_request_line(request)}, found that dnf cannot: {problem}", *known])
-    return plan._replace(steps=steps, refused=refusals(request, plan.installed, steps))
+    return plan._replace(steps=steps, refused=refusals(request, plan.installed, steps) + installed_beside(steps))
+
+
+def installed_beside(steps: Sequence[Step]) -> List[str]:
+    """A line for each version that dnf would install beside another one, as it does with kernels (installonlypkgs of dnf.conf(5)).
+
+    In a rollback `rpm --upgrade --oldpackage` would erase all other versions, of the running kernel too.
+    """
+    why = "which no rollback could take away again alone; install it first with dnf"
+    beside = [step for step in steps if step.action == "install" and step.before not in (None, step.after)]
+    return [f"{step.name} {step.after} would be installed beside {step.before}, {why}" for step in beside]
 
 
 def _request_line(request: Request) -> str:
-    """A request in a line, for a person."""
+    """A request as one line for a person."""
     rows = [f"{name} {version}".strip() for name, version in sorted(request.install.items())]
     rows += [f"{name} gone" for name in sorted(request.remove)]
     rows += [f"module {module}:{stream}" for module, stream in sorted(request.modules.items())]
@@ -79,14 +90,14 @@ def apply_change(plan: PackagePlan) -> ChangeResult:
 
 
 def clear_work(rootfs: str) -> None:
-    """Removes the work folder, unless the package manager still works with it."""
+    """Removes the work folder, unless the package manager still uses it."""
     if not is_at_work():
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
         remove_if_empty(rootfs)
 
 
 def _prepare(plan: PackagePlan, folder: str) -> List[str]:
-    """Names of the old packages that were fetched. Raises Refused: nothing was touched."""
+    """Keeps the old packages and fetches the new ones; returns the file names of the old ones. Raises Refused before any change."""
     request, rootfs = plan.request, plan.request.rootfs
     if not folder and not request.allow_no_rollback:
         raise Refused("expected a saved state to keep the old packages in, found none; give state_id, or allow_no_rollback: true")
@@ -103,6 +114,7 @@ def _keep_old_packages(plan: PackagePlan, folder: str) -> List[str]:
     request, rootfs = plan.request, plan.request.rootfs
     earlier = read_saved(rootfs, folder) or {}
     rows = merge_rows(earlier.get("packages", []), rows_of(plan.steps, plan.installed, set()))
+    keep_links(rootfs, rows, lambda row: units_of(rootfs, row))
     asked = {"install": request.install, "remove": request.remove, "modules": request.modules}
     streams = dict({module: before for module, (before, _after) in plan.streams.items()}, **earlier.get("streams", {}))
     saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request=asked, streams=streams)
@@ -111,7 +123,7 @@ def _keep_old_packages(plan: PackagePlan, folder: str) -> List[str]:
     forget_damaged(rootfs, folder, rows)
     fetched, missing = fetch_old(request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None])
     if missing and not request.allow_no_rollback:
-        raise Refused("; ".join(missing) + "; allow_no_rollback: true goes on without a rollback")
+        raise Refused("; ".join(missing) + "; allow_no_rollback: true continues without a rollback")
     seal_kept(rootfs, folder, rows)
     write_saved(rootfs, folder, dict(saved, status="fetched"))
     return fetched

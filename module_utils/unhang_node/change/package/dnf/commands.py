@@ -1,18 +1,19 @@
-"""Calls dnf 4 and rpm as a change of packages needs it.
+"""Calls dnf 4 and rpm, with a deadline for each call.
 
-What they do not have: packages that no repository has any more are not built again, nothing is ever half configured, and pins are version locks
-(package_pin). In their place there are module streams (modules.py).
+Differences from apt: a package that no repository offers any more is not rebuilt, no package is ever half configured, and pins are version locks
+(package_pin). In addition there are module streams (modules.py).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
 from ....parse.dpkg import Package
 from ....versions.packages import rpm_version_key
-from ...files import place_of, read_state, write_text
+from ...atomic_files import place_of, read_state, write_text
+from ...config.unit_links import units_in
 from ..programs import command_line, inside, private_folder, run
 from ..saved import OLD, replace_kept, sha256_of
 from ..unit import WORK
@@ -22,7 +23,7 @@ from .output import parse_lines, parse_transaction, waits_for
 
 INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
 OFFERED = "%{name}\\t%{epoch}:%{version}-%{release}\\t%{arch}\\t%{repoid}\\n"
-ABORTED = 1  # dnf's exit code when it was not allowed to go on
+ABORTED = 1  # dnf's exit code after its question was answered with no
 
 
 def read_installed_rpms(rootfs: str) -> Installed:
@@ -33,26 +34,32 @@ def read_installed_rpms(rootfs: str) -> Installed:
     packages, sources = {}, {}
     for name, version, architecture, source in parse_lines(output):
         row = Package(name=name, version=version, architecture=architecture, held=False, state="installed")
-        packages[name] = row  # of several kernels the last one
+        packages[name] = row  # if several kernels are installed, the last one
         sources[name] = source.rsplit("-", 2)[0]
     ours = {lock.rsplit("-", 2)[0] for lock in read_state(rootfs, "package_hold").get("locks", ())}
     return Installed(packages=packages, unfinished=[], interrupted=False, config_files=set(), ours=ours, architecture="", sources=sources)
 
 
+def units_of(rootfs: str, row: Row) -> Set[str]:
+    """Names of the systemd units that an installed package ships. row: of packages.json."""
+    code, output = run(rootfs, ["rpm", "--query", "--list", row["name"]])
+    return set() if code else units_in(output.splitlines())
+
+
 def dnf(request: Request, *arguments: str) -> List[str]:
-    """argv of dnf under a request."""
+    """argv of dnf with the options of a request."""
     options = [f"--setopt=install_weak_deps={bool(request.recommends)}"]
     options += ["--disableplugin=versionlock"] if request.change_held else []
     return ["dnf", "-q", *options, *arguments]
 
 
 def private(folder: str) -> List[str]:
-    """Options with which a simulation leaves the node's cache and log alone."""
+    """Options for a simulation, which must not write to the node's cache and log."""
     return [f"--setopt=cachedir={folder}/cache", f"--setopt=logdir={folder}", "--disableplugin=generate_completion_cache"]
 
 
 def arguments_of(request: Request, folder: str) -> List[str]:
-    """A request as dnf takes it. To install and to remove in one transaction takes its shell, whose lines lie in a file of `folder`. Raises OSError."""
+    """A request as arguments of dnf. To install and remove in one transaction needs dnf's shell, whose commands are in a file in `folder`. Raises OSError."""
     install = [f"{name}-{version}" if version else name for name, version in sorted(request.install.items())]
     erasing = ["--allowerasing"] if request.allow_remove and install else []
     if not install:
@@ -66,7 +73,7 @@ def arguments_of(request: Request, folder: str) -> List[str]:
 
 
 def simulate(request: Request, installed: Installed, folder: str, streams: Streams) -> List[Step]:
-    """The steps that dnf would take, with `streams` enabled. folder: of its cache and log. Raises Refused, Locked, OSError."""
+    """The steps that dnf would take with `streams` enabled. folder: for its cache and log. Raises Refused, Locked, OSError."""
     view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
     if not request.install and not request.remove:
         return []
@@ -94,13 +101,13 @@ def offers_of(request: Request, names: Iterable[str], folder: str) -> Offers:
         row = {"version": version, "origin": origin}
         if row not in offers.setdefault(name, []):
             offers[name].append(row)
-    for rows in offers.values():  # dnf sorts lines of its own format as texts
+    for rows in offers.values():  # dnf sorts the lines of a custom format as texts
         rows.sort(key=lambda row: rpm_version_key(row["version"]), reverse=True)
     return offers
 
 
 def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[str], List[str]]:
-    """(files, what is missing as lines): sets `deb` (here: the rpm) of every row that a repository still has."""
+    """(files, lines for missing packages): fetches old packages and sets `deb` (here: the rpm) of every row that a repository still offers."""
     rootfs, path = request.rootfs, f"{folder}/{OLD}"
     place = place_of(rootfs, path)
     os.makedirs(place, mode=0o700, exist_ok=True)
@@ -115,7 +122,7 @@ def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[
 
 
 def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
-    """restore_plan.Refetch. What a repository has is fetched into a private folder and compared."""
+    """restore_plan.Refetch. A package that a repository offers is fetched into a private folder and compared."""
     if not row.get("sha256"):
         return False
     path = private_folder(rootfs)
@@ -128,13 +135,13 @@ def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
             return os.path.isfile(place) and sha256_of(place) == row["sha256"]
         return replace_kept(rootfs, folder, row, place)
     except FileNotFoundError:
-        return False  # an image without dnf has no repository to ask
+        return False  # an image without dnf has no repository
     finally:
         shutil.rmtree(place_of(rootfs, path), ignore_errors=True)
 
 
 def fetch_new(request: Request, streams: Streams, folder: str) -> None:
-    """Everything new into dnf's cache; folder: of a view. Raises Refused."""
+    """Fetches all new packages into dnf's cache. folder: of a view. Raises Refused."""
     view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
     if request.install:
         options = ["-y", "--downloadonly", *(["--refresh"] if request.update_cache else [])]
@@ -145,7 +152,7 @@ def fetch_new(request: Request, streams: Streams, folder: str) -> None:
 
 
 def apply_commands(request: Request, streams: Streams) -> List[List[str]]:
-    """argvs of what is run apart."""
+    """argvs to run in the systemd unit."""
     os.makedirs(place_of(request.rootfs, WORK), mode=0o700, exist_ok=True)
     argvs = enabling(streams, ["--cacheonly"])
     if request.install or request.remove:
@@ -154,7 +161,7 @@ def apply_commands(request: Request, streams: Streams) -> List[List[str]]:
 
 
 def restore_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
-    """argvs that bring rpm back to what was; rpm itself, for no repository has to be there."""
+    """argvs that restore the former packages, with rpm itself, because it needs no repository."""
     rows = {row["name"]: row for row in saved["packages"]}
     files = [f"{folder}/{rows[step.name]['deb']}" for step in steps if step.after]
     gone = [step.name for step in steps if step.after is None]

@@ -1,4 +1,4 @@
-"""Whether every package has what it depends on: as the node is (dnf check), and as it will be after a restore (in a copy of rpm's database)."""
+"""Whether all dependencies of packages are met: on the node now (dnf check), and after a restore (in a copy of rpm's database)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shutil
 from typing import Any, Dict, List, Sequence
 
-from ...files import place_of
+from ...atomic_files import place_of
 from ..programs import private_folder, run
 from ..saved import kept_problem
 from ..values import Row, Step
@@ -14,37 +14,37 @@ from ..values import Row, Step
 _NEEDED = re.compile(r"^\s+(.+) is needed by \(installed\) (\S+)$", re.M)
 _MISSING = re.compile(r"^(\S+) has missing requires of (.+)$", re.M)
 VERIFY = ["-Va", "--nofiles", "--noscripts", "--nodigest", "--nosignature"]
-ALONE = ["--justdb", "--nodeps", "--noscripts", "--notriggers", "--noplugins", "--nodigest", "--nosignature"]  # no dependency, script or file counts
+ALONE = ["--justdb", "--nodeps", "--noscripts", "--notriggers", "--noplugins", "--nodigest", "--nosignature"]  # dependencies only
 
 
 def parse_verified(output: str) -> List[str]:
-    """["name-version: needs …"] of what `rpm -Va --nofiles` prints."""
+    """["name-version: needs …"] from the output of `rpm -Va --nofiles`."""
     return [f"{package}: needs {wanted}" for wanted, package in _NEEDED.findall(output)]
 
 
 def parse_checked(output: str) -> List[str]:
-    """["name-version: needs …"] of what `dnf check --dependencies` prints."""
+    """["name-version: needs …"] from the output of `dnf check --dependencies`."""
     return [f"{package}: needs {wanted}" for package, wanted in _MISSING.findall(output)]
 
 
 def unmet_dependencies(rootfs: str) -> List[str]:
-    """Dependencies that are not met on the node, a line each, as `dnf check` says; [] in an image without dnf. Raises OSError."""
+    """Dependencies that are not met on the node, one line each, from `dnf check`; [] in an image without dnf. Raises OSError."""
     folder = private_folder(rootfs)
     try:
         options = [f"--setopt=cachedir={folder}/cache", f"--setopt=logdir={folder}"]
         code, output = run(rootfs, ["dnf", "-q", *options, "check", "--dependencies"])
     except FileNotFoundError:
-        return []  # nothing there resolves dependencies, now or later
+        return []  # nothing in this image resolves dependencies
     finally:
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
     return (parse_checked(output) or ["dnf check: " + " ".join(output.split())[-300:]]) if code else []
 
 
 def broken_by(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
-    """Dependencies that are met now and would not be once the steps of a restore are done. folder: of the saved state. Raises ValueError, OSError."""
+    """Dependencies that are met now and would not be after the steps of a restore. folder: of the saved state. Raises ValueError, OSError."""
     rows = {row["name"]: row for row in saved["packages"]}
     if not steps or any(step.after and kept_problem(rootfs, folder, rows[step.name]) for step in steps):
-        return []  # a preview may find a kept package damaged, which is fetched again before anything is foreseen
+        return []  # in a preview a kept package may be damaged, and it is fetched again before this check
     before = set(parse_verified(run(rootfs, ["rpm", *VERIFY])[1]))
     view = private_folder(rootfs)
     try:
@@ -66,7 +66,8 @@ def _unmet_after(rootfs: str, database: str, folder: str, rows: Dict[str, Row], 
 
 
 def refuse_broken(broken: Sequence[str]) -> None:
-    """Raises ValueError naming packages that somebody has installed since and that need what goes: rpm could be forced, and dnf would do nothing after it."""
+    """Raises ValueError naming packages that somebody has installed since and that need a package to remove: rpm could be forced, but dnf would then refuse
+    to work."""
     if broken:
         names = ", ".join(dict.fromkeys(line.split(": ")[0].rsplit("-", 2)[0] for line in broken))
         found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"

@@ -1,4 +1,4 @@
-"""dnf's version lock, of dnf 4 and of dnf 5. Values in, values out, but for plan_holds, which reads."""
+"""The version lock of dnf 4 and dnf 5. Values in, values out; only plan_holds reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ....parse.dpkg import Database, Package
 from ....parse.rpm_locks import parse_versionlock, parse_versionlock_toml
 from ....root import Root
-from ...files import place_of, read_text_or_none
+from ...atomic_files import place_of, read_text_or_none
 from ..held_groups import NotPossible, chosen_packages
 from ..values import HoldPlan
 
@@ -19,13 +19,13 @@ TOML_HEAD = 'version = "1.0"\n'
 
 
 def plan_holds(rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]) -> HoldPlan:
-    """plan_locks with the node's own file. Raises NotPossible without a version lock, OSError, ValueError."""
+    """The plan of plan_locks for the node's file. Raises NotPossible without the versionlock plugin, OSError, ValueError."""
     path = lock_file(rootfs, bool(groups or state))
     return plan_locks(database, groups, state, path, read_text_or_none(place_of(rootfs, path)))
 
 
 def lock_file(rootfs: str, needed: bool) -> str:
-    """Where this node's dnf keeps its version locks. Raises NotPossible where it could not read them."""
+    """Path of dnf's version locks on this node. Raises NotPossible if dnf could not read them."""
     root = Root([rootfs])
     if root.exists(DNF4_PLUGIN):
         return DNF4_LOCKS
@@ -35,7 +35,7 @@ def lock_file(rootfs: str, needed: bool) -> str:
 
 
 def plan_locks(database: Database, groups: Sequence[str], state: Mapping[str, Any], path: str, text: Optional[str]) -> HoldPlan:
-    """path: DNF4_LOCKS or DNF5_LOCKS; text: as it is, or None. Entries of others stay; only what was added is ever removed."""
+    """path: DNF4_LOCKS or DNF5_LOCKS; text: its present content, or None. Others' entries stay; only entries that unhang added are removed."""
     packages = chosen_packages(database, groups)
     entry = _list_entry if path == DNF4_LOCKS else _toml_entry
     known = parse_versionlock(text or "") if path == DNF4_LOCKS else parse_versionlock_toml(text or "")
@@ -43,7 +43,7 @@ def plan_locks(database: Database, groups: Sequence[str], state: Mapping[str, An
     added = [entry(package) for package in packages if entry(package) in state.get("locks", ()) or _pin(package, path) not in others]
     after = _lock_text(text or "", state.get("locks", ()), added, path)
     if state.get("made") and path == DNF5_LOCKS and after.strip() in ("", TOML_HEAD.strip()):
-        after_or_none = None  # the file was made for our entries; dnf 4 fails where its list is missing, so that one stays
+        after_or_none = None  # unhang created the file; but dnf 4 fails if its list is missing, so dnf 4's file stays
     else:
         after_or_none = after
     changes = {} if after_or_none == text or (text is None and not after_or_none) else {path: (text, after_or_none)}
@@ -62,7 +62,7 @@ def _lock_text(text: str, removed: Sequence[str], added: List[str], path: str) -
 
 
 def _epoch_and_release(package: Package) -> Tuple[str, str]:
-    """(epoch, version-release) of a package as the rpm reader gives it."""
+    """(epoch, version-release) of a package that the rpm reader returned."""
     epoch, colon, rest = package.version.partition(":")
     return (epoch, rest) if colon else ("0", package.version)
 
@@ -79,6 +79,6 @@ def _toml_entry(package: Package) -> str:
 
 
 def _pin(package: Package, path: str) -> Tuple[str, str]:
-    """What the reader of lock files gives for our own entry."""
+    """unhang's own entry, in the form in which lock files are read."""
     epoch, release = _epoch_and_release(package)
     return (package.name, f"version {release}") if path == DNF4_LOCKS else (package.name, f"evr = {epoch}:{release}")

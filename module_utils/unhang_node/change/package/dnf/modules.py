@@ -1,7 +1,7 @@
-"""dnf's module streams: which a node has enabled, which its repositories have, and how another is chosen; a simulation does that in a copy of dnf's state.
+"""dnf's module streams: reads the enabled and available ones, and switches to another; a simulation switches in a copy of dnf's state.
 
-dnf hides the packages of every stream but the enabled one. What is enabled lies in /etc/dnf/modules.d, which has no option to be elsewhere: so for a
-simulation copies are mounted over it and over dnf's own state, in a mount namespace that ends with dnf (unshare(1)).
+dnf hides the packages of every stream but the enabled one. The enabled streams are in /etc/dnf/modules.d, and no option of dnf changes that path: so for a
+simulation, copies are mounted over it and over dnf's own state, in a mount namespace that ends with dnf (unshare(1)).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 import shutil
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ....files import names_or_none
 from ....root import Root
-from ...files import place_of
+from ....untrusted_files import names_or_none
+from ...atomic_files import place_of
 from ..programs import run
 from ..values import Refused
 from .output import parse_streams
@@ -23,18 +23,18 @@ Streams = Mapping[str, Tuple[Optional[str], str]]
 Wrap = Callable[[Sequence[str]], List[str]]
 MODULES = "/etc/dnf/modules.d"
 DNF_STATE = "/var/lib/dnf"
-ALL_STREAMS = "--setopt=*.module_hotfixes=1"  # what is hidden is seen
+ALL_STREAMS = "--setopt=*.module_hotfixes=1"  # shows packages of hidden streams too
 VIEW = 'mount --bind "$0/modules.d" ' + MODULES + ' && mount --bind "$0/dnf" ' + DNF_STATE + ' && exec "$@"'
 _FIELD = re.compile(r"^(name|stream|state)\s*=\s*(\S*)\s*$", re.M)
 
 
 def file_of(module: str) -> str:
-    """Where dnf keeps what is enabled of a module."""
+    """Path of the file in which dnf keeps the enabled stream of a module."""
     return f"{MODULES}/{module}.module"
 
 
 def enabled_streams(rootfs: str) -> Dict[str, str]:
-    """{module: stream} of what is enabled. Raises OSError."""
+    """{module: enabled stream}. Raises OSError."""
     root, found = Root([rootfs]), {}
     for name in sorted(names_or_none(root, MODULES) or []):
         if name.endswith(".module"):
@@ -51,7 +51,7 @@ def switches(rootfs: str, wanted: Mapping[str, str]) -> Dict[str, Tuple[Optional
 
 
 def offered_streams(rootfs: str, names: Sequence[str], options: Sequence[str], timeout_s: float) -> Dict[str, Dict[str, Any]]:
-    """{module: {streams, default, enabled}} of the modules that repositories have; one that none has is left out. options: of dnf."""
+    """{module: {streams, default, enabled}} of those modules that repositories offer. options: of dnf."""
     if not names:
         return {}
     _code, output = run(rootfs, ["dnf", "-q", *options, "module", "list", "--all", *sorted(names)], timeout_s)
@@ -66,7 +66,7 @@ def offered_streams(rootfs: str, names: Sequence[str], options: Sequence[str], t
 
 
 def enabling(streams: Streams, options: Sequence[str]) -> List[List[str]]:
-    """argvs that enable streams; dnf refuses to go from one to another, so that the old one is reset first."""
+    """argvs that enable streams; dnf refuses to switch from one stream to another, so the old one is reset first."""
     argvs = []
     for module, (before, after) in sorted(streams.items()):
         if before is not None:
@@ -76,12 +76,12 @@ def enabling(streams: Streams, options: Sequence[str]) -> List[List[str]]:
 
 
 def viewed(folder: str, argv: Sequence[str]) -> List[str]:
-    """argv as it is run over the copies in `folder`."""
+    """argv that runs `argv` with the copies in `folder` mounted."""
     return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", VIEW, folder, *argv]
 
 
 def open_view(rootfs: str, folder: str, streams: Streams, options: Sequence[str], timeout_s: float) -> Wrap:
-    """A function that wraps an argv of dnf, so that it sees the streams as they will be and writes nothing of the node's. Raises Refused, OSError."""
+    """A function that wraps an argv of dnf, so that dnf has the new streams enabled and writes nothing on the node. Raises Refused, OSError."""
     if not streams:
         return list
     for source, target in ((MODULES, "modules.d"), (DNF_STATE, "dnf")):

@@ -1,11 +1,11 @@
-"""Which versions dnf's repositories offer, of every module stream. dnf fetches lists by itself when they are old."""
+"""Versions that dnf's repositories offer, in every module stream. dnf itself refreshes old lists."""
 
 from __future__ import annotations
 
 import shutil
 from typing import Sequence
 
-from ...files import place_of
+from ...atomic_files import place_of
 from ..offers import chosen_names, installed_rows
 from ..programs import private_folder
 from ..values import Listing, Request

@@ -1,4 +1,4 @@
-"""What dnf 4 prints: the table of a transaction that it was not allowed to run, offers, who it waits for. Text in, values out."""
+"""Parses the output of dnf 4: the table of a transaction that was answered with no, offers, the holder of a lock. Text in, values out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "do
 _HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+(?: [kMGT])?)$")  # bytes have no unit
 _REPLACES = re.compile(r"^\s+replacing\s+(\S+)\.\S+\s+(\S+)$")
-# Flags stand in brackets after stream and profile: [d]efault, [e]nabled, [x]disabled, [i]nstalled.
+# Flags are in brackets after stream and profile: [d]efault, [e]nabled, [x]disabled, [i]nstalled.
 _STREAM = re.compile(r"^(\S+)\s+(\S+)((?:\s*\[[deix]\])*)(?:\s|$)")
 _WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
 
 
 def parse_transaction(text: str, installed: Mapping[str, str]) -> List[Step]:
-    """The table that dnf prints before it asks. installed: {name: version}, for what is replaced; a version without an epoch has epoch 0."""
+    """Parses the table that dnf prints before its question. installed: {name: version} of the packages that are replaced; a version without an epoch has
+    epoch 0."""
     steps: Dict[str, Step] = {}
     action, wrapped = None, ""
     for line in text.splitlines():
@@ -34,7 +35,7 @@ def parse_transaction(text: str, installed: Mapping[str, str]) -> List[Step]:
             continue
         row = _ROW.match((wrapped + " " + line.strip()) if wrapped else line.rstrip())
         if not row:
-            wrapped = line.rstrip()  # a long name has a line of its own
+            wrapped = line.rstrip()  # a long name is on a line of its own
             continue
         steps[row.group(1)] = _step(row.group(1), action, row.group(3), installed)
         wrapped = ""
@@ -48,7 +49,7 @@ def _step(name: str, action: str, version: str, installed: Mapping[str, str]) ->
 
 
 def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
-    """[(name, version, architecture, origin)] of lines with tabs between, the last may be missing; an epoch of 0 is left out."""
+    """[(name, version, architecture, origin)] of tab-separated lines; the last field may be missing, and an epoch of 0 is omitted."""
     rows = []
     for line in text.splitlines():
         fields = line.strip().split("\t")
@@ -59,7 +60,7 @@ def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
 
 
 def action_of(before: Optional[str], after: Optional[str]) -> str:
-    """What brings a package from one version to another; None is not installed."""
+    """The action that takes a package from one version to another; None is not installed."""
     if after is None:
         return "remove"
     if before is None:
@@ -85,6 +86,6 @@ def parse_streams(text: str) -> List[Tuple[str, str, bool]]:
 
 
 def waits_for(text: str) -> Optional[int]:
-    """Pid of the process that dnf waits for."""
+    """Pid of the process for which dnf waits."""
     found = _WAITS.search(text)
     return int(found.group(1)) if found else None

@@ -1,9 +1,10 @@
-"""Brings rpm's packages back from those that a saved state kept, without a repository."""
+"""Restores rpm's packages from those in a saved state, without a repository."""
 
 from __future__ import annotations
 
 from typing import List
 
+from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..programs import error_lines
 from ..restore_plan import kept_as_is, not_restored, plan_restore, verify_kept
@@ -11,7 +12,7 @@ from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
 from .change import clear_work
-from .commands import read_installed_rpms, refetch, restore_commands
+from .commands import read_installed_rpms, refetch, restore_commands, units_of
 from .consistency import broken_by, refuse_broken, unmet_dependencies
 from .output import action_of
 
@@ -19,12 +20,12 @@ DEADLINE_S = 3600
 
 
 def changed_since(request: RestoreRequest) -> List[str]:
-    """A line for each package that stays because somebody has changed it since. Raises ValueError, OSError."""
+    """A line for each package that is not restored because somebody has changed it since. Raises ValueError, OSError."""
     return list(kept_as_is(request.saved, read_installed_rpms(request.rootfs), request.known, request.named).values())
 
 
 def restore(request: RestoreRequest) -> List[Row]:
-    """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    """[{name, action, before, after}] of packages that were restored, or would be. Raises ValueError, OSError."""
     rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
     if not check:
         wait_for_earlier(lock_timeout_s)
@@ -34,6 +35,7 @@ def restore(request: RestoreRequest) -> List[Row]:
     steps = plan_restore(saved, installed, action_of)
     verify_kept(rootfs, folder, saved, steps, refetch, check)
     refuse_broken(broken_by(rootfs, folder, saved, steps))
+    gone = set() if check else units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
     if steps and not check:
         mark(rootfs, folder, "restoring")
         unmet_before = unmet_dependencies(rootfs)
@@ -46,5 +48,6 @@ def restore(request: RestoreRequest) -> List[Row]:
             mark(rootfs, folder, "failed", message)
             raise ValueError(message)
     if not check:
+        restore_links(rootfs, saved, gone)
         mark(rootfs, folder, "restored")
     return [dict(step._asdict()) for step in steps]

@@ -1,0 +1,99 @@
+"""Parses what precedes a message in a line: time, host, rank, in the formats of the usual programs. A line may have none of them."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, replace
+
+LOOKED_AT = 260  # maximum length of a prefix
+_MONTHS = {"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12}
+_ISO = re.compile(r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?")
+_US = re.compile(r"(?<!\d)(?P<m>\d\d)/(?P<d>\d\d)/(?P<y>\d{4}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)")
+_GLOG = re.compile(r"(?:^|[\[ ])[IWEF](?P<m>\d{1,2})(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?")
+_HUMAN = re.compile(r"\[[A-Z][a-z]{2} (?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d) (?P<y>\d{4})\]")
+_SYSLOG = re.compile(r"(?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?= )")
+_SHORT = re.compile(r"(?<!\d)(?P<m>\d\d)-(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?!\d)")
+_EPOCH = re.compile(r"\[(?P<e>1\d{9})(?:\.(?P<f>\d{1,9}))?\]")
+_STAMPS = (_ISO, _US, _HUMAN, _EPOCH, _GLOG, _SYSLOG, _SHORT)
+_ANY_STAMP = re.compile(r"\d\d:\d\d:\d\d|\[1\d{9}")  # without one of these none of the above matches
+_ANY_TIME = re.compile(r"\d\d:\d\d:\d\d|\d-\d\dT\d")  # nor _SYSLOG_HOST
+_NCCL_BEHIND_HOST = re.compile(r":\d{1,10}:\d{1,10} \[\d{1,6}\]")
+_NCCL = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[(?P<dev>\d{1,6})\]")
+_SYSLOG_HOST = re.compile(
+    r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) (?P<host>[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:"
+)
+_POD = re.compile(r"\[pod/(?P<host>[\w.-]{1,253})/")  # kubectl logs --prefix
+_TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
+_RANKS = (  # (text that is in each match, the pattern)
+    ("ank", re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]")),
+    ("[PG ", re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]")),
+    ("<std", re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>")),
+    ("[default", re.compile(r"\[default(?P<rank>\d{1,6})\]")),
+    ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
+)
+_SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year is False then); host and rank None if missing. stamp: the
+    text of the time, also of one that is not compared.
+    """
+
+    time_s: float | None = None
+    has_year: bool = False
+    stamp: str | None = None
+    host: str | None = None
+    pid: str | None = None
+    rank: int | None = None
+
+    def completed(self, outer: Prefix, *, time: bool, host: bool) -> Prefix:
+        """This prefix, completed from the wrapper's: its rank if the line has none, its time or host on request."""
+        merged = replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
+        if time and outer.time_s is not None:
+            merged = replace(merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp)
+        elif merged.stamp is None:
+            merged = replace(merged, stamp=outer.stamp)  # to show only: the clocks of wrapper and program differ
+        return replace(merged, host=outer.host) if host and outer.host else merged
+
+
+def parse_prefix(text: str, start: int) -> Prefix:
+    """The prefix of a line whose message begins at `start`; a rank may also be in the beginning of the message."""
+    head = text[: min(max(start + 120, 160), LOOKED_AT)]
+    time_s, has_year, stamp = parse_stamp(head)
+    nccl = _NCCL.search(head) if _NCCL_BEHIND_HOST.search(head) else None
+    logged = None if nccl else (_ANY_TIME.search(head) and _SYSLOG_HOST.search(head)) or _TABLE_HOST.match(head) or _POD.search(head)
+    rank = next((int(found["rank"]) for held, pattern in _RANKS if held in head and (found := pattern.search(head))), None)
+    if rank is None and (found := _SRUN.match(head)):
+        rank = int(found["rank"])
+    host = nccl["host"] if nccl else logged["host"] if logged else None
+    return Prefix(time_s, has_year, stamp, host, nccl["pid"] if nccl else None, rank)
+
+
+def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:
+    """(seconds, whether the year is known, the stamp's text) of the first stamp; an impossible date does not count."""
+    for pattern in _STAMPS if _ANY_STAMP.search(head) else ():
+        found = pattern.search(head)
+        if found and (time_s := _seconds(found.groupdict())) is not None:
+            return time_s, found.groupdict().get("y") is not None or found.groupdict().get("e") is not None, found.group().strip(" [")
+    return None, False, None
+
+
+def _seconds(part: dict[str, str | None]) -> float | None:
+    fraction = float(f"0.{part['f']}") if part.get("f") else 0.0
+    if part.get("e"):
+        return int(part["e"] or 0) + fraction
+    month = _MONTHS.get(part["mon"] or "") if part.get("mon") else int(part["m"] or 0)
+    if not month:
+        return None
+    try:
+        moment = datetime.datetime(int(part.get("y") or 1970), month, int(part["d"] or 0), int(part["H"] or 0), int(part["M"] or 0), int(part["S"] or 0))
+    except ValueError:
+        return None
+    zone = part.get("z")
+    shift_s = 0
+    if zone and zone != "Z":
+        digits = zone[1:].replace(":", "")
+        shift_s = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (-1 if zone[0] == "-" else 1)
+    return (moment - datetime.datetime(1970, 1, 1)).total_seconds() + fraction - shift_s
