@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 import time
 
 from .context import DEFAULTS, Context
@@ -126,6 +127,7 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
     options = check_options(options)
     wanted = choose_sections(options["gather_subset"])
     layers = [options["rootfs"]] if isinstance(options["rootfs"], str) else list(options["rootfs"])
+    _refuse_missing_folders([("rootfs", layer) for layer in layers] + [(name, options[name]) for name in ("procfs", "sysfs")], options["silence_s"])
     context = Context(Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml)
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
     sections: dict[str, dict[str, Any]] = {}
@@ -173,6 +175,37 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
         if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
             raise ValueError(f"{name}: found {value!r}, allowed is a number of seconds above 0 and up to 3600")
     return checked
+
+
+def _refuse_missing_folders(named: Iterable[tuple[str, str | None]], wait_s: float) -> None:
+    """Raises ValueError for a folder that does not exist: everything that is read there would be reported as absent from the node. named: (option, path).
+
+    A folder that cannot be examined, or not within wait_s because its file server does not answer, is not refused: the sections report it.
+    """
+    asked = [(option, path) for option, path in named if path and path != "/"]
+    faults: list[str] = []
+
+    def look() -> None:
+        faults.extend(f"{option}: expected a folder at {path}, found {found}" for option, path in asked for found in [_not_a_folder(path)] if found)
+
+    if asked:
+        import threading  # only where folders are named: reading the live node pays nothing for it
+
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(wait_s)
+    if faults:
+        raise ValueError(faults[0])
+
+
+def _not_a_folder(path: str) -> str | None:
+    """What a path leads to instead of a folder; None for a folder, and for a path that may not be examined."""
+    try:
+        return None if stat.S_ISDIR(os.stat(path).st_mode) else "a file"
+    except (FileNotFoundError, NotADirectoryError):
+        return "none"
+    except OSError:
+        return None
 
 
 def choose_sections(subset: Iterable[str]) -> frozenset[str]:

@@ -10,6 +10,7 @@ import pytest
 from fakes.nvml_runs import H200X8, collect_in_process, schema_faults, write_recording
 
 from unhang_node.collect import MINIMUM, SECTIONS, SOURCES, check_options, choose_sections, collect
+from unhang_node.command import write_document
 
 EVERYTHING = frozenset(SECTIONS)
 COLLECTOR_FILES = sorted((Path(__file__).resolve().parents[3] / "module_utils" / "unhang_node").rglob("*.py"))
@@ -61,6 +62,26 @@ def test_options_that_make_no_sense_are_named(options, message):
 
 def test_none_stands_for_the_default():
     assert check_options({"silence_s": None, "p2p_matrix": None})["silence_s"] == 4.0
+
+
+@pytest.mark.parametrize("option", ["rootfs", "procfs", "sysfs"])
+@pytest.mark.parametrize(("name", "found"), [("missing", "none"), ("file", "a file"), ("file/inside", "none")])
+def test_a_folder_that_is_not_there_is_refused_instead_of_read_as_an_empty_node(tmp_path, capfd, option, name, found):
+    (tmp_path / "file").write_text("")
+    assert write_document({option: str(tmp_path / name)}) == 2
+    assert capfd.readouterr() == ("", f"unhang collect: {option}: expected a folder at {tmp_path / name}, found {found}\n")
+
+
+def test_each_layer_of_a_recorded_node_must_be_there(tmp_path):
+    with pytest.raises(ValueError, match=f"rootfs: expected a folder at {tmp_path}/second, found none"):
+        collect({"rootfs": [str(tmp_path), str(tmp_path / "second")]}, load_pynvml=None)
+
+
+def test_a_folder_that_may_not_be_examined_is_left_to_the_sections(tmp_path):
+    endless = tmp_path / "link"
+    endless.symlink_to(endless)
+    document = collect({"rootfs": [str(endless)], "gather_subset": ["!all"], "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    assert document["sections"]["node"]["probe"]["unread"]
 
 
 def test_every_section_has_one_source_that_decides_its_status():
