@@ -38,6 +38,7 @@ STATUS_WORDS = {
 }
 
 
+POLICIES_FROM = {"documents": "the policies in the nodes' documents", "none": "no policy"}
 NO_NODES = "No nodes: the inventory or the limit names none"
 
 
@@ -248,6 +249,6 @@ def judged_by(findings: Mapping[str, Any]) -> str:
     when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
     rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"
     own = f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
-    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else "the inventory's policy"
+    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else POLICIES_FROM.get(str(by.get("policies_from")), "the inventory's policy")
     read = f" of {when} UTC" if when else ""
     return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"

@@ -68,9 +68,16 @@ def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
         notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.kept) for host, node in nodes.items()}
-        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(list(found_of_entries(entries)), explaining, notes, setting, promise)}
+        by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}
+        return {**by, **triage(list(found_of_entries(entries)), explaining, notes, setting, promise)}
 
     return conclude
+
+
+def _with_used_policies(judged_by: Mapping[str, Any], nodes: Mapping[str, JudgedNode]) -> dict[str, Any]:
+    """judged_by, with policies_from: none where the nodes' own policies count and no node has one that can be used."""
+    nobody_has_one = "policies_from" in judged_by and not any(node.policy for node in nodes.values())
+    return {**judged_by, **({"policies_from": "none"} if nobody_has_one else {})}
 
 
 def _limits(nodes: int) -> Limits:
@@ -87,8 +94,9 @@ def _work(
     out: Path | None,
     make_promise: MakePromise | None = None,
 ) -> Callable[[Callable[[str], None]], Any]:
-    judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
     inventories = run_input.document.get("inventory")
+    own = {} if policy else {"policies_from": "documents" if inventories is None else "inventory"}
+    judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
     planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
     options = tuple(map(str, run_input.document.get("options") or ()))
     setting = Setting(run=planned, reachable=inventories is not None, options=options)

@@ -115,3 +115,11 @@ def test_the_run_the_day_the_rules_and_the_policy_are_named():
     found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": "next.yml", "rules": ["own"]}}
     first = " ".join(render_screen(found, 200).split("\n")[:1])
     assert first == "run 2026-03-02T031407Z of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and policy next.yml"
+
+
+@pytest.mark.parametrize(
+    ("policies_from", "named"), [("inventory", "the inventory's policy"), ("documents", "the policies in the nodes' documents"), ("none", "no policy")]
+)
+def test_without_a_policy_file_the_head_says_which_policies_were_used(policies_from, named):
+    found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": None, "rules": [], "policies_from": policies_from}}
+    assert render_screen(found, 200).split("\n")[0].endswith(f"by 87 rules and {named}")
