@@ -28,7 +28,7 @@ def checked(tmp_path, capsys, content):
 
 def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
     code, lines = checked(tmp_path, capsys, {"rules": [GOOD], "tables": {"own": TABLE}})
-    assert (code, lines) == (0, [f"{tmp_path}: 1 rules, 1 rows of tables, no fault"])
+    assert (code, lines) == (0, [f"{tmp_path}: 1 rule, 1 row of tables, no fault"])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from unhang.judge.examples import check_examples
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.values import printable
-from unhang.text import wrapped
+from unhang.text import counted, wrapped
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
@@ -83,10 +83,9 @@ def _stale(folders: list[Path], before: str, form: str) -> int:
     if form == "json":
         print(json.dumps({"before": before, "stale": [{"table": name, "as_of": day, "rows": rows} for name, day, rows in found]}, indent=1))
     else:
-        print(
-            "\n".join(f"{name}: {rows} rows, {'last compared with their sources on ' + day if day else 'no date of a comparison'}" for name, day, rows in found)
-        )
-        print(f"{len(found)} tables or parts of tables older than {before}")
+        for name, day, rows in found:
+            print(f"{name}: {counted(rows, 'row')}, {'last compared with the sources on ' + day if day else 'no date of a comparison'}")
+        print(f"{counted(len(found), 'table or part of a table', 'tables or parts of tables')} older than {before}")
     return int(bool(found))
 
 
@@ -107,7 +106,7 @@ def _check(folder: Path) -> int:
     for fault in faults:
         print(printable(fault))
     if not faults:
-        print(f"{folder}: {rules} rules, {rows} rows of tables, no fault")
+        print(f"{folder}: {counted(rules, 'rule')}, {counted(rows, 'row')} of tables, no fault")
     return int(bool(faults))
 
 
@@ -174,7 +173,7 @@ def _table(rows: list[dict[str, Any]], width: int) -> list[str]:
     lines = [f"{row['id']:<{longest}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11}  {row.get('title', '')}".rstrip() for row in rows]
     if max(map(len, lines), default=0) > width:
         lines = [line for row in rows for line in _entry(row, width)]
-    return [*lines, f"{len(rows)} rows"]
+    return [*lines, counted(len(rows), "row")]
 
 
 def _entry(row: dict[str, Any], width: int) -> list[str]:

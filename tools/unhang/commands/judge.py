@@ -24,6 +24,7 @@ from unhang.plan.role_coverage import Promise
 from unhang.project import program_as_typed
 from unhang.report.run import read_findings
 from unhang.rollout.status_view import rollout_view
+from unhang.text import counted
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
 
 EXAMPLES = """\
@@ -122,8 +123,9 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
     refused = head["catalogue"]["refused"]
     yield from refused[:SHOWN_FAULTS]
     if refused:
-        more = f" and {len(refused) - SHOWN_FAULTS} more" if len(refused) > SHOWN_FAULTS else ""
-        yield f"{len(refused)} rules or files of rules were not used{more}; the findings of the others stand; next: unhang catalogue --check DIR"
+        more = f" ({len(refused) - SHOWN_FAULTS:,} not shown)" if len(refused) > SHOWN_FAULTS else ""
+        unused = "the rule or file that has it was" if len(refused) == 1 else "the rules and files that have them were"
+        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang catalogue --check DIR"
     for rule in head["catalogue"]["stopped"]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
     if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:

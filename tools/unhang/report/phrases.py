@@ -97,11 +97,11 @@ def node_verdicts(findings: Mapping[str, Any]) -> str:
 
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
-    """Why the result is incomplete: rules that were refused or stopped."""
+    """Why the result is incomplete: faults of rules that were refused for them (a rule may have several), and rules that were stopped."""
     catalogue = findings.get("catalogue") or {}
     lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
     lines += [f"rule {visible(rule, 120)} was stopped: it used up its time or memory" for rule in catalogue.get("stopped") or []]
-    return lines if len(lines) <= most else [*lines[:most], f"and {counted(len(lines) - most, 'more rule')}"]
+    return lines if len(lines) <= most else [*lines[:most], f"and {counted(len(lines) - most, 'more reason')}"]
 
 
 def node_counts(totals: Tally) -> str:

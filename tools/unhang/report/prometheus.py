@@ -113,7 +113,7 @@ def _of_the_run(findings: Mapping[str, Any]) -> Iterator[Family]:
     whole = ended is not None and not left_out(findings)
     yield "run_complete", "1 when every node was asked and every rule could be used, else 0.", (), [((), int(whole))]
     states = {"used": catalogue["rules"], "refused": len(catalogue["refused"]), "stopped": len(catalogue["stopped"])}
-    yield "rules", "Rules by whether they could be used.", ("state",), [((state,), count) for state, count in states.items()]
+    yield "rules", "Rules that were used or stopped, and faults of rules that were refused.", ("state",), [((state,), count) for state, count in states.items()]
     yield "build_info", "The unhang that wrote this.", ("version",), [((__version__,), 1)]
 
 

@@ -64,7 +64,7 @@ def test_rules_of_the_catalogue_are_narrowed_by_id_and_severity(capsys):
     assert rows
     assert all(row["id"].startswith("nccl-") and row["severity"] in ("critical", "error") for row in rows)
     assert shown(capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "name").splitlines() == [row["id"] for row in rows]
-    assert shown(capsys, "catalogue", "--rule", "xid-fatal").splitlines()[-1] == "1 rows"
+    assert shown(capsys, "catalogue", "--rule", "xid-fatal").splitlines()[-1] == "1 row"
 
 
 @pytest.mark.parametrize("command", [["lint", "{script}"], ["catalogue"]])
@@ -104,3 +104,14 @@ def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(fol
     assert printed == (f"{written}\n" if form == "html" else "")
     assert shown(capsys, "report", folder, "-o", form, "--out", quiet, "-q", code=1) == ""
     assert quiet.read_bytes() == written.read_bytes() != b""
+
+
+def test_the_faults_of_one_rule_are_not_counted_as_rules(tmp_path, capsys):
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "own.yml").write_text(json.dumps({"rules": [{"id": "faulty", "title": "A title"}]}))
+    assert main(["judge", str(write_fleet(tmp_path / RUN, FEW)), "--rules", str(tmp_path / "rules")]) == 2
+    printed = capsys.readouterr()
+    (*faults, last, _unread) = printed.err.splitlines()
+    assert len(faults) > 1
+    assert last.startswith(f"unhang: {len(faults)} faults in rules: the rules and files that have them were not used, ")
+    assert f"and {len(faults) - 5} more reasons" in printed.out
