@@ -1,0 +1,24 @@
+"""Each known fault of a kernel release is found under the release that began to have it, and not under the one that mends it or another build."""
+
+from __future__ import annotations
+
+import pytest
+from changed_nodes import catalogue, changed, words_of
+from healthy_platforms import PLATFORMS
+
+ROWS = catalogue().tables["kernel_issues"]
+RULES = {"error": "kernel-release-stops-jobs", "warning": "kernel-release-has-fault", "info": "kernel-release-fault-of-some-jobs"}
+
+
+def told(release, row):
+    """Whether the fault of a row is told of a healthy node whose kernel is of this release."""
+    node = changed(PLATFORMS["h100_infiniband"](), {"facts": {"kernel.release": release}})
+    return any(row["says"] in text for text in words_of(node, RULES[row["severity"]]))
+
+
+@pytest.mark.parametrize("key", ROWS)
+def test_fault_of_a_kernel_is_told_from_its_first_release_until_the_repair_and_of_its_build_alone(key):
+    row = ROWS[key]
+    assert told(row["from"] + row["build"], row)
+    assert not told(row["below"] + row["build"], row)
+    assert not told(row["from"] + "-generic", row)
