@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 DOCKER = ("/etc/docker/daemon.json",)
 CONTAINERD = ("/etc/containerd/config.toml",)
+# Of the containerd that a distribution of Kubernetes brings along; then the one above, if there is any, belongs to Docker.
+OWN_CONTAINERD = (
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/var/snap/microk8s/current/args/containerd.toml",
+    "/run/k0s/containerd-cri.toml",
+)
 TOOLKIT = ("/etc/nvidia-container-runtime/config.toml",)
 KUBELET = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet/kubelet-config.yaml", "/home/kubernetes/kubelet-config.yaml")
 BYTES = 1 << 18
@@ -26,7 +33,7 @@ def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
     """{docker, containerd, toolkit, kubelet, device_links}; null for a program without a configuration file."""
     found: dict[str, Any] = {
         "docker": read_file(root, unread, "docker", DOCKER, read_docker),
-        "containerd": read_file(root, unread, "containerd", CONTAINERD, read_containerd),
+        "containerd": read_containerd_config(root, unread),
         "toolkit": read_file(root, unread, "toolkit", TOOLKIT, read_toolkit),
         "kubelet": read_file(root, unread, "kubelet", KUBELET, read_kubelet),
         "device_links": any(name.startswith(NVIDIA_MAJOR) for name in names_if_there(root, "/dev/char")),
@@ -36,6 +43,18 @@ def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
             if found[part] and found[part][field] is None:
                 unread.add(f"containers.{part}.{field}", "absent", "the file does not set it")
     return found
+
+
+def read_containerd_config(root: Root, unread: Unread) -> dict[str, Any] | None:
+    """The configuration of the containerd that runs pods; None, with the reason, if there is none or it cannot be read."""
+    try:
+        own = first_there(root, OWN_CONTAINERD)
+    except OSError as problem:
+        unread.of_error("containers.containerd", problem)
+        return None
+    if own is not None:
+        return unread.attempt("containers.containerd", read_own_containerd, root, own)
+    return read_file(root, unread, "containerd", CONTAINERD, read_containerd)
 
 
 def read_file(root: Root, unread: Unread, name: str, paths: tuple[str, ...], read: Callable[[Root, str], dict[str, Any]]) -> dict[str, Any] | None:
@@ -59,6 +78,11 @@ def read_docker(root: Root, path: str) -> dict[str, Any]:
         return dict(parse_docker(text if text.strip() else "{}"), fault="")
     except ValueError as problem:
         return dict(parse_docker("{}"), fault=clean(f"{path}: {problem}", 512))
+
+
+def read_own_containerd(root: Root, path: str) -> dict[str, Any]:
+    """The configuration that a distribution of Kubernetes writes for its containerd. Raises OSError."""
+    return parse_containerd(root.text(path, BYTES))
 
 
 def read_containerd(root: Root, path: str) -> dict[str, Any]:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ..section import Unread
 
 LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs"])
-OF_CONTAINERS = ("/var/lib/kubelet/", "/var/lib/docker/", "/var/lib/containerd/", "/run/", "/snap/", "/var/lib/containers/")
+OF_CONTAINERS = (
+    "/var/lib/kubelet/", "/var/lib/docker/", "/var/lib/containerd/", "/run/", "/snap/", "/var/lib/containers/", "/var/snap/microk8s/", "/var/lib/k0s/",
+)  # fmt: skip
 ROWS = 32
 
 

@@ -17,11 +17,24 @@ if TYPE_CHECKING:
     from ..root import Root
     from ..section import Unread
 
-KUBELET_PATHS = ("/usr/bin/kubelet", "/usr/local/bin/kubelet", "/opt/bin/kubelet", "/var/lib/kubelet/config.yaml", "/var/lib/rancher/rke2/bin/kubelet")
+USUAL_ROOT = "/var/lib/kubelet"
+MICROK8S_ROOT = "/var/snap/microk8s/common/var/lib/kubelet"
+# What a node with a kubelet has, and the folder of that kubelet (its --root-dir): GKE, EKS, kubeadm, k3s and RKE2 keep the usual one.
+KUBELETS = {
+    "/usr/bin/kubelet": USUAL_ROOT,
+    "/usr/local/bin/kubelet": USUAL_ROOT,
+    "/opt/bin/kubelet": USUAL_ROOT,
+    "/home/kubernetes/bin/kubelet": USUAL_ROOT,
+    USUAL_ROOT + "/config.yaml": USUAL_ROOT,
+    "/var/lib/rancher/rke2/bin/kubelet": USUAL_ROOT,
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": USUAL_ROOT,  # k3s and MicroK8s have the kubelet inside of another program
+    MICROK8S_ROOT: MICROK8S_ROOT,
+    "/var/lib/k0s/bin/kubelet": "/var/lib/k0s/kubelet",
+}
 GPU_OPERATOR_PATHS = ("/run/nvidia/driver", "/run/nvidia/validations")
-DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
+DEVICE_PLUGINS = USUAL_ROOT + "/device-plugins"  # also of a kubelet with another folder: https://github.com/kubernetes/kubernetes/issues/120626
 CHECKPOINT = DEVICE_PLUGINS + "/kubelet_internal_checkpoint"
-STATES = {"cpu_manager_kept": "/var/lib/kubelet/cpu_manager_state", "memory_manager_kept": "/var/lib/kubelet/memory_manager_state"}
+STATES = {"cpu_manager_kept": "/cpu_manager_state", "memory_manager_kept": "/memory_manager_state"}
 LOGS = "/var/log/pods"
 # Parts of the names of pods without which pods get no GPUs or no fast network: charts of NVIDIA, clouds and network plugins name them so.
 POD_WORDS = (
@@ -37,22 +50,23 @@ MOST_CONTAINERS = 16
 def read_kubernetes(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
     """{kubelet, gpu_operator, resources, gpus_offered, cpu_manager_kept, memory_manager_kept, pods}; null from resources on without a kubelet. now_s: the
     node's clock, seconds since 1970."""
+    folder = unread.attempt("kubernetes.kubelet", find_kubelet, root)
     found: dict[str, Any] = {
-        "kubelet": unread.attempt("kubernetes.kubelet", has_any, root, KUBELET_PATHS),
+        "kubelet": None if folder is None else bool(folder),
         "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, GPU_OPERATOR_PATHS),
         **dict.fromkeys(("resources", "gpus_offered", *STATES, "pods")),
     }
     if found["kubelet"] is None:
         for field in ("resources", "gpus_offered", *STATES, "pods"):
             unread.add("kubernetes." + field, *reason_of(unread, "kubernetes.kubelet"))
-    if not found["kubelet"]:
+    if not folder:
         return found
     offered = unread.attempt("kubernetes.resources", read_offered_devices, root)
     if offered is None:
         unread.add("kubernetes.gpus_offered", *reason_of(unread, "kubernetes.resources"))
     found.update(offered or {})
-    for field, path in STATES.items():
-        found[field] = unread.attempt("kubernetes." + field, read_kept_policy, root, path)
+    for field, name in STATES.items():
+        found[field] = unread.attempt("kubernetes." + field, read_kept_policy, root, folder + name)
     clock_s = now_s if root.is_live or root.has_kernel_procfs() else None
     found["pods"] = unread.attempt("kubernetes.pods", read_pods, root, clock_s)
     return found
@@ -61,6 +75,12 @@ def read_kubernetes(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
 def reason_of(unread: Unread, field: str) -> tuple[str, str]:
     """(status, reason) that was noted for a field."""
     return next((row["status"], row["reason"]) for row in unread.rows if row["field"] == field)
+
+
+def find_kubelet(root: Root) -> str:
+    """The folder of the node's kubelet, "" without a kubelet. Raises OSError if that could not be determined."""
+    found = first_there(root, KUBELETS)
+    return KUBELETS[found] if found else ""
 
 
 def has_any(root: Root, paths: tuple[str, ...]) -> bool:
@@ -73,7 +93,7 @@ def read_offered_devices(root: Root) -> dict[str, Any]:
     try:
         return parse_device_checkpoint(root.text(CHECKPOINT))
     except FileNotFoundError:
-        root.stat(DEVICE_PLUGINS)  # missing for a kubelet with another --root-dir
+        root.stat(DEVICE_PLUGINS)  # without this folder no kubelet of this node ever took plugins
         return {"resources": [], "gpus_offered": []}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -9,6 +10,9 @@ from recorded_roots import complaints, copied, facts, read, unread, write
 
 from unhang_node.parse.container_config import parse_containerd, parse_docker, parse_kubelet, parse_size, parse_toolkit
 from unhang_node.parse.modprobe import parse_modprobe
+from unhang_node.root import Root
+from unhang_node.section import Unread
+from unhang_node.sections.container_config import read_container_config
 
 DAEMON = {
     "default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}, "exec-opts": ["native.cgroupdriver=cgroupfs"],
@@ -96,6 +100,42 @@ def test_a_drop_in_of_containerd_overrides_its_main_file(tmp_path):
     write(folder, "/etc/containerd/config.toml", CONTAINERD)
     write(folder, "/etc/containerd/conf.d/99-nvidia.toml", "[plugins.x.containerd.runtimes.nvidia.options]\nSystemdCgroup = false\n")
     assert containers(folder)["containerd"]["runtimes"] == [{"name": "nvidia", "systemd_cgroup": False}, {"name": "runc", "systemd_cgroup": False}]
+
+
+OWN_FILES = [
+    "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+    "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
+    "/var/snap/microk8s/current/args/containerd.toml",
+    "/run/k0s/containerd-cri.toml",
+]
+
+
+@pytest.mark.parametrize("own", OWN_FILES)
+def test_dockers_containerd_is_not_taken_for_the_one_that_a_distribution_of_kubernetes_brings(tmp_path, own):
+    folder = copied("container", tmp_path)
+    write(folder, "/etc/containerd/config.toml", CONTAINERD)
+    write(folder, "/etc/containerd/conf.d/99-docker.toml", 'disabled_plugins = ["cri"]\n')
+    write(folder, own, "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\n  SystemdCgroup = true\n")
+    assert containers(folder)["containerd"] == {
+        "default_runtime": "", "disabled_plugins": [], "cdi": False, "runtimes": [{"name": "runc", "systemd_cgroup": True}],
+    }  # fmt: skip
+
+
+class Denied(Root):
+    """A node on which only root may look into the folder of k3s."""
+
+    def stat(self, path):
+        if path.startswith("/var/lib/rancher/k3s/"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return super().stat(path)
+
+
+def test_dockers_containerd_is_not_reported_where_another_one_may_be_hidden(tmp_path):
+    folder = copied("container", tmp_path)
+    write(folder, "/etc/containerd/config.toml", CONTAINERD)
+    missing = Unread()
+    assert read_container_config(Denied([str(folder)]), missing)["containerd"] is None
+    assert {row["field"]: row["status"] for row in missing.rows}["containers.containerd"] == "denied"
 
 
 def test_the_toolkits_file_is_read_and_its_ldconfig_looked_for(tmp_path):

@@ -80,6 +80,35 @@ def test_without_state_files_any_policy_may_start(node):
     assert (kubernetes(node)["cpu_manager_kept"], kubernetes(node)["memory_manager_kept"]) == ("", "")
 
 
+PLACES = [
+    ("/usr/bin/kubelet", "/var/lib/kubelet"),  # kubeadm, EKS
+    ("/home/kubernetes/bin/kubelet", "/var/lib/kubelet"),  # GKE
+    ("/var/lib/rancher/k3s/agent/kubelet.kubeconfig", "/var/lib/kubelet"),
+    ("/var/lib/rancher/rke2/bin/kubelet", "/var/lib/kubelet"),
+    ("/var/snap/microk8s/common/var/lib/kubelet/pki/kubelet.crt", "/var/snap/microk8s/common/var/lib/kubelet"),
+    ("/var/lib/k0s/bin/kubelet", "/var/lib/k0s/kubelet"),
+]
+
+
+@pytest.mark.parametrize(("known_by", "kept_in"), PLACES)
+def test_each_distribution_keeps_its_kubelets_state_in_its_own_folder_and_plugins_in_the_usual_one(tmp_path, known_by, kept_in):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, known_by, "")
+    write(folder, CHECKPOINT, json.dumps({"Data": {"RegisteredDevices": {"nvidia.com/gpu": [GPU]}}}))
+    write(folder, kept_in + "/cpu_manager_state", '{"policyName":"static"}')
+    found = kubernetes(folder)
+    assert (found["kubelet"], found["gpus_offered"], found["cpu_manager_kept"], found["memory_manager_kept"]) == (True, [GPU], "static", "")
+
+
+def test_a_microk8s_whose_folder_the_usual_path_leads_to_is_read_once(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/var/snap/microk8s/common" + CHECKPOINT, json.dumps({"Data": {"RegisteredDevices": {"nvidia.com/gpu": [GPU]}}}))
+    write(folder, "/var/snap/microk8s/common/var/lib/kubelet/cpu_manager_state", '{"policyName":"none"}')
+    (folder / "var/lib").mkdir(parents=True, exist_ok=True)
+    (folder / "var/lib/kubelet").symlink_to("/var/snap/microk8s/common/var/lib/kubelet")
+    assert (kubernetes(folder)["gpus_offered"], kubernetes(folder)["cpu_manager_kept"]) == ([GPU], "none")
+
+
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "[]", "{}" * 9, "\x00", '{"policyName": 1, "Data": 1}', '{"x": "' + "a" * (5 << 20)])
 def test_a_file_of_another_shape_is_unknown_and_the_rest_is_read(node, text):
     write(node, CHECKPOINT, text)
