@@ -154,7 +154,7 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
         )
         == 0
     )
-    assert "1 rules" in capsys.readouterr().out
+    assert "1 rule," in capsys.readouterr().out
     assert main(["catalogue", "--check", str(write_rules(tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")))]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["catalogue", "--check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
