@@ -111,6 +111,11 @@ holder:
   returned: always
   type: dict
   sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z", expires: "2026-11-20T11:00:00Z"}
+needs_root:
+  description: True if the connecting user may not lock the node; in check mode, if it could not.
+  returned: always
+  type: bool
+  sample: false
 taken_over:
   description: The lock of another run that this one has taken over, with the reason; none otherwise.
   returned: state is held
@@ -118,10 +123,11 @@ taken_over:
   sample: null
 """
 
+import errno
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, read_lock, take_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, may_lock, read_lock, take_lock
 from ansible.module_utils.unhang_node.change.package.restore import wait_until_unchanging
 
 OPTIONS = {
@@ -155,11 +161,12 @@ def main() -> None:
     """Locks or unlocks the node, and exits with the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, previews=module.check_mode, **apply(module))
+        needs_root = module.check_mode and not may_lock(module.params["rootfs"])
+        module.exit_json(changed=False, previews=module.check_mode, needs_root=needs_root, **apply(module))
     except NodeLocked as refused:
-        module.fail_json(msg=str(refused), holder=refused.holder)
+        module.fail_json(msg=str(refused), holder=refused.holder, needs_root=False)
     except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem), holder=None)
+        module.fail_json(msg=str(problem), holder=None, needs_root=getattr(problem, "errno", None) == errno.EACCES)
 
 
 if __name__ == "__main__":

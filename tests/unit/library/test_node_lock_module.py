@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from fakes.ansible_module import run_module, tree
@@ -41,6 +45,37 @@ def wish(run, expires_s=600, across_reboot=False):
 def boot(folder, boot_id):
     plant(folder, {BOOT: boot_id + "\n"})
     return folder
+
+
+@pytest.fixture
+def as_nobody():
+    """A folder that others may read, and a test that runs without root from here on."""
+    folder = Path(tempfile.mkdtemp(prefix="unhang-lock-", dir="/tmp"))
+    folder.chmod(0o555)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_user_who_may_not_lock_the_node_is_reported_by_the_preview_and_by_the_refusal(as_nobody):
+    assert lock(as_nobody, "first", check=True)["needs_root"] is True
+    refused = lock(as_nobody, "first")
+    assert refused["failed"]
+    assert (refused["needs_root"], refused["holder"]) == (True, None)
+
+
+def test_who_may_lock_the_node_needs_no_root(tmp_path):
+    assert lock(tmp_path, "first", check=True)["needs_root"] is False
+    assert lock(tmp_path, "first")["needs_root"] is False
+    assert lock(tmp_path, "second")["needs_root"] is False
+    assert lock(tmp_path, "second", check=True)["needs_root"] is False
 
 
 def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):

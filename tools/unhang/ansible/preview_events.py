@@ -26,16 +26,19 @@ class PreviewFile:
         event = event_of(host, role, task, action, status, result)
         news = (host, role) not in self.played
         self.played.add((host, role))
-        if news or event["status"] != "ok":
+        if news or event["status"] != "ok" or event["needs_root"]:
             with self.path.open("a", encoding="utf-8") as target:
                 target.write(json.dumps(event) + "\n")
 
 
 def event_of(host: str, role: str, task: str, action: str, status: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """{host, role, task, status, text, diffs}. status: ok, changed, reported or failed; role: "" outside roles; diffs: [{name, before, after}]."""
+    """{host, role, task, status, text, diffs, needs_root}. status: ok, changed, reported or failed; role: "" outside roles; diffs: [{name, before, after}];
+    needs_root: as node_lock answers it.
+    """
     diffs = list(_diffs(result))[:MOST_DIFFS]
     name = task.partition(" : ")[2] or task
     event: dict[str, Any] = {"host": str(host), "role": str(role), "task": str(name)[:LONGEST_TEXT], "status": status, "text": "", "diffs": []}
+    event["needs_root"] = result.get("needs_root") is True
     if status == "failed":
         return {**event, "text": _text(result.get("msg"))}
     if action in DEBUG and result.get("msg"):

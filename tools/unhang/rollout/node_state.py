@@ -38,7 +38,7 @@ class NodeState:
     unchanged node. boots: (step, boot id before it) of each reboot that this rollout ordered, trial boots under `apply`. leaves: boot id that the next
     reboot replaces. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
     differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
-    completed. state: one of steps.MEANINGS; why: its reason.
+    completed. needs_root: the connecting user may not lock it. state: one of steps.MEANINGS; why: its reason.
     """
 
     host: str
@@ -66,6 +66,7 @@ class NodeState:
     unsure: bool = False
     as_before: bool | None = None
     releasing: bool = False
+    needs_root: bool = False
     state: str = TO_COME
     why: str = ""
 
@@ -220,6 +221,7 @@ def _not_locked(node: NodeState, entry: Entry) -> NodeState:
     """If another run has locked the node, and this rollout had drained or changed it, it belongs to that run now. Without another holder the step may have
     failed after it had locked the node, or an earlier controller's lock may still be there."""
     others = bool(entry.evidence.get("holder"))
+    node = replace(node, needs_root=entry.evidence.get("needs_root") is True)
     if not (node.changed or node.drained):
         return _rest(replace(node, locked=node.locked and not others), REFUSED, entry)
     return _rest(node, TAKEN_OVER if others else NO_ANSWER, entry)

@@ -27,8 +27,8 @@ def parse_events(text: str) -> list[Event]:
 
 def preview_of(plan: Plan, events: Iterable[Event]) -> dict[str, Any]:
     """The document unhang/preview/1: the hosts of the waves in their order, then hosts with refusals in the plan. Of a host: {host, wave, why, roles: [{role,
-    outcome, why, reports, changes: [{task, diffs: [{name, added, removed, lines}]}], because}], refused, reboots, jobs}. why: the reason that stopped the
-    whole node, or ""; jobs: processes on its GPUs when it was read, None if they were not read.
+    outcome, why, reports, changes: [{task, diffs: [{name, added, removed, lines}]}], because}], refused, reboots, jobs, needs_root}. why: the reason that
+    stopped the whole node, or ""; jobs: processes on its GPUs when it was read, None if they were not read; needs_root: its connecting user may not lock it.
     """
     by_host: dict[str, list[Event]] = {}
     for event in events:
@@ -49,6 +49,7 @@ def _host(entry: HostPlan, wave: str | None, events: Sequence[Event]) -> dict[st
         "refused": [one.why for one in entry.refused],
         "reboots": [{"step": one.step, "why": one.why} for one in entry.reboots],
         "jobs": None if entry.jobs is None else len(entry.jobs),
+        "needs_root": any(one["needs_root"] for one in events),
     }
 
 

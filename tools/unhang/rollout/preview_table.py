@@ -29,6 +29,10 @@ def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
     if omitted := [row for _, rows in ordered[len(shown) :] for row in rows]:
         lines += [f"and {counted(len(omitted), 'more node')}, each with another outcome: {_counts(omitted)}", ""]
     lines += textwrap.wrap(f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])}; {_reboots(preview['hosts'])}", width)
+    if without_root := [row["host"] for row in preview["hosts"] if row["needs_root"]]:
+        hosts = shortened(fold_hosts(without_root), LONGEST_LIST)
+        advice = "add --ansible=--become, or set ansible_become: true in the inventory"
+        lines += ["", *wrapped(f"{hosts}: --apply needs root there, and the connecting user may not lock the node; {advice}", width, 2)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

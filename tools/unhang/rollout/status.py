@@ -33,7 +33,6 @@ from unhang.rollout.steps import (
 from unhang.rollout.targets import target_of
 from unhang.rollout.waiting import until_words
 
-DENIED = "[Errno 13]"  # how Python reports a file that the connecting user may not write
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
 PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
@@ -162,7 +161,7 @@ def what_next(node: NodeState, entry: HostPlan) -> str:
         return ""
     if node.state == TO_COME:
         return "lock, when its wave may begin"
-    if node.state == REFUSED and DENIED in (node.why or ""):
+    if node.state == REFUSED and node.needs_root:
         return "started again with root on the node, the same command locks it: --ansible=--become, or ansible_become: true in the inventory"
     taken = replace(node, epoch=1, state=TO_COME, begun=None, done=frozenset(("lock", "drain", "wait")))
     order = next_order(taken, target_of(entry), 1)

@@ -111,6 +111,14 @@ def why_stale(lock: Mapping[str, Any], boot_id: str | None, uptime: float) -> st
     return None
 
 
+def may_lock(rootfs: str) -> bool:
+    """Whether the present user may write unhang's folder, or make it."""
+    folder = place_of(rootfs, STATE_FOLDER)
+    while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+
 def take_lock(rootfs: str, request: LockRequest, wait_s: float, check: bool = False) -> LockResult:
     """LockResult. A caller with the number of the current lock already has it, and renews it. Raises NodeLocked, OSError, ValueError."""
     if check:

@@ -71,6 +71,24 @@ def test_a_change_that_shows_no_difference_and_those_of_a_loop_are_changes(previ
     assert "A task" in render_preview(found)
 
 
+def test_nodes_that_only_root_may_change_are_named_in_one_line(preview):
+    lock = {"changed": False, "acquired": False, "previews": True}
+    found = preview([
+        ("a", "", "node_lock", "ok", {**lock, "needs_root": False}),
+        ("b", "", "command", "ok", {}),
+        ("b", "", "node_lock", "ok", {**lock, "needs_root": True}),
+        ("c", "", "node_lock", "failed", {"msg": "Permission denied", "needs_root": True}),
+    ])  # fmt: skip
+    assert {row["host"]: row["needs_root"] for row in found["hosts"]} == {"a": False, "b": True, "c": True}
+    advice = "add --ansible=--become, or set ansible_become: true in the inventory"
+    assert render_preview(found, 200).splitlines()[-1] == f"b,c: --apply needs root there, and the connecting user may not lock the node; {advice}"
+
+
+def test_a_preview_as_root_does_not_speak_of_root(preview):
+    found = preview([("a", "", "node_lock", "ok", {"changed": False, "acquired": False, "previews": True, "needs_root": False})])
+    assert "needs root" not in render_preview(found)
+
+
 def test_what_a_role_reports_is_shown(preview):
     reported = [{"file": None, "why": "the driver does not answer"}, {"why": "no daemon"}]
     found = preview([("a", "gpu_driver", "debug", "ok", {"msg": reported}), ("a", "gpu_driver", "debug", "ok", {"msg": reported})])

@@ -111,9 +111,17 @@ def test_what_takes_it_back_reaches_the_node_as_the_rollout_did(recorded, tmp_pa
 def test_a_node_that_refuses_the_connecting_user_needs_root(recorded):
     recorded.begin()
     order = recorded.ask("a", "lock", GROUPS, "9")
-    recorded.record(order, StepResult("failed", {"why": "Lock the node: [Errno 13] Permission denied: '/var/lib/unhang'"}))
+    recorded.record(order, StepResult("failed", {"why": "Lock the node: the folder may not be written", "needs_root": True}))
     assert (row(recorded)["state"], row(recorded, "b")["next"]) == ("refused", "lock, when its wave may begin")
     assert row(recorded)["next"].endswith("the same command locks it: --ansible=--become, or ansible_become: true in the inventory")
+
+
+def test_a_text_about_permissions_alone_is_no_reason_to_ask_for_root(recorded):
+    recorded.begin()
+    order = recorded.ask("a", "lock", GROUPS, "9")
+    recorded.record(order, StepResult("failed", {"why": "Lock the node: the site's hook printed [Errno 13] Permission denied"}))
+    assert row(recorded)["state"] == "refused"
+    assert "--become" not in row(recorded)["next"]
 
 
 def test_who_is_left_drained_says_why_and_who_has_to_look(recorded):
