@@ -11,11 +11,11 @@ statvfs.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat as stat_bits
 
 from .links import follow_links
+from .parse.values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Root:
 
 def parse_space(text: str, path: str, keys: tuple[str, str] = ("size_bytes", "free_bytes")) -> tuple[int, int]:
     """The two numbers that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
-    recorded = json.loads(text)
+    recorded = parse_json(text)
     row = recorded.get(path) if isinstance(recorded, dict) else None
     if not isinstance(row, dict) or (keys[0] not in row and keys[0] != "size_bytes"):
         raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)

@@ -10,6 +10,7 @@ import tempfile
 from typing import Any, Dict, Optional, Tuple
 
 from ..links import follow_links
+from ..parse.values import parse_json
 
 # Folder of everything that unhang keeps on a node.
 STATE_FOLDER = "/var/lib/unhang"
@@ -134,7 +135,7 @@ def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        saved = json.loads(text)
+        saved = parse_json(text)
     except ValueError:
         saved = None
     if not isinstance(saved, dict) or saved.get("schema") != schema:

@@ -30,9 +30,10 @@ index or an object {"all": {...}, "3": {...}}, "nvlink_count" sets how many link
 from __future__ import annotations
 
 import copy
-import json
 import os
 import stat as stat_bits
+
+from ..parse.values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def load_recording(path: str) -> dict[str, Any]:
     chain, seen = [], path
     while True:
         try:
-            layer = json.loads(_read_text(seen))
-        except (ValueError, RecursionError) as problem:
+            layer = parse_json(_read_text(seen))
+        except ValueError as problem:
             raise ValueError(f"{seen}: {problem}") from None
         if not isinstance(layer, dict):
             raise ValueError(f"{seen}: expected an object with devices or base, found {type(layer).__name__}")

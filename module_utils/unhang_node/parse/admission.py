@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from .values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def parse_admission(text: str) -> dict[str, Any]:
     if line is None:
         raise ValueError("expected a line with an admission record, found none")
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         raise ValueError("expected an admission record as one line of JSON, found none") from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise ValueError(f"expected a record of the schema {SCHEMA}, found another")

@@ -5,10 +5,9 @@ TOML and YAML are read line by line, as far as these files need it: Python 3.8 h
 
 from __future__ import annotations
 
-import json
 import re
 
-from .values import clean, integer_or_none
+from .values import clean, integer_or_none, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ TEXT = 128
 
 def parse_docker(text: str) -> dict[str, Any]:
     """What /etc/docker/daemon.json sets: "", [] or None where it sets nothing. Raises ValueError if the text is not a JSON object."""
-    values = json.loads(text)
+    values = parse_json(text)
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     options = [str(one) for one in values.get("exec-opts") or [] if isinstance(one, str)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from .values import parse_json
 
 _TEXT = re.compile(r"CUDA Version (\d+(?:\.\d+)+)")
 _HEADER = re.compile(r"#define CUDA_VERSION\s+(\d{4,6})")
@@ -14,7 +15,7 @@ _PACKAGE = re.compile(r"~(\d+\.\d+\.\d+)")
 
 def parse_version_json(text: str) -> tuple[str | None, str | None]:
     """(toolkit, nvcc) of version.json (CUDA 11.1 and later); None for a version that it does not name. Raises ValueError if the text is not a JSON object."""
-    rows = json.loads(text)
+    rows = parse_json(text)
     if not isinstance(rows, dict):
         raise ValueError("version.json is no object")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from .allowed_names import Assignment
+from .values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def parse_containers_conf(text: str) -> list[Assignment]:
 
 def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
     """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError if the file has another form."""
-    container = json.loads(text)
+    container = parse_json(text)
     if not isinstance(container, dict):
         raise ValueError("no object")
     state, config = container.get("State"), container.get("Config")

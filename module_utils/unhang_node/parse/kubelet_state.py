@@ -5,10 +5,9 @@ Source: kubernetes/pkg/kubelet/cm/devicemanager/checkpoint, pkg/kubelet/cm/*/sta
 
 from __future__ import annotations
 
-import json
 import re
 
-from .values import clean
+from .values import clean, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +22,8 @@ SHARE = "::"  # the device plugin adds ::0, ::1 … to a device that several pod
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for anything else, deep nesting included."""
-    try:
-        values = json.loads(text, parse_int=float)  # no number is used, and a long whole one takes quadratic time
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
+    """A JSON object. Raises ValueError for anything else."""
+    values = parse_json(text)
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     return values

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 
 from ..named_tuple import NamedTuple
+from .values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def parse_nodes_json(text: str) -> List[SlurmNode]:
     States are a list, in older releases one word in small letters with the flags beside it. The fields are the same as those of parse_nodes.
     """
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
+        given = parse_json(text)
+    except ValueError:
         raise ValueError(f"expected JSON with nodes, found {text.strip()[:80]!r}") from None
     rows = given.get("nodes") if isinstance(given, dict) else None
     if not isinstance(rows, list):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 TEXT_LIMIT = 4096  # the schema's limit for one text
+JSON_DIGITS = 4300  # Python 3.11 and later convert no longer ones; before, the time grows with the square of the length
 INTEGER_DIGITS = 20  # 2**64 has 20 digits; no kernel writes a larger number
 
 
@@ -26,6 +33,18 @@ def parse_integer(text: str, base: int = 10) -> int:
         return int(word, base)
     except ValueError:
         raise ValueError(f"no number: {word[:40]!r}") from None
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text from a node; a whole number without end is infinite. Raises ValueError for anything else, deep nesting included."""
+    try:
+        return json.loads(text, parse_int=_json_integer)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def _json_integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= JSON_DIGITS else float(digits)
 
 
 def integer_or_none(text: str, base: int = 10) -> int | None:

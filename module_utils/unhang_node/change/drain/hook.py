@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
 from ...named_tuple import NamedTuple
+from ...parse.values import parse_json
 from ...process import FOLDERS, ProcessResult, run_process
 from .reasons import DrainAnswer, DrainRefused, reason_for
 
@@ -131,8 +131,8 @@ def parse_answer(text: str) -> DrainAnswer:
 
 def _json_object(text: str) -> Dict[str, Any]:
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
+        given = parse_json(text)
+    except ValueError:
         given = None
     if not isinstance(given, dict):
         raise ValueError(f"expected one JSON object from the hook, found {text.strip()[:80]!r}")

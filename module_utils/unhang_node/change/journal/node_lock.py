@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ...parse.values import parse_json
 from ..atomic_files import FENCING, LOCK, STATE_FOLDER, STATES, place_of, read_own_json, read_text_or_none, sweep_unfinished, write_text
 
 SCHEMA = "unhang/lock/1"
@@ -84,7 +85,7 @@ def read_lock(rootfs: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        lock = json.loads(text)
+        lock = parse_json(text)
     except ValueError:
         lock = None
     if not _is_lock(lock):

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...parse.values import parse_json
 from ..atomic_files import STATES, Saved, place_of, read_text_or_none, write_text
 from .node_lock import read_boot_id, stay_at_work, utc_text
 
@@ -273,7 +274,7 @@ def _write_json(place: str, value: Mapping[str, Any]) -> None:
 def _read_json(place: str, schema: str | None = None) -> dict[str, Any]:
     try:
         with open(place, encoding="utf-8") as source:  # the limit is higher than that of a saved file, because this file contains several
-            value = json.load(source)
+            value = parse_json(source.read())
     except ValueError:
         value = None
     if not isinstance(value, dict) or (schema and value.get("schema") != schema):
