@@ -162,6 +162,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     counts.store_counts_more_than_the_world,
     counts.two_hosts_have_one_node_rank,
     settings.named_interface_is_there,
+    memory.memory_is_its_own_by_number,
+    memory.nameless_process_holds_the_gpu,
+    hosts.module_built_for_another_kernel,
+    machines.torch_names_another_nccl,
+    networks.firewall_is_on_and_no_way,
+    settings.rdma_switched_off,
 )
 
 

@@ -98,8 +98,8 @@ def parameter_servers_wait_for_nodes(facts: Facts) -> Iterator[Evidence]:
 
 def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
     """Amazon's plugin is installed or named, and NCCL uses sockets."""
-    installed, sockets = facts.of("amazon_network"), [event for event in facts.of("network_used") if (event.fields["value"] or "").strip() == "Socket"]
-    if installed and sockets:
+    installed, sockets = facts.of("amazon_network"), facts.of("network_socket")
+    if installed and sockets and not facts.has("net-plugin-no-provider"):
         why = "Amazon's network plugin is installed, and NCCL uses sockets"
         yield Evidence("net_plugin_not_loaded", STRONG, why, (installed[0], sockets[0]), "amazon-plugin-unused")
         yield Evidence("ib_misconfig", -SUPPORTING, why, (), "amazon-plugin-unused")

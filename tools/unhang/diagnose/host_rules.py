@@ -165,3 +165,13 @@ def shares_of_data_differ(facts: Facts) -> Iterator[Evidence]:
 def _uneven(weight: float, why: str, events: tuple[Event, ...]) -> Iterator[Evidence]:
     yield Evidence("rank_desync_app", weight, why, events, "uneven-data")
     yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, events[:1], "uneven-data")
+
+
+def module_built_for_another_kernel(facts: Facts) -> Iterator[Evidence]:
+    """dkms lists the driver's module for other kernels than the one that runs: the kernel was replaced and the module was not built again."""
+    built, running = facts.of("module_built_for"), facts.of("running_kernel")
+    kernels = {event.fields["kernel"] for event in built}
+    if built and running and not kernels & {event.fields["kernel"] for event in running}:
+        why = f"the driver's module was built for {built[0].fields['kernel']}, and {running[0].fields['kernel']} runs"
+        yield Evidence("kernel_module_not_loaded", STRONG + 1, why, (built[0], running[0]), "built-for-another-kernel")
+        yield Evidence("version_mismatch_driver_library", -SUPPORTING, why, (built[0],), "built-for-another-kernel")

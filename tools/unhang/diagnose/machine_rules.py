@@ -64,6 +64,19 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
 
 
+def torch_names_another_nccl(facts: Facts) -> Iterator[Evidence]:
+    """PyTorch says which NCCL it was built with, and NCCL's own line names another release: the loader found a different file."""
+    loaded = {_nccl_release(event.fields["value"] or ""): event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
+    for event in facts.of("torch_nccl"):
+        built = f"{event.fields['major']}.{event.fields['minor']}.{event.fields['patch']}"
+        if loaded and built not in loaded:
+            other, line = next(iter(loaded.items()))
+            yield Evidence(
+                "nccl_version_conflict", STRONG, f"PyTorch was built with NCCL {built}, and {other} is loaded", (event, line), "torch-names-another-nccl"
+            )
+            return
+
+
 def _nccl_release(value: str) -> str:
     """2.10.3 for the 21.0.3 that PyTorch 1.10 to 1.12 print, because they decode NCCL's number 21003 as one of releases before 2.9."""
     parts = value.split(".")

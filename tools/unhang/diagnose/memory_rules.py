@@ -124,3 +124,24 @@ def full_and_no_process_listed(facts: Facts) -> Iterator[Evidence]:
         why = f"{full[0].fields['used']} of {full[0].fields['total']} MiB are in use after the job had failed, and no process is listed"
         yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (full[0], empty[0]), "full-and-no-process")
         yield Evidence("oom", -STRONG, why, (empty[0],), "full-and-no-process")
+
+
+def memory_is_its_own_by_number(facts: Facts) -> Iterator[Evidence]:
+    """In a container PyTorch names even itself by number; what its allocator holds shows that the process with most of the GPU is itself."""
+    for event in facts.of("oom_own_number"):
+        held, own = float(event.fields["held"] or 0), float(event.fields["own"] or 0)
+        if own > held / 2:
+            why = f"the process that failed holds {own:g} of the {held:g} GiB itself"
+            yield Evidence("oom", DECISIVE, why, (event,), "own-memory-by-number")
+            yield Evidence("orphan_processes_hold_gpu", -STRONG, why, (event,), "own-memory-by-number")
+            return
+
+
+def nameless_process_holds_the_gpu(facts: Facts) -> Iterator[Evidence]:
+    """An allocation failed, and nvidia-smi lists a process with much memory and no name: one of another container, or one that has ended."""
+    held = [event for event in facts.of("nameless_gpu_process") if int(event.fields["mib"] or 0) > SMALL_PART_GIB * 1024]
+    failed = [event for event in facts.events if event.signature.id == "cuda-out-of-memory" and not event.quoted]
+    if held and failed:
+        why = f"a process without a name holds {held[0].fields['mib']} MiB of a GPU"
+        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (held[0], failed[0]), "nameless-process-holds")
+        yield Evidence("oom", -STRONG, why, (held[0],), "nameless-process-holds")

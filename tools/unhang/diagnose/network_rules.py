@@ -140,3 +140,11 @@ def gpudirect_and_protection_error(facts: Facts) -> Iterator[Evidence]:
     if refused and facts.of("gdr_enabled"):
         why = "GPUDirect RDMA is in use, and the adapter was refused an access"
         yield Evidence("acs_iommu", SUPPORTING, why, (refused[0], facts.of("gdr_enabled")[0]), "gdr-and-protection")
+
+
+def firewall_is_on_and_no_way(facts: Facts) -> Iterator[Evidence]:
+    """A firewall is on, and a connection of the job is rejected or dropped."""
+    on = [event for event in facts.events if event.signature.id in ("firewall-active", "firewall-service-on") and not event.quoted]
+    failed = [event for event in facts.events if event.signature.id in (*_NO_WAY, "torch-client-socket-timeout", "rpc-cannot-connect") and not event.quoted]
+    if on and failed:
+        yield Evidence("firewall_ports", STRONG, "a firewall is on, and connections of the job fail", (on[0], failed[0]), "firewall-on-and-no-way")

@@ -70,3 +70,14 @@ def named_interface_is_there(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("env_var_misconfig", WEIGHTS["decisive"], why, (event, none[0], up[found]), "named-interface-is-there")
             yield Evidence("wrong_interface", -STRONG, why, (up[found],), "named-interface-is-there")
             return
+
+
+def rdma_switched_off(facts: Facts) -> Iterator[Evidence]:
+    """NCCL_IB_DISABLE=1, the machine has an RDMA adapter or the job is slow, and NCCL uses sockets."""
+    off = [event for name, value, event in _values(facts) if name == "NCCL_IB_DISABLE" and value == "1"]
+    reasons = [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up"), *facts.of("slow_told")]
+    sockets = [*facts.of("socket_channel"), *facts.of("network_socket")]
+    if off and sockets and reasons and not hang_signs(facts):
+        why = "NCCL_IB_DISABLE=1 switches off RDMA, and the nodes talk over TCP"
+        yield Evidence("env_var_misconfig", STRONG, why, (off[0], sockets[0], reasons[0]), "rdma-switched-off")
+        yield Evidence("ib_misconfig", -SUPPORTING, why, (off[0],), "rdma-switched-off")
