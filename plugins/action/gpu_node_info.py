@@ -41,7 +41,7 @@ PROJECT = _PROJECT
 # Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"
-NOTHING_SAID = '{"changed": false}'
+EMPTY_RESULT = '{"changed": false}'
 OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
 
 
@@ -126,7 +126,7 @@ class ActionModule(ActionBase):
         executed = super()._low_level_execute_command(cmd, *arguments, **more)
         if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
             self.heard = dict(executed)
-            executed = {**executed, "stdout": NOTHING_SAID, "stdout_lines": [NOTHING_SAID]}
+            executed = {**executed, "stdout": EMPTY_RESULT, "stdout_lines": [EMPTY_RESULT]}
         return executed
 
     def _explain(self, answer, answered, options):

@@ -130,4 +130,4 @@ def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) 
             return f"expected --inventory for {limit}, found none: without it this machine alone is read; next: {again}"
         among = f" that --limit {limit} matches" if limit else ""
         return f"expected hosts in {where}{among}, found none; list them with: {listing.format(where)}"
-    return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"
+    return reasons[-1] if reasons else f"ansible-playbook wrote no run and printed: {' '.join(held.split())[-300:] or 'nothing'}"

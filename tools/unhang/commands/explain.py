@@ -102,8 +102,8 @@ def _causes(text: str) -> Iterator[Topic]:
         yield Topic("cause", cause["cause"], cause["title"], lines, cause["confidence"], tuple(cause["sources"][:3]))
     if (error := found["facts"].get("first_error")) and not named:
         usual = "; ".join(cause["title"] for cause in found["causes"])
-        said = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), more)
-        yield Topic("message", "error message", error["says"], said, "inferred", ())
+        remarks = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), more)
+        yield Topic("message", "error message", error["says"], remarks, "inferred", ())
 
 
 def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:

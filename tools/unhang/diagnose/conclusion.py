@@ -58,8 +58,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start, ASK_ALL_RANKS)
     if ends:
         return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
-    if told := end_in_own_words(facts):
-        return Conclusion("healthy", "nothing failed, and the program's last lines report its end", told)
+    if end := reported_end(facts):
+        return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
     if inputs and all(NO_LOG in one.notes for one in inputs):
         return Conclusion("nothing", NO_LOG_AMONG)
     if _is_of_a_job(facts):
@@ -71,12 +71,12 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job", ask=ASK_ALL_RANKS)
 
 
-def end_in_own_words(facts: Facts) -> Event | None:
+def reported_end(facts: Facts) -> Event | None:
     """The last line in which a program reports its own end, if it is at the end of the log; every rank with output must have reported its end."""
-    told = [event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)]
+    reports = [event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)]
     ended = {_rank(event) for event in facts.of("end_told")} - {None}
     heard = {rank_of(event) for event in facts.events} - {None} if ended else set()
-    return told[-1] if told and heard <= ended else None
+    return reports[-1] if reports and heard <= ended else None
 
 
 def _rank(event: Event) -> int | None:

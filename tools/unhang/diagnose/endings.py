@@ -17,7 +17,7 @@ FAULTS = ("error", "symptom")
 AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
 STARTS = ("launch_shape", "init_start", "bootstrap", "member")
 START_IDS = ("omp-threads-banner",)
-_SAID_TO_BE_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
+_REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
 _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
@@ -29,7 +29,7 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
     if not ends:
         return events
     repeated = max((event.line for event in events if _begins_again(event)), default=0)
-    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated and not _is_said_to_be_survived(event)]
+    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated and not _is_reported_as_survived(event)]
     if any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late) or ends[-1] < repeated:
         return events
     survived = {event.line for event in events if event.signature.kind in FAULTS}
@@ -41,9 +41,9 @@ def _begins_again(event: Event) -> bool:
     return not event.quoted and (event.signature.fact == "restarted" or (event.signature.fact == "resumed" and bool(_RESUMES.search(event.text))))
 
 
-def _is_said_to_be_survived(event: Event) -> bool:
+def _is_reported_as_survived(event: Event) -> bool:
     """Whether the line itself reports that the failed operation is repeated or skipped."""
-    return bool(_SAID_TO_BE_SURVIVED.search(event.text))
+    return bool(_REPORTED_AS_SURVIVED.search(event.text))
 
 
 def started_again(facts: Facts, end: Event) -> Event | None:
@@ -60,8 +60,8 @@ def _starts(event: Event) -> bool:
 
 def unfinished_traceback(facts: Facts) -> Event | None:
     """A traceback without a line of its exception, because the log ends within it or no signature knows the exception's name."""
-    told = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
-    open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > told.get(event.file, 0)]
+    last_faults = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
+    open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > last_faults.get(event.file, 0)]
     return next((event for event in open_ones if _ends_in_frames(facts.last, event)), None)
 
 

@@ -45,12 +45,12 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
 
 def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:
     """The first few lines, of different hosts and ranks where there are; of each, the first line that names most."""
-    told: dict[tuple, Event] = {}
+    shown: dict[tuple, Event] = {}
     for event in events:
         who = (event.file, event.prefix.host, event.prefix.rank)
-        if (who in told and _names(event) > _names(told[who])) or (who not in told and len(told) < MOST_LINES):
-            told[who] = event
-    yield from told.values()
+        if (who in shown and _names(event) > _names(shown[who])) or (who not in shown and len(shown) < MOST_LINES):
+            shown[who] = event
+    yield from shown.values()
 
 
 def _names(event: Event) -> int:

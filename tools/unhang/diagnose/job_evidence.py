@@ -65,8 +65,8 @@ def _counted(facts: Facts) -> bool:
 
 def some_ranks_wait_sharded(facts: Facts) -> Event | None:
     """The same, where the log or a file of the job shows that the model is sharded."""
-    told = any(word in event.text for event in facts.events for word in ("FSDP", "FullySharded", "zero_stage=3", "ZeRO-3"))
-    return some_ranks_wait(facts) if told or any(trait.name == "sharded" for file in facts.job for trait in file.traits) else None
+    is_logged = any(word in event.text for event in facts.events for word in ("FSDP", "FullySharded", "zero_stage=3", "ZeRO-3"))
+    return some_ranks_wait(facts) if is_logged or any(trait.name == "sharded" for file in facts.job for trait in file.traits) else None
 
 
 def device_in_doubt(facts: Facts) -> Event | None:
@@ -86,9 +86,9 @@ def did_not_meet(facts: Facts) -> Event | None:
     """Ranks or nodes that waited for each other before the first step."""
     if facts.of("training_step") or facts.of("healthy_end"):
         return None
-    told = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
+    missed = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
     lost = [event for event in facts.events if not event.quoted and {"launch_mismatch", "dns_hostname", "firewall_ports"} & event.signature.for_.keys()]
-    return next(iter([*told, *lost]), None) or (None if facts.of("init_complete") else next(iter(hang_signs(facts)), None))
+    return next(iter([*missed, *lost]), None) or (None if facts.of("init_complete") else next(iter(hang_signs(facts)), None))
 
 
 def system_call_failed(facts: Facts) -> Event | None:

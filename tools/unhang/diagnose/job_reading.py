@@ -38,8 +38,8 @@ def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
     lines = text.splitlines()
     findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
     settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
-    told = {*(one.line for one in findings), *(one.line for one in settings)}
-    shown = {number: lines[number - 1].strip()[:300] for number in told if 0 < number <= len(lines)}
+    wanted = {*(one.line for one in findings), *(one.line for one in settings)}
+    shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
     return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, kind == "kubernetes" and bool(_STATE.search(text)))
 
 

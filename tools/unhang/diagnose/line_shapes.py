@@ -35,7 +35,7 @@ class LineShapes:
         new.difference_update(self.wanted)
         if not new:
             return new
-        found = {line_shape: trials for line_shape, told in self.sieve.likely(new) if (trials := self._without_missed(line_shape, told))}
+        found = {line_shape: trials for line_shape, likely in self.sieve.likely(new) if (trials := self._without_missed(line_shape, likely))}
         self.wanted.update(found)
         self._wanted_bytes += sum(map(len, found))
         dull = new.difference(found)

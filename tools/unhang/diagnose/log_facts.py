@@ -77,7 +77,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
-    events = tuple(event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(said_by_the_job(scan.events))))
+    events = tuple(event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(logged_by_the_job(scan.events))))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.signature.fact:
@@ -107,7 +107,7 @@ def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
     return kept
 
 
-def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
+def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file. If all its faults follow a ">", the whole log was pasted as a quotation, and they count."""
     failures = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
@@ -273,12 +273,12 @@ def _ranks(facts: Facts) -> dict[str, Any]:
     missing = shown or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
     heard = {rank_of(event) for event in facts.events}
     return {
-        "world_size": facts.world_size, "at_least": not _is_size_told(facts), "arrived": sorted(arrived), "not_arrived": sorted(missing),
+        "world_size": facts.world_size, "at_least": not _is_size_logged(facts), "arrived": sorted(arrived), "not_arrived": sorted(missing),
         "silent": sorted(missing - heard),
     }  # fmt: skip
 
 
-def _is_size_told(facts: Facts) -> bool:
+def _is_size_logged(facts: Facts) -> bool:
     """Whether the log has the number of ranks; without it, the world size is only the highest rank that the log names."""
     sized = [event for event in (*facts.of("init_start"), *facts.of("init_complete")) if event.fields.get("nranks")]
     shaped = [event for event in facts.of("launch_shape") if event.fields.get("per_node")]

@@ -14,7 +14,7 @@ from typing import Any
 SHORTEST = 2  # bytes; a single character excludes almost no line
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 _WITHOUT_WIDTH = (constants.AT, constants.ASSERT, constants.ASSERT_NOT)
-_NOT_TO_BE_TOLD = "\ufffd"  # also stands for bytes that are no UTF-8
+_AMBIGUOUS = "\ufffd"  # also stands for bytes that are no UTF-8
 Needed = tuple[Any, ...]  # of texts (bytes), and of alternatives: a tuple of Needed, of which one must be there
 
 
@@ -39,7 +39,7 @@ def _needed(parsed: Any) -> Iterator[Any]:
     """Runs of literal characters, and alternatives each of which needs something."""
     run = ""
     for operation, argument in _in_sequence(parsed):
-        if operation == constants.LITERAL and chr(argument) != _NOT_TO_BE_TOLD:
+        if operation == constants.LITERAL and chr(argument) != _AMBIGUOUS:
             run += "" if chr(argument) in "0123456789" else chr(argument)
             continue
         if operation in _WITHOUT_WIDTH:

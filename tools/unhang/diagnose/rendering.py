@@ -104,8 +104,8 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
 def _who(first: Mapping[str, Any], shown: str) -> str:
     """Time, host and rank of the first error, as far as its line does not show them."""
     rank = None if first["rank"] is None else f"rank {first['rank']}"
-    told = shown.lower().replace(" ", "")
-    return "".join(f"; {part}" for part in (first["time"], first["host"], rank) if part and str(part).lower().replace(" ", "") not in told)
+    printed = shown.lower().replace(" ", "")
+    return "".join(f"; {part}" for part in (first["time"], first["host"], rank) if part and str(part).lower().replace(" ", "") not in printed)
 
 
 def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:

@@ -91,9 +91,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         shapes = text.translate(None, DIGITS).split(b"\n")
         new = memory.learn(shapes)
         if new and block.wrapping.layers:
-            _hear_words(*_without_layers(new, shapes, block), scan)
+            _collect_words(*_without_layers(new, shapes, block), scan)
         else:
-            _hear_words(new, shapes, scan)
+            _collect_words(new, shapes, scan)
         if memory.wanted:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
@@ -178,7 +178,7 @@ def _without_layers(new: set[bytes], shapes: list[bytes], block: Block) -> tuple
     return set(bare.values()), [bare[one] for one in shapes if one in bare]
 
 
-def _hear_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
+def _collect_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
     """Adds the words of new lines: of all early ones, and of later ones that report a failure."""
     if not new or len(scan.words) >= MOST_WORDS:
         return

@@ -90,7 +90,7 @@ class Open:
             counts += [(number, one.verdict, one.items) for one in answer[0]]
         return tuple(counts)
 
-    def settle(self, node: NodeView, early: Sequence[Any], world: World) -> None:
+    def decide(self, node: NodeView, early: Sequence[Any], world: World) -> None:
         """Finds which functions and quick forms hold for all equal nodes. early: for each rule, its result without a node's own facts."""
         self._sections = node.sections
         functions, quick, counts, skipped, votes = [], [], list[Any](), list[Any](), list[Any]()
@@ -104,13 +104,13 @@ class Open:
             quick += [(number, forms.quick)] if forms.quick is not None else []
             votes += [(number, forms.vote)] if forms.vote is not None else []
             shortcut = forms.applying if forms.applying is not None and proves([forms.applying.passes], node.sections) else forms.shortcut
-            settled = shortcut.settle(node.sections, self.why) if shortcut is not None else None
+            decided = shortcut.decide(node.sections, self.why) if shortcut is not None else None
             if (skipping := self._skipped_alike(forms, node.sections)) is not None:
                 functions.append(skipping[0])
                 counts.append((number, "skip", skipping[1]))
-            elif shortcut is not None and settled is not None:
+            elif shortcut is not None and decided is not None:
                 functions.append(shortcut.passes)
-                counts += [(number, verdict, items) for verdict, items in settled]
+                counts += [(number, verdict, items) for verdict, items in decided]
         undecided = len(self.bundle.rules) - len(skipped)
         self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == undecided else ()
         self.votes = tuple(votes) if len(votes) == len(self.bundle.rules) else ()
@@ -174,7 +174,7 @@ class OwnBundle:
                 found = evaluator.verdicts(zip(self.rules, early, strict=True))
             else:
                 found = Open(self)
-                found.settle(node, early, world())
+                found.decide(node, early, world())
             if len(self._standing) >= MOST_STANDING:
                 self._standing.clear()
             self._standing[key] = found
@@ -209,7 +209,7 @@ class OwnBundle:
         if self._lists is not None and not any(type(length) is int and length > 0 for length in self._lists.values(node.sections)):
             return evaluator.answer(number, world())
         shortcut = self.forms[number].shortcut
-        if (shortcut is None or shortcut.settle(node.sections, self._why_null(node)) is None) and (found := equal_decisions(rule, world())) is not None:
+        if (shortcut is None or shortcut.decide(node.sections, self._why_null(node)) is None) and (found := equal_decisions(rule, world())) is not None:
             return found
         if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses:
             return None

@@ -43,7 +43,7 @@ class PassRule:
     passes: Passes
     measured: Passes | None = None  # whether all measured values were read, for a condition whose values do not decide which facts are read
 
-    def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
+    def decide(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
         """[(verdict, items)] for the case that no clause over measured numbers holds; None if one of the other clauses holds or is undecided."""
         try:
             node = NodeView(sections, None, str, why)
@@ -75,8 +75,8 @@ class SkipRule:
 
     passes: Passes  # True if the rule does not apply
 
-    def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
-        """As PassRule.settle."""
+    def decide(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
+        """As PassRule.decide."""
         return [("skip", 1)]
 
 
@@ -86,8 +86,8 @@ class ApplyRule:
 
     passes: Passes  # whether it applies, and its condition does not hold
 
-    def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
-        """As PassRule.settle."""
+    def decide(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
+        """As PassRule.decide."""
         return [("pass", 1)]
 
 

@@ -136,7 +136,7 @@ def test_what_a_function_brings_to_a_comparison_is_what_judging_in_full_brings()
                 told = vote.compared(sections)
             except CANNOT_TELL:
                 continue
-            if not_all_read(rule, world) is None:  # own_rules.Open.settle asks no function where a list was read in part
+            if not_all_read(rule, world) is None:  # own_rules.Open.decide asks no function where a list was read in part
                 assert told == compare_node(rule, world), (rule.id, number)
                 found[rule.id] = found.get(rule.id, 0) + 1
     assert {"group-hostname-of-two-nodes", "group-machine-id-of-two-nodes", "group-address-of-two-nodes", "group-memory-differs"} <= set(found)
