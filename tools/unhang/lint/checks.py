@@ -133,8 +133,8 @@ def _unknown(setting: Setting, known: Knowledge) -> Iterator[Finding]:
     if meant != setting.name and not near:
         return  # the prefix of another program's variables
     yield _finding(
-        setting, "unknown-name", "warning" if near else "info", "no public release of NCCL or torch reads this name: it is misspelt or belongs to a plug-in",
-        near[0] if near else "nothing, unless a plug-in documents it", known.source("nccl_variables"),
+        setting, "unknown-name", "warning" if near else "info", "no public release of NCCL or torch reads this name: it is misspelt or belongs to a plugin",
+        near[0] if near else "nothing, unless a plugin documents it", known.source("nccl_variables"),
     )  # fmt: skip
 
 
