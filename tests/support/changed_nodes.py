@@ -6,8 +6,8 @@ import copy
 import functools
 import re
 
-from healthy_nodes import setting
 from healthy_platforms import PLATFORMS, on_kernel
+from healthy_sections import setting
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment

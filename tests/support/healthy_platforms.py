@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from healthy_nodes import HEALTHY, gpu, gpu_node, interconnect_section, interface, network_section, node_section, package, rdma_device
+from healthy_nodes import HEALTHY, gpu_node
+from healthy_sections import gpu, interconnect_section, interface, network_section, node_section, package, rdma_device
 
 FABRIC = {"state": "completed", "status": "success", "clique": 0, "cluster": "00000000-0000-0000-0000-000000000000", "health_mask": 0}
 ARM_KERNEL = "6.8.0-1044-nvidia-64k"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from healthy_nodes import gpu, gpu_node, interconnect_section, interface, network_section, node_section
+from healthy_nodes import gpu_node
 from healthy_platforms import FABRIC, arm_node, on_kernel, with_nvlsm
+from healthy_sections import gpu, interconnect_section, interface, network_section, node_section
 
 MACHINES = yaml.safe_load((Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "public_machines.yml").read_text())["machines"]
 NO_FABRIC = {"state": "not_supported", "status": "success", "clique": None, "cluster": None, "health_mask": None}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import PLATFORMS, catalogue, documents, found, found_in_group, found_on_node, schema_faults, words_of
-from healthy_nodes import setting as one_setting
+from healthy_sections import setting as one_setting
 
 from unhang.catalogue.explains import explained_by
 from unhang.strict_yaml import load_yaml

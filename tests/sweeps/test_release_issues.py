@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from changed_nodes import catalogue, changed, found_on_node, view, words_of
-from healthy_nodes import package
 from healthy_platforms import PLATFORMS
+from healthy_sections import package
 
 from unhang.judge.documents import to_fragment
 from unhang.judge.node_rules import NodeView, judge_rule, node_world

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from healthy_nodes import setting
 from healthy_platforms import h200_infiniband
+from healthy_sections import setting
 from judge_cases import node, write_run
 
 from unhang.cli import main
