@@ -53,7 +53,7 @@ def checked(tmp_path, capsys, row):
 def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
     code, row = drafted(capsys, name)
     assert code == 0
-    assert checked(tmp_path, capsys, {**row, **WORDS}) == (0, [f"{tmp_path}: 1 rules, 0 rows of tables, no fault"])
+    assert checked(tmp_path, capsys, {**row, **WORDS}) == (0, [f"{tmp_path}: 1 rule, 0 rows of tables, no fault"])
 
 
 @pytest.mark.parametrize("name", ["numa", "ecc", "rail", "fabric", "hot"])
