@@ -1,4 +1,4 @@
-# unhang: `make` alone says what there is. Everything sets itself up: a virtual environment in .venv with exact versions.
+# `make` alone lists the targets. Each target that needs the virtual environment first creates it in .venv, with exact versions.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
@@ -15,24 +15,24 @@ DEV_STAMP := $(VENV)/.ready-dev
 
 .PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man wheel sbom payload generated clean setup setup-dev
 
-help: ## What can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## The virtual environment alone
+setup: $(STAMP) ## Create the virtual environment
 
 setup-dev: $(DEV_STAMP)
 
-# What a stamp depends on is what the installation depends on; a Makefile that changed sets nothing up again.
+# A stamp depends on the files that decide what is installed, so a change of the Makefile reinstalls nothing.
 $(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
 
 $(DEV_STAMP): $(STAMP) requirements-dev.txt
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt
 
-audit: $(STAMP) ## Look at every node and judge:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
+audit: $(STAMP) ## Audit every node:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
 	@sh tools/setup/audit.sh $(PYTHON) --inventory '$(INVENTORY)' $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
 
-demo: $(STAMP) ## The same on a recorded fleet, without GPU, ssh or compiler
+demo: $(STAMP) ## Audit a recorded fleet, without GPU, ssh or compiler
 	@sh tools/setup/audit.sh $(PYTHON) --inventory inventory/demo $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
 
 check: $(DEV_STAMP) ## Lint and format: ruff, mypy, ansible-lint, ansible-doc
@@ -42,46 +42,46 @@ check: $(DEV_STAMP) ## Lint and format: ruff, mypy, ansible-lint, ansible-doc
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
 	ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module $(basename $(notdir $(wildcard library/*.py))) >/dev/null
 
-bench: $(DEV_STAMP) collector ## The measurements of docs/benchmarks.md that need no GPU
+bench: $(DEV_STAMP) collector ## Run the measurements of docs/benchmarks.md that need no GPU
 	@for measurement in tests/bench/bench_*.py; do [ -e "$$measurement" ] || continue; $(PYTHON) "$$measurement" $(ARGS) || exit 2; done
 
-bench-gpu: $(DEV_STAMP) collector ## Those that need GPUs, in nine minutes:  make bench-gpu ARGS='--python /opt/torch/bin/python'
+bench-gpu: $(DEV_STAMP) collector ## Run the measurements that need GPUs, in nine minutes:  make bench-gpu ARGS='--python /opt/torch/bin/python'
 	$(PYTHON) tests/bench/gpu_bench.py $(ARGS)
 
-fuzz: $(DEV_STAMP) ## A million damaged inputs over all readers, from where the last call stopped:  make fuzz ARGS='--cases 10000'
+fuzz: $(DEV_STAMP) ## Test all readers with a million damaged inputs, starting where the last call stopped:  make fuzz ARGS='--cases 10000'
 	$(PYTHON) tests/fuzz/run.py $(ARGS)
 
-collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-collect.pyz and dist/unhang-quick.pyz
+collector: $(STAMP) ## Build the one-file collector and the quick check: dist/unhang-collect.pyz, dist/unhang-quick.pyz
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
 
-offline: $(STAMP) ## diagnose, lint and explain in one file for login nodes with Python 3.9 or newer, dist/unhang-offline.pyz
+offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
 	$(PYTHON) tools/collector/offline.py
 
-docs: $(DEV_STAMP) ## docs/ as a site that needs nothing from elsewhere, build/site/index.html
+docs: $(DEV_STAMP) ## Build docs/ as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
-man: $(DEV_STAMP) ## A man page for each command, build/man
+man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py
 
-wheel: man ## What is published: dist/unhang-*.whl and the source archive
+wheel: man ## Build the release: dist/unhang-*.whl and the source archive
 	$(PYTHON) -P -m hatchling build -d dist
 
-sbom: wheel ## The bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
+sbom: wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
 	$(PYTHON) -m venv --clear --without-pip build/sbom
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet -r requirements.txt
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-payload: $(STAMP) ## The smoke test's one file, from its parts
+payload: $(STAMP) ## Build the smoke test's single file from its parts
 	$(PYTHON) tools/payload/build.py
 
-generated: payload ## All that is written from something else: pages of docs, and the payload. A stale one fails a test
+generated: payload ## Write all generated files: pages of docs, incidents, the payload; a test fails if one is out of date
 	$(PYTHON) -P -m unhang.reference.pages docs
 	$(PYTHON) -P -m unhang.diagnose.train_word_model > .word_model.new && mv .word_model.new tools/unhang/diagnose/word_model.json
 	$(PYTHON) -P -m unhang.reference.incidents > docs/.incidents.new && mv docs/.incidents.new docs/incidents.md
 
-clean: ## Remove what was built; runs/ stays
+clean: ## Remove everything that was built; runs/ is kept
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info
 
 include tests/tests.mk
