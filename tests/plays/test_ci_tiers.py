@@ -278,9 +278,10 @@ def is_alive(state):
         return False
 
 
-def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
+@pytest.mark.parametrize("session", ["", "setsid "])  # ansible-playbook starts a session of its own
+def test_ending_a_tier_ends_what_it_started(clone, tmp_path, session):
     written = tmp_path / "pid"
-    command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"sleep 600 & echo $! >{written}.new; mv {written}.new {written}; wait"]
+    command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"{session}sleep 600 & echo $! >{written}.new; mv {written}.new {written}; wait"]
     process = subprocess.Popen(command, cwd=clone.folder, env={"PATH": os.environ["PATH"]})
     until = time.monotonic() + DEADLINE_S
     while not written.exists() and time.monotonic() < until:
