@@ -1,13 +1,12 @@
 """Records which files of the project a run of tests reads: Python's audit events of every process that the project's virtual environment starts.
 
-.ci/tier copies this file into the environment's site-packages, beside a .pth file that imports it at each start, for as long as a tier runs. What is
-written are lines in files of RECORDS, one file for each process: "f PATH" for a file that was opened, "d PATH" for a folder whose names were listed.
-Arguments of programs that are started count as opened, so that what gcc or sh reads is seen too; an argument that is a folder stands for all files below
-it. A folder that Python's import lists to find a module is not written down: the module that it finds is opened. Nothing here may fail: it runs in every
-program of the environment.
+While a tier runs, .ci/tier puts a copy of this file into the environment's site-packages, with a .pth file that imports it whenever Python starts. Each
+process writes one file in the folder of records: a line "f PATH" for each file that it opened, "d PATH" for each folder that it listed. Arguments of programs
+that it starts count as opened, so that files of gcc or sh are recorded too; a folder among them stands for all files below it. Folders that Python's import
+system lists are not recorded, because the module that it finds is opened. Nothing here may raise an exception: it runs in every program of the environment.
 
-As a plugin of pytest (-p unhang_tier_recording) it also keeps the code of pytest's end in pytest's cache, for .ci/tier to know whether all tests were run
-(PYTEST_DONT_REWRITE: nothing here asserts, and it is imported before pytest is).
+As a pytest plugin (-p unhang_tier_recording) it also stores pytest's exit code in pytest's cache, which tells .ci/tier whether all tests were run
+(PYTEST_DONT_REWRITE: it has no assertions, and is imported before pytest).
 """
 
 import os
@@ -19,7 +18,7 @@ _SWITCH = os.path.join(_HERE, "unhang_tier_recording.txt")  # two lines: the pro
 
 
 def start():
-    """Adds the audit hook when a tier asks for it."""
+    """Adds the audit hook if a tier is being recorded."""
     try:
         with open(_SWITCH, encoding="utf-8") as switch:
             project, records = switch.read().splitlines()
@@ -29,7 +28,7 @@ def start():
     at_work = []
 
     def note(kind, path):
-        """One line, once for each process."""
+        """Writes one line, once for each process."""
         whole = _whole_path(path)
         if whole is None or not f"{whole}/".startswith(f"{project}/") or (kind, whole) in seen:
             return
@@ -49,7 +48,7 @@ def start():
                     note("f", argument)
             elif sys._getframe(1).f_code.co_filename != IMPORT:
                 note("d", arguments[0] if arguments[0] is not None else ".")
-        except Exception:  # noqa: S110 -- a record that cannot be written makes the tier run again; a program that fails for it would be worse
+        except Exception:  # noqa: S110 -- without its record the tier runs again, which is better than a program that fails
             pass
         finally:
             at_work.pop()
@@ -58,7 +57,7 @@ def start():
 
 
 def _whole_path(path):
-    """The path from the root, or None for what is no path, such as a descriptor."""
+    """The absolute path; None for anything else, such as a descriptor."""
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not isinstance(path, str):
@@ -69,7 +68,7 @@ def _whole_path(path):
 
 
 def _append(records, line):
-    """Opened each time: a descriptor that is kept may be closed, and its number given to another file, by whoever closes all of them."""
+    """Opens the file each time: a program that closes all descriptors would close one that is kept, and its number would be reused."""
     handle = os.open(os.path.join(records, str(os.getpid())), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(handle, line.encode("utf-8", "surrogateescape"))
@@ -78,7 +77,7 @@ def _append(records, line):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Keeps pytest's exit code, once for a run: workers of xdist write nothing."""
+    """Stores pytest's exit code, once for each run: workers of xdist store nothing."""
     if not hasattr(session.config, "workerinput"):
         session.config.cache.set("unhang/ended", int(exitstatus))
 
