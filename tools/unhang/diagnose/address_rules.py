@@ -81,5 +81,5 @@ def name_unknown_and_no_answer(facts: Facts) -> Iterator[Evidence]:
     for host in dict.fromkeys(str(event.fields["host"]) for event in silent):
         named = [event for event in unknown if f"({host}, " in event.text]
         if named:
-            yield Evidence("firewall_ports", -SUPPORTING, f"the name {host} does not resolve", (named[0],), "name-unknown-and-no-answer")
+            yield Evidence("firewall_ports", -WEIGHTS["hinting"], f"the name {host} does not resolve", (named[0],), "name-unknown-and-no-answer")
             return

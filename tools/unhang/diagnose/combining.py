@@ -166,6 +166,13 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.nameless_process_holds_the_gpu,
     hosts.module_built_for_another_kernel,
     machines.torch_names_another_nccl,
+    memory.little_is_free_at_the_start,
+    memory.container_has_the_default_of_shm,
+    hosts.one_cpu_is_busy_and_the_others_idle,
+    hosts.ranks_run_outside_the_list,
+    settings.file_of_another_machine,
+    settings.mps_and_buffers_refused,
+    networks.stranger_closed_a_connection,
     networks.firewall_is_on_and_no_way,
     settings.rdma_switched_off,
 )

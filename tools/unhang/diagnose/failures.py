@@ -22,6 +22,7 @@ OF_THE_PROGRAM = {
 }  # fmt: skip
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
+NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
 HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 
 
@@ -33,7 +34,13 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
     echoes = echoes_of(facts, first)
     if echoes:
         why = f"{who_failed(facts, first)} failed first; the others waited for it"
-        yield Evidence("rank_failed", WEIGHTS["decisive"], why, (first, *echoes[:2]), "failed-first")
+        yield Evidence("rank_failed", WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED), why, (first, *echoes[:2]), "failed-first")
+
+
+def _is_own_fault(first: Event) -> bool:
+    """Whether the failure is one of the program or of its process; an exception of a library may have a cause outside, which no line names."""
+    what = (first.fields.get("what") or "").rsplit(".", 1)[-1]
+    return not what.endswith(("RuntimeError", "AcceleratorError", "BackendError", "launch failure", "illegal memory access was encountered"))
 
 
 def rank_was_killed(facts: Facts) -> Iterator[Evidence]:

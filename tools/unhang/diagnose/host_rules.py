@@ -11,6 +11,7 @@ from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
 from unhang.text import counted
 
+BUSY, MOSTLY_IDLE = 5.0, 50.0  # per cent
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH_NOW, _WIDTH_MOST = "pcie.link.width.current", "pcie.link.width.max"
 _NEAR = ("PIX", "PXB")
@@ -175,3 +176,24 @@ def module_built_for_another_kernel(facts: Facts) -> Iterator[Evidence]:
         why = f"the driver's module was built for {built[0].fields['kernel']}, and {running[0].fields['kernel']} runs"
         yield Evidence("kernel_module_not_loaded", STRONG + 1, why, (built[0], running[0]), "built-for-another-kernel")
         yield Evidence("version_mismatch_driver_library", -SUPPORTING, why, (built[0],), "built-for-another-kernel")
+
+
+def one_cpu_is_busy_and_the_others_idle(facts: Facts) -> Iterator[Evidence]:
+    """mpstat shows one CPU without idle time while the machine as a whole is idle: all threads are bound to that CPU."""
+    idle = {event.fields["cpu"]: (float(event.fields["idle"] or 0), event) for event in facts.of("cpu_use")}
+    whole = idle.pop("all", (0.0, None))[0]
+    busy = [event for share, event in idle.values() if share < BUSY]
+    if len(busy) == 1 and whole > MOSTLY_IDLE:
+        why = f"CPU {busy[0].fields['cpu']} has no idle time, and the machine is {whole:.0f} % idle"
+        yield Evidence("cpu_affinity", STRONG, why, (busy[0],), "one-busy-cpu")
+
+
+def ranks_run_outside_the_list(facts: Facts) -> Iterator[Evidence]:
+    """All ranks print a host that the list of hosts does not have: the launcher did not read the list."""
+    listed = {host.split(".")[0]: event for rows in _lists_of_hosts(facts) for host, _, event in rows}
+    used = {(event.fields["host"] or "").split(".")[0]: event for event in facts.of("rank_on_host")}
+    if listed and used and not listed.keys() & used.keys():
+        host, event = next(iter(used.items()))
+        why = f"the ranks run on {host}, which is not in the list of hosts"
+        yield Evidence("launch_mismatch", STRONG + SUPPORTING, why, (next(iter(listed.values())), event), "ranks-outside-the-list")
+        yield Evidence("container_gpu_access", -STRONG, why, (event,), "ranks-outside-the-list")

@@ -103,15 +103,18 @@ def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
 
 
 def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is full although it is large: one job does not fill it, but segments of earlier jobs may, so its size may not be the fault."""
+    """Shared memory is full although it is large: one job does not fill it, but segments of earlier jobs may, so its size may not be the fault. That is
+    clear where the container was started again, or the segments are counted."""
     for event in facts.of("shm"):
         size = (event.fields["size"] or "").strip()
         number = size[:-1]
         is_large = number.replace(".", "", 1).isdigit() and (size[-1] == "T" or (size[-1] == "G" and float(number) >= LARGE_SHM_GIB))
         if is_large and int(event.fields["percent"] or 0) >= FULL:
             why = f"shared memory of {size} is full, as segments of dead processes fill it"
-            yield Evidence("shm_leftovers", STRONG, why, (event,), "large-shm-full")
-            yield Evidence("shm_too_small", -STRONG, why, (event,), "large-shm-full")
+            shown = (*facts.of("shm_counted")[:1], *facts.of("restarted")[:1])
+            more = DECISIVE if shown else 0.0
+            yield Evidence("shm_leftovers", STRONG + more, why, (event, *shown), "large-shm-full")
+            yield Evidence("shm_too_small", -STRONG - more, why, (event,), "large-shm-full")
             return
 
 
@@ -145,3 +148,25 @@ def nameless_process_holds_the_gpu(facts: Facts) -> Iterator[Evidence]:
         why = f"a process without a name holds {held[0].fields['mib']} MiB of a GPU"
         yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (held[0], failed[0]), "nameless-process-holds")
         yield Evidence("oom", -STRONG, why, (held[0],), "nameless-process-holds")
+
+
+def little_is_free_at_the_start(facts: Facts) -> Iterator[Evidence]:
+    """A server reads how much of its GPU is free before it has allocated anything: others hold the rest, above all if nvidia-smi lists them."""
+    listed = [event for name in ("app_memory", "gpu_process") for event in facts.of(name) if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
+    for event in facts.of("free_at_start"):
+        free, total = float(event.fields["free"] or 0), float(event.fields["total"] or 0)
+        if total - free > max(LARGE_PART * total, SMALL_PART_GIB):
+            why = f"{total - free:.1f} of {total:g} GiB of the GPU were in use before the server had allocated anything"
+            yield Evidence("orphan_processes_hold_gpu", STRONG if listed else SUPPORTING, why, (event, *listed[:2]), "little-free-at-start")
+            if listed:
+                yield Evidence("oom", -SUPPORTING, why, (listed[0],), "little-free-at-start")
+            return
+
+
+def container_has_the_default_of_shm(facts: Facts) -> Iterator[Evidence]:
+    """A system call of NCCL failed without a reason, in a container that was started with 64 MB of /dev/shm."""
+    started = [event for event in facts.of("docker_without_shm") if not event.quoted]
+    failed = [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower() and not event.quoted]
+    if started and failed:
+        why = "the container was started without --shm-size and --ipc, and a system call of NCCL failed"
+        yield Evidence("shm_too_small", SUPPORTING + 0.5, why, (started[0], failed[0]), "docker-without-shm")

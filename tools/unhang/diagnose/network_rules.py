@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unhang.diagnose.address_rules import private_network
@@ -13,6 +14,7 @@ from unhang.diagnose.weights import WEIGHTS
 from unhang.text import counted
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
+_CLOSED_BY_ADDRESS = re.compile(r"[Cc]losed by remote peer \D{0,60}(\d{1,3})[.-](\d{1,3})[.-](\d{1,3})[.-]\d{1,3}\b")
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
 _NO_WAY = (
     "nccl-connect-no-route",
@@ -148,3 +150,16 @@ def firewall_is_on_and_no_way(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.events if event.signature.id in (*_NO_WAY, "torch-client-socket-timeout", "rpc-cannot-connect") and not event.quoted]
     if on and failed:
         yield Evidence("firewall_ports", STRONG, "a firewall is on, and connections of the job fail", (on[0], failed[0]), "firewall-on-and-no-way")
+
+
+def stranger_closed_a_connection(facts: Facts) -> Iterator[Evidence]:
+    """Before the ranks have met, NCCL loses a peer whose address is in no network of the job: a scanner or monitor that connected to the port."""
+    networks = {".".join((event.fields["address"] or "").split(".")[:3]) for event in facts.of("bootstrap")}
+    if not networks or facts.of("init_complete"):
+        return
+    for event in facts.events:
+        found = None if event.quoted else _CLOSED_BY_ADDRESS.search(event.text)
+        if found and ".".join(found.groups()) not in networks:
+            why = "a peer closed its connection whose address is in no network of the job's ranks"
+            yield Evidence("foreign_connections", WEIGHTS["hinting"], why, (event,), "stranger-closed")
+            return

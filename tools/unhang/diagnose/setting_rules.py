@@ -12,6 +12,7 @@ from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 _SMALLEST_BUFFER = 1 << 20
+_TOPOLOGY_FAILED = ("family-nccl-topology", "nccl-topology-trips", "nccl-topology-file-unreadable")
 _OFF = {
     "NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0"), "NCCL_SHM_DISABLE": ("1",), "NCCL_NVLS_ENABLE": ("0",), "NCCL_MAX_NCHANNELS": ("1", "2"),
     "NCCL_MAX_CTAS": ("1", "2"), "NCCL_PROTO": ("LL", "Simple", "LL128"), "NCCL_ALGO": ("Ring", "Tree", "RING", "TREE"), "NCCL_NTHREADS": ("64", "128"),
@@ -81,3 +82,21 @@ def rdma_switched_off(facts: Facts) -> Iterator[Evidence]:
         why = "NCCL_IB_DISABLE=1 switches off RDMA, and the nodes talk over TCP"
         yield Evidence("env_var_misconfig", STRONG, why, (off[0], sockets[0], reasons[0]), "rdma-switched-off")
         yield Evidence("ib_misconfig", -SUPPORTING, why, (off[0],), "rdma-switched-off")
+
+
+def file_of_another_machine(facts: Facts) -> Iterator[Evidence]:
+    """NCCL takes topology or graph from a file that a variable names, and fails while it reads or searches it: the file is of another type of machine."""
+    named = facts.of("graph_file")
+    failed = [event for event in facts.events if event.signature.id in _TOPOLOGY_FAILED and not event.quoted]
+    if named and failed:
+        why = f"{named[-1].fields['name']} names {named[-1].fields['value']}, and NCCL fails on the topology"
+        yield Evidence("env_var_misconfig", STRONG, why, (named[-1], failed[0]), "file-of-another-machine")
+        yield Evidence("nccl_bug", -SUPPORTING, why, (named[-1],), "file-of-another-machine")
+
+
+def mps_and_buffers_refused(facts: Facts) -> Iterator[Evidence]:
+    """The job uses MPS, and memory of another process cannot be mapped: the daemon serves another user or container."""
+    named, refused = facts.of("mps_named"), [event for event in facts.of("ipc_refused") if not event.quoted]
+    if named and refused:
+        why = "the job uses MPS, and a process cannot map another one's memory"
+        yield Evidence("mps_unreachable", STRONG, why, (named[0], refused[0]), "mps-and-refused")
