@@ -390,3 +390,17 @@ def test_exception_is_named_with_the_innermost_frame_of_its_own_rank(answer):
         assert "(KeyError, raised in /work/data.py:88, rank 3)" in one_line(render(found))
     mixed = log.replace('[rank3]:   File "/work/data.py"', '[rank2]:   File "/work/data.py"') + raised + watchdog(0) + watchdog(1)
     assert "raised in /work/data.py:88" not in answer(mixed)["causes"][0]["where"]
+
+
+RAY_KILLED = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
+TORCH_IN_RAY = "ray.exceptions.RayTaskError(OutOfMemoryError): ray::train()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("log", "reason", "other"),
+    [(RAY_KILLED, "the host had no memory left", "a GPU ran out of memory"), (TORCH_IN_RAY, "a GPU ran out of memory", "the host had no memory left")],
+)
+def test_memory_of_the_host_that_ray_watches_is_not_called_the_gpus(answer, log, reason, other):
+    says = " ".join(row["says"] for row in answer(log)["causes"][0]["evidence"])
+    assert reason in says
+    assert other not in says
