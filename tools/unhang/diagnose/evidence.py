@@ -44,10 +44,10 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
 
 
 def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:
-    """The first few lines, of different hosts and ranks where there are; of each, the first line that names most."""
+    """The first few lines, of different hosts, ranks and pods where there are; of each, the first line that names most."""
     shown: dict[tuple, Event] = {}
     for event in events:
-        who = (event.file, event.prefix.host, event.prefix.rank)
+        who = (event.file, event.prefix.host, event.prefix.rank, event.fields.get("pod"))
         if (who in shown and _names(event) > _names(shown[who])) or (who not in shown and len(shown) < MOST_LINES):
             shown[who] = event
     yield from shown.values()

@@ -15,6 +15,7 @@ from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.job_files import JobFile
 from unhang.diagnose.line_prefixes import Prefix, parse_prefix
 from unhang.diagnose.line_shapes import LONGEST_REMEMBERED, LineShapes
+from unhang.diagnose.pod_descriptions import killed_container
 from unhang.diagnose.reading import Block
 from unhang.diagnose.sieve import DIGITS, Sieve, Trial
 from unhang.diagnose.signatures import Signature
@@ -136,10 +137,17 @@ def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Blo
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
-    yield replace(event, fields={**event.fields, "raised_at": raised_at}) if raised_at else event
+    above = {"raised_at": raised_at} if raised_at else killed_container(lambda at: _indented(block, at), index) if found.group() == "OOMKilled" else {}
+    yield replace(event, fields={**event.fields, **above}) if above else event
     if signature.fact == "setting":
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
             yield event_of(signature, more, seen, file, line)
+
+
+def _indented(block: Block, index: int) -> bytes:
+    """A line without its wrapper, with its indentation."""
+    readings = block.readings(index)
+    return readings[min(1, len(readings) - 1)]
 
 
 def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
