@@ -172,6 +172,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     hosts.ranks_run_outside_the_list,
     settings.file_of_another_machine,
     settings.mps_and_buffers_refused,
+    settings.named_adapter_is_not_there,
     networks.stranger_closed_a_connection,
     networks.firewall_is_on_and_no_way,
     settings.rdma_switched_off,

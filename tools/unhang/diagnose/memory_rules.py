@@ -115,6 +115,7 @@ def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
             more = DECISIVE if shown else 0.0
             yield Evidence("shm_leftovers", STRONG + more, why, (event, *shown), "large-shm-full")
             yield Evidence("shm_too_small", -STRONG - more, why, (event,), "large-shm-full")
+            yield Evidence("disk_full", -STRONG, why, (event,), "large-shm-full")
             return
 
 

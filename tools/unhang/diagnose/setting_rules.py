@@ -100,3 +100,17 @@ def mps_and_buffers_refused(facts: Facts) -> Iterator[Evidence]:
     if named and refused:
         why = "the job uses MPS, and a process cannot map another one's memory"
         yield Evidence("mps_unreachable", STRONG, why, (named[0], refused[0]), "mps-and-refused")
+
+
+def named_adapter_is_not_there(facts: Facts) -> Iterator[Evidence]:
+    """NCCL_IB_HCA names only adapters that the machine does not have, and NCCL finds none."""
+    listed = {event.fields["name"] or "": event for event in facts.of("adapter_listed")}
+    listed.update({event.fields["ca"] or event.fields["hca"] or "": event for event in facts.of("ib_adapter")})
+    none = facts.of("net_ib_none")
+    for name, value, event in _values(facts) if listed and none else ():
+        wanted = [one.split(":")[0] for one in value.lstrip("=").split(",")] if name == "NCCL_IB_HCA" and not value.startswith("^") else []
+        if wanted and not any(there.startswith(one) for there in listed for one in wanted):
+            why = f"NCCL_IB_HCA={value} names no adapter of this machine, which has {', '.join(sorted(listed)[:3])}"
+            yield Evidence("env_var_misconfig", STRONG + 1, why, (event, none[0], *list(listed.values())[:1]), "named-adapter-not-there")
+            yield Evidence("ib_misconfig", -STRONG, why, (event,), "named-adapter-not-there")
+            return

@@ -64,3 +64,20 @@ def test_rdma_that_a_variable_switches_off_is_a_matter_of_the_variable(value, ex
 def test_instance_with_amazons_adapter_and_sockets_lacks_its_plugin(type_, expected):
     text = f"# reporter: two {type_}\nn1:8:9 [0] NCCL INFO NET/Socket : Using [0]ens5:198.51.100.3<0>\nn1:8:9 [0] NCCL INFO Using network Socket"
     assert ("net_plugin_not_loaded" in [one["cause"] for one in diagnose_text(text)["causes"] if one["points"] >= 4]) is expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [("mlx5_9", True), ("mlx5", False), ("=mlx5_1:1", False), ("^mlx5_9", False)])
+def test_adapter_of_the_environment_that_the_machine_does_not_have_is_a_matter_of_the_variable(value, expected):
+    text = f"n1:8:9 [0] NCCL INFO NCCL_IB_HCA set to {value}\nn1:8:9 [0] NCCL INFO NET/IB : No device found.\n$ ibstat\nCA 'mlx5_0'\nCA 'mlx5_1'\n"
+    assert (first(text) == "env_var_misconfig") is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[Errno 28] No space left on device\n$ ls /dev/shm | wc -l\n41231\ntmpfs            126G  126G     0 100% /dev/shm\n", "shm_leftovers"),
+        ("[Errno 28] No space left on device: '/data/run1/ckpt.pt'\n", "disk_full"),
+    ],
+)
+def test_full_memory_of_segments_is_no_full_disk(text, cause):
+    assert first(text) == cause
