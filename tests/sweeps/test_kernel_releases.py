@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from changed_nodes import catalogue, changed, words_of
+from changed_nodes import changed, words_of
 from healthy_platforms import PLATFORMS
 
-ROWS = catalogue().tables["kernel_issues"]
+from unhang.catalogue import table
+
+ROWS = table("kernel_issues")
 RULES = {"error": "kernel-release-stops-jobs", "warning": "kernel-release-has-fault", "info": "kernel-release-fault-of-some-jobs"}
 
 
-def told(release, row):
-    """Whether the fault of a row is told of a healthy node whose kernel is of this release."""
+def is_found(release, row):
+    """Whether the fault of a row is found on a healthy node whose kernel is of this release."""
     node = changed(PLATFORMS["h100_infiniband"](), {"facts": {"kernel.release": release}})
     return any(row["says"] in text for text in words_of(node, RULES[row["severity"]]))
 
 
 @pytest.mark.parametrize("key", ROWS)
-def test_fault_of_a_kernel_is_told_from_its_first_release_until_the_repair_and_of_its_build_alone(key):
+def test_fault_of_a_kernel_is_found_from_its_first_release_until_the_repair_and_of_its_build_alone(key):
     row = ROWS[key]
-    assert told(row["from"] + row["build"], row)
-    assert not told(row["below"] + row["build"], row)
-    assert not told(row["from"] + "-generic", row)
+    assert is_found(row["from"] + row["build"], row)
+    assert not is_found(row["below"] + row["build"], row)
+    assert not is_found(row["from"] + "-generic", row)
