@@ -68,7 +68,10 @@ def test_instance_with_amazons_adapter_and_sockets_lacks_its_plugin(type_, expec
 
 @pytest.mark.parametrize(("value", "expected"), [("mlx5_9", True), ("mlx5", False), ("=mlx5_1:1", False), ("^mlx5_9", False)])
 def test_adapter_of_the_environment_that_the_machine_does_not_have_is_a_matter_of_the_variable(value, expected):
-    text = f"n1:8:9 [0] NCCL INFO NCCL_IB_HCA set to {value}\nn1:8:9 [0] NCCL INFO NET/IB : No device found.\n$ ibstat\nCA 'mlx5_0'\nCA 'mlx5_1'\n"
+    text = (
+        f"n1:8:9 [0] NCCL INFO NCCL_IB_HCA set to {value}\nn1:8:9 [0] NCCL INFO NET/IB : No device found.\n"
+        "$ ibdev2netdev\nmlx5_0 port 1 ==> ib0 (Up)\nmlx5_1 port 1 ==> ib1 (Up)\n"
+    )
     assert (first(text) == "env_var_misconfig") is expected
 
 
