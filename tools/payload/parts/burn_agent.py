@@ -161,7 +161,7 @@ class BurnAgent:
         elif silent:
             self.trouble = "a worker is silent"
         for child in failed:
-            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.message, output=child.output[-10:])
+            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), message=child.message, output=child.output[-10:])
         for child in silent if not failed else ():
             state, wchan = process_state(child.process.pid)
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)

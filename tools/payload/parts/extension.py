@@ -74,7 +74,7 @@ def build_one(run: Run, kind: str) -> dict[str, Any]:
     latest = min(run.phase_until - 5, time.monotonic() + limit_s + IMPORT_S)
     try:
         began = time.monotonic()
-        output = run_bounded(build_words(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
+        output = run_bounded(build_argv(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
         return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(output.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +87,7 @@ def build_path(environment: Mapping[str, str]) -> str:
     return os.pathsep.join([*places, os.path.join(home, "bin")])
 
 
-def build_words(folder: str, kind: str, device: Any) -> list[str]:
+def build_argv(folder: str, kind: str, device: Any) -> list[str]:
     """argv of the builder; writes the builder and the source."""
     name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
     for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):

@@ -111,7 +111,7 @@ def driver_package_upgraded_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 def steps_worked_and_another_library_does(facts: Facts) -> Iterator[Evidence]:
     """The job made steps, then hung, and does not hang with another library: NCCL fails in such a step, and the ranks' calls are right."""
-    signs, works = hang_signs(facts), [event for event in facts.events if event.signature.id == "other-backend-works-told"]
+    signs, works = hang_signs(facts), [event for event in facts.events if event.signature.id == "other-backend-works-reported"]
     if works and signs and facts.of("training_step"):
         yield Evidence(
             "nccl_bug", STRONG - 0.4, "steps had worked, and the job runs over another library than NCCL", (works[0], signs[0]), "steps-and-other-library"

@@ -37,8 +37,8 @@ def settings_of_processes_differ(facts: Facts) -> Iterator[Evidence]:
     if len(started) < FEWEST_ALIKE or not (hang_signs(facts) or _failed(facts)):
         return
     for name in SET_ALIKE:
-        said = {_process(event): event for event in facts.of("setting") if event.fields["name"] == name and "NCCL INFO" in event.text}
-        inside = {process: event for process, event in said.items() if process in started}
+        settings = {_process(event): event for event in facts.of("setting") if event.fields["name"] == name and "NCCL INFO" in event.text}
+        inside = {process: event for process, event in settings.items() if process in started}
         if 0 < len(inside) < len(started):
             why = f"{name} is set in {len(inside)} of {len(started)} processes, and the others choose their way without it"
             yield Evidence("env_var_misconfig", STRONG + 1, why, tuple(inside.values())[:2], "settings-of-processes-differ")
@@ -63,11 +63,11 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("rank_said"):
         by_shape.setdefault(_shape(event), {}).setdefault(_speaker(event), event)
     for spoken in by_shape.values():
-        values = Counter(event.fields["said"] for event in spoken.values())
+        values = Counter(event.fields["phrase"] for event in spoken.values())
         if len(values) == 2 and len(spoken) > FEWEST_ALIKE and min(values.values()) == 1:
-            odd = next(event for event in spoken.values() if values[event.fields["said"]] == 1)
-            other = next(event for event in spoken.values() if values[event.fields["said"]] > 1)
-            why = f"rank {_speaker(odd)} alone says: {(odd.fields['said'] or '')[:60]}; the others say: {(other.fields['said'] or '')[:60]}"
+            odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
+            other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
+            why = f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others say: {(other.fields['phrase'] or '')[:60]}"
             yield Evidence("rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise")
             return
 
@@ -119,7 +119,7 @@ def _speaker(event: Event) -> int:
 
 def _shape(event: Event) -> str:
     """The line without its numbers."""
-    return _NUMBERS.sub("#", event.fields.get("said") or "")
+    return _NUMBERS.sub("#", event.fields.get("phrase") or "")
 
 
 def _gave_up_by(facts: Facts, event: Event) -> set[int | None]:

@@ -153,7 +153,7 @@ def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
     gaps = [f"ended by {end['reason']} before its {number(begin.get('duration_s')):.0f} s were over"] if end.get("reason") else []
     gaps += [f"GPU {event['gpu']}: {event['message']}" for event in events if event["e"] == "failed" and not event.get("fault")]
     for event in events:
-        if event["e"] == "worker_exit" and not event.get("told"):
+        if event["e"] == "worker_exit" and not event.get("message"):
             output = f": {event['output'][-1]}" if event.get("output") else ""
             gaps.append(f"GPU {event['gpu']}: its process ended with {event.get('signal') or event['code']}{output}")
     silent = [event for event in events if event["e"] == "silent"]

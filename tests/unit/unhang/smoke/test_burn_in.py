@@ -119,7 +119,7 @@ def test_who_hangs_is_who_is_not_in_the_sum_in_which_the_others_wait():
 
 
 def test_a_process_killed_by_somebody_fails_nobody():
-    event = {"e": "worker_exit", "gpu": 0, "code": -9, "signal": "SIGKILL", "told": None, "output": []}
+    event = {"e": "worker_exit", "gpu": 0, "code": -9, "signal": "SIGKILL", "message": None, "output": []}
     assert judged([*healthy(), event])["gaps"] == ["GPU 0: its process ended with SIGKILL"]
 
 
