@@ -18,7 +18,9 @@ LABELS = {folder: yaml.safe_load((TESTS / "fixtures" / folder / "labels.yml").re
 RIGHT = {TESTS / "fixtures" / folder / f"{name}.txt": row["right"] for folder, rows in LABELS.items() for name, row in rows.items()}
 ONE_RANK_TELLS = "one rank alone tells that it waits, and no line says that another had called something else, had left, or was slow"
 # name -> why the log does not decide; none of the scenes with frameworks is here any more.
-UNDECIDED = dict.fromkeys(["different-collectives", "uneven-batches", "fsdp-skips-forward", "fsdp2-rank-sleeps", "store-gone"], ONE_RANK_TELLS)
+UNDECIDED = dict.fromkeys(
+    ["different-collectives", "uneven-batches", "fsdp-skips-forward", "fsdp2-rank-sleeps", "store-gone", "subgroup-missing-member"], ONE_RANK_TELLS
+)
 # Healthy logs without a line that shows it, because no signature knows the program's last lines. A test below checks that they raise no alarm.
 END_WITHOUT_A_WORD = {
     "healthy-download-retried", "healthy-gloo-graphs", "healthy-tensor-parallel", "mpi-runtime-absent", "deterministic-without-workspace-config",
