@@ -126,3 +126,14 @@ def store_counts_more_than_the_world(facts: Facts) -> Iterator[Evidence]:
             why = f"{joined} workers are counted in a world of {size}"
             yield Evidence("stale_store", STRONG + 1, why, (event,), "more-workers-than-ranks")
             return
+
+
+def each_task_starts_a_launcher(facts: Facts) -> Iterator[Evidence]:
+    """Slurm starts several tasks on a node, and each is a launcher that starts several ranks there: all but one find the port taken."""
+    several = [event for event in facts.of("tasks_of_node") if int(event.fields["count"] or event.fields["last"] or 0) > 1]
+    launchers = [event for event in facts.of("launch_shape") if int(event.fields["per_node"] or 0) > 1]
+    taken = [event for event in facts.events if "port_in_use" in event.signature.for_ and not event.quoted]
+    if several and launchers and taken:
+        why = "each of several tasks on a node starts a launcher for the whole node, which needs one task per node"
+        yield Evidence("launch_mismatch", STRONG + 1, why, (several[0], launchers[0]), "launcher-in-each-task")
+        yield Evidence("port_in_use", -SUPPORTING, why, (several[0],), "launcher-in-each-task")

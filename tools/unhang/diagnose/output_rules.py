@@ -124,3 +124,12 @@ def driver_below_what_torch_needs(facts: Facts) -> Iterator[Evidence]:
                 why = f"PyTorch needs CUDA {built.fields['value']}, which requires driver {least} or newer, and the driver is {driver.fields['value']}"
                 yield Evidence("cuda_driver_too_old", SUPPORTING + 1, why, (built, driver), "driver-below-torch")
                 return
+
+
+def peer_to_peer_is_slower_than_none(facts: Facts) -> Iterator[Evidence]:
+    """p2pBandwidthLatencyTest: the copy from the first GPU to the second takes twice as long with peer-to-peer as without."""
+    rates = {str(event.fields["state"]): event for event in facts.of("p2p_first_row")}
+    if len(rates) == 2 and 2 * float(rates["Enabled"].fields["rate"] or 0) < float(rates["Disabled"].fields["rate"] or 0):
+        on, off = rates["Enabled"], rates["Disabled"]
+        why = f"between two GPUs peer-to-peer reaches {on.fields['rate']} GB/s, and copies through the host {off.fields['rate']} GB/s"
+        yield Evidence("acs_iommu", STRONG, why, (on, off), "p2p-slower-than-none")

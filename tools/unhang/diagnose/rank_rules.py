@@ -341,4 +341,5 @@ def collective_in_a_branch_of_one_rank(facts: Facts) -> Iterator[Evidence]:
         if deeper:
             why = f"{deeper[0].fields['call']} is in a branch that only one rank takes, and the job hung"
             yield Evidence("rank_desync_app", STRONG, why, (branch, deeper[0], signs[0]), "collective-on-one-rank")
+            yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (branch,), "collective-on-one-rank")
             return

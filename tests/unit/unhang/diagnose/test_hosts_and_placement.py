@@ -63,3 +63,11 @@ def test_queues_that_cannot_be_made_under_a_low_limit_of_locked_memory_are_the_l
     log = tmp_path / "job.log"
     log.write_text(f"c4:71:80 [0] misc/ibvwrap.cc:127 NCCL WARN Call to {call} failed\n$ ulimit -l\n{limit}\n", encoding="utf-8")
     assert (diagnose([str(log)])["causes"][0]["cause"] == "memlock_ulimit") == shown
+
+
+@pytest.mark.parametrize(("tasks", "ranks", "shown"), [(8, 8, True), (1, 8, False), (8, 1, False)])
+def test_tasks_that_each_start_a_launcher_for_the_whole_node_take_each_others_port(tmp_path, tasks, ranks, shown):
+    taken = "RuntimeError: The server socket has failed to listen on any local network address. port: 29500, code: -98, name: EADDRINUSE\n"
+    text = f"#SBATCH --ntasks-per-node={tasks}\nsrun torchrun --nnodes 4 --nproc_per_node {ranks} train.py\n{taken}"
+    found = {cause for cause, why in _reasons(tmp_path, text) if why.startswith("each of several tasks on a node starts a launcher")}
+    assert found == ({"launch_mismatch"} if shown else set())
