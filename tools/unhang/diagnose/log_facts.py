@@ -18,6 +18,7 @@ RETRIED = (
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
+    "pod-fits-no-node", "ray-waits-for-gpus", "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
@@ -136,8 +137,8 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
-    """Whether a pod without a free GPU got a node later in the same file, as after the start of more nodes. An event may have no name of a pod."""
-    if event.signature.id != "pod-finds-no-gpu":
+    """Whether a pod that fitted on no node got one later in the same file, as after the start of more nodes. An event may have no name of a pod."""
+    if event.signature.id not in ("pod-finds-no-gpu", "pod-fits-no-node"):
         return False
     pod = event.fields.get("pod")
     return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)
