@@ -12,6 +12,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang import catalogue
+from unhang.catalogue.reading import BUILT_IN
 from unhang.diagnose.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.diagnose.needed_texts import Needed, needed_texts
 
@@ -67,10 +68,16 @@ class Signature:
         return None
 
 
+def signature_files() -> list[tuple[Path, dict[str, Any]]]:
+    """(path, content) of each file: a folder for each kind of program. Raises UserError naming file and fault."""
+    folders = sorted(path.name for path in (BUILT_IN / "signatures").iterdir() if path.is_dir())
+    return [one for name in folders for one in catalogue.checked_files(f"signatures/{name}", "signature-1")]
+
+
 @cache
 def load_signatures() -> tuple[Signature, ...]:
     """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship with the program and are tested."""
-    files = catalogue.checked_files("signatures", "signature-1")
+    files = signature_files()
     key = key_of(content for _, content in files)
     checked = kept_digit_readers(key)
     rows = [one for path, content in files for one in _signatures(path, content, checked)]

@@ -144,7 +144,8 @@ def project_folders() -> list[Path]:
 def all_solved(folders: Iterable[Path], without: Collection[str] = ()) -> list[Solved]:
     """The training data: the cases and logs of the folders, and the examples of all signatures except these. Reads files."""
     cases = [one for folder in folders for one in (*solved_cases(folder), *solved_by_folder(folder), *solved_by_labels(folder))]
-    return [*cases, *solved_by_signatures(row for row in load_signatures() if row.id not in without)]
+    rows = sorted((row for row in load_signatures() if row.id not in without), key=lambda row: row.id)  # a row that moves to another file changes nothing
+    return [*cases, *solved_by_signatures(rows)]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang import catalogue
+from unhang.diagnose.signatures import signature_files
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.reference.causes import flat
 
@@ -26,7 +27,7 @@ STRENGTHS = ("decisive", "strong", "supporting")  # a line that is only weak evi
 def render_runbooks(loaded: Catalogue) -> str:
     """docs/runbooks.md."""
     causes = sorted((row for _path, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]), key=lambda row: row["id"])
-    signatures = [row for _path, content in catalogue.checked_files("signatures", "signature-1") for row in content["signatures"]]
+    signatures = [row for _path, content in signature_files() for row in content["signatures"]]
     titles = {rule.id: rule.row["title"] for rule in loaded.rules}
     listing = ", ".join(f"[{row['id']}](#{row['id']})" for row in causes)
     return HEAD + listing + "\n" + "".join(_book(row, lines_of(row["id"], signatures), titles) for row in causes)

@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 import pytest
 
-from unhang import catalogue, kept_files
+from unhang import kept_files
 from unhang.diagnose import kept_signatures, signatures
 from unhang.diagnose.signatures import load_signatures
 
-FILES = catalogue.checked_files("signatures", "signature-1")
+FILES = signatures.signature_files()
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def start(tmp_path, monkeypatch):
     monkeypatch.setattr(kept_files, "folder", lambda: place)
 
     def load(files=FILES):
-        monkeypatch.setattr(catalogue, "checked_files", lambda *_names: files)
+        monkeypatch.setattr(signatures, "signature_files", lambda: files)
         return load_signatures.__wrapped__()
 
     return load
