@@ -69,6 +69,7 @@ def test_a_node_that_is_read_elsewhere_is_refused_also_in_a_preview(node, tmp_pa
     assert "found a recorded node or an image: a role would change the machine behind the connection instead, so nothing was touched" in refused.output
     assert f"unhang_rootfs of this node is {tmp_path}/recorded, {tmp_path}/layer" in refused.output
     assert tree(node.root) == before
+    (tmp_path / "layer").mkdir()
     assert node(*arguments, unhang_rootfs=[str(tmp_path / "layer"), str(node.root)]).code == 0
 
 

@@ -93,9 +93,25 @@ def _ctrl_c(audit):
 
 
 def _ctrl_c_twice(audit):
+    """The second one comes while unhang waits for Ansible's end: Ansible stands still until then, so that it cannot have ended before."""
+    ansible = _ansible(audit)
+    os.kill(ansible, signal.SIGSTOP)
     os.killpg(audit.pid, signal.SIGINT)
-    time.sleep(0.2)
+    _until(lambda: _ignores_ctrl_c(audit.pid), "unhang ends Ansible")
+    os.kill(ansible, signal.SIGCONT)
     os.killpg(audit.pid, signal.SIGINT)
+
+
+def _ansible(audit):
+    (ansible,) = map(int, Path(f"/proc/{audit.pid}/task/{audit.pid}/children").read_text().split())
+    assert b"ansible-playbook" in Path(f"/proc/{ansible}/cmdline").read_bytes()
+    return ansible
+
+
+def _ignores_ctrl_c(pid):
+    """By the mask of ignored signals in /proc/PID/status, whose lowest bit is signal 1."""
+    (mask,) = (line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn:"))
+    return bool(int(mask, 16) >> (signal.SIGINT - 1) & 1)
 
 
 def _terminate(audit):
@@ -115,9 +131,7 @@ def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop)
 
 def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_it(hung):
     fleet, audit = hung
-    (ansible,) = map(int, Path(f"/proc/{audit.pid}/task/{audit.pid}/children").read_text().split())
-    assert b"ansible-playbook" in Path(f"/proc/{ansible}/cmdline").read_bytes()
-    os.kill(ansible, signal.SIGKILL)
+    os.kill(_ansible(audit), signal.SIGKILL)
     output = _ended(fleet, audit)
     (line,) = output.splitlines()
     assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge the nodes that were read with: ")
