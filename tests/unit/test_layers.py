@@ -13,7 +13,7 @@ import pytest
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
     __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | path_arguments run_folder project | kept_files | schemas | catalogue | judge
-    | triage lint | diagnose smoke gate reference report | history compare | plan | rollout | ansible | commands | cli | __main__
+    | triage lint | diagnose smoke gate report | reference | history compare | plan | rollout | ansible | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | untrusted_files | nvml | sections

@@ -12,10 +12,11 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang import catalogue
-from unhang.catalogue.reading import BUILT_IN
 from unhang.diagnose.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.diagnose.needed_texts import Needed, needed_texts
 
+# The folders of the catalogue's signatures: what prints a line, or who says it.
+KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma", "reporters")
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
@@ -69,9 +70,8 @@ class Signature:
 
 
 def signature_files() -> list[tuple[Path, dict[str, Any]]]:
-    """(path, content) of each file: a folder for each kind of program. Raises UserError naming file and fault."""
-    folders = sorted(path.name for path in (BUILT_IN / "signatures").iterdir() if path.is_dir())
-    return [one for name in folders for one in catalogue.checked_files(f"signatures/{name}", "signature-1")]
+    """(path, content) of each file. Raises UserError naming file and fault."""
+    return [one for kind in KINDS for one in catalogue.checked_files(f"signatures/{kind}", "signature-1")]
 
 
 @cache

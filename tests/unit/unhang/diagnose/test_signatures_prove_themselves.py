@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from unhang.diagnose.signatures import load_causes, load_signatures, pattern_faults, proof_faults
+from unhang.diagnose.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
 from unhang.diagnose.weights import WEIGHTS, added_up, shares
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.schemas.check import check_schema
@@ -26,7 +26,8 @@ KNOWN = {
     "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
     "no_free_gpu", "stale_store",
 }  # fmt: skip
-ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
+HOME = Path(__file__).parents[4]
+ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
 
 
 @pytest.mark.parametrize("name", sorted(SIGNATURES))
@@ -39,6 +40,11 @@ def test_signatures_name_causes_that_exist_and_sources_that_anybody_can_read():
     sources = [(name, source) for name, row in SIGNATURES.items() for source in row.sources]
     assert len(sources) >= len(SIGNATURES)
     assert [(name, source) for name, source in sources if urlsplit(source["url"]).scheme != "https" or len(source["says"]) <= 10] == []
+
+
+def test_every_file_of_signatures_is_read():
+    folder = HOME / "tools/unhang/catalogue/signatures"
+    assert {path for path, _content in signature_files()} == {path for path in folder.rglob("*") if path.is_file()}
 
 
 def test_every_cause_of_the_list_is_there_and_no_other():
