@@ -36,7 +36,7 @@ class Cluster(slurm_nodes.Cluster):
 
     def nothing_left(self):
         """No job and no process of the test on any node."""
-        assert self.say("squeue", "--noheader") == ""
+        audits.wait_until(lambda: self.say("squeue", "--noheader") == "", "Slurm has ended the job")  # for a moment after srun it is still completing
         audits.wait_until(lambda: not any("unhang_smoke.py" in self.fleet.shell(name, "ps -eo args") for name in NAMES), "the payload is gone")
 
 
@@ -84,7 +84,6 @@ def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
         assert any(line.strip() == "unhang: phase storm" for line in process.stderr)
         for pid in launched(process.pid, b"-m unhang smoke"):
             os.kill(pid, signal.SIGKILL)
-    audits.wait_until(lambda: slurm.say("squeue", "--noheader") == "", "Slurm has ended the job")
     slurm.nothing_left()
 
 

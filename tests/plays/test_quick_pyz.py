@@ -158,7 +158,7 @@ def nodes(tmp_path):
     found["pass"].write_text(json.dumps(facts))
     facts["sections"]["gpus"]["pci_count"] = 9
     found["fail"].write_text(json.dumps(facts))
-    facts["sections"]["gpus"] = {"probe": {"status": "timeout", "error": "nvmlInit_v2 did not return"}}
+    facts["sections"]["gpus"] = {"probe": {"status": "error", "error": "nvmlInit_v2: unknown error"}}
     found["unknown"].write_text(json.dumps(facts))
     return found
 
@@ -180,6 +180,14 @@ def test_by_itself_it_ends_with_0_1_or_2(pyz, nodes):
 def test_only_a_fail_ends_with_1_where_that_drains_or_fails_a_unit(pyz, nodes, program):
     codes = {name: quick(pyz, nodes, name, "--as", program).returncode for name in nodes}
     assert codes == {"pass": 0, "fail": 1, "unknown": 0, "nothing": 0}
+
+
+def test_a_loaded_driver_that_does_not_answer_drains(pyz, nodes):
+    facts = json.loads(H200.read_text())
+    facts["sections"]["gpus"] = {"probe": {"status": "timeout", "error": "nvmlInit_v2 did not return"}}
+    nodes["unknown"].write_text(json.dumps(facts))
+    done = quick(pyz, nodes, "unknown", "--as", "slurm-prolog")
+    assert (done.returncode, "driver-does-not-answer" in done.stdout) == (1, True), done.stdout
 
 
 def test_kubernetes_gets_0_1_or_2_and_a_short_line(pyz, nodes):

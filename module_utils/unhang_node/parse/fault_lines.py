@@ -52,6 +52,7 @@ PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("driver_mismatch", ("API mismatch",), r"NVRM: API mismatch: "),
     ("link_down", _DOWN_TEXTS, _DEVICE + r":? (?:[\w.-]{1,32}: ){0,2}(?!NIC )" + _NAME + r":? (?:NIC )?" + _DOWN),
     ("link_down", _DOWN_TEXTS, r"(?:\w{1,32}: )?" + _NAME + r":? NIC " + _DOWN),
+    ("link_down", ("Link DOWN",), r"infiniband " + _NAME + r": Port: \d{1,3} Link DOWN"),
     ("link_down", _DOWN_TEXTS, _DEVICE + r": pciehp: (?P<subject>Slot\([\w-]{1,16}\)): " + _DOWN),
     ("link_down", ("definitely down",), r"(?:bonding: )?[\w.-]{1,32}: \(slave " + _NAME + r"\): link status definitely down"),
     ("link_down", ("definitely down",), r"(?:bonding: )?[\w.-]{1,32}: link status definitely down for interface " + _NAME),
@@ -74,7 +75,7 @@ MESSAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "gpu-bar-no-space",
         ("no space for [mem size 0x", "can't assign; no space"),
-        r"pci " + _PCI + r": BAR [0-5](?:: no space for)? \[mem size 0x[0-9a-f]{9,16} 64bit pref\](?:: can't assign; no space)?",
+        r"(?:pci|nvidia) " + _PCI + r": BAR [0-5](?:: no space for)? \[mem size 0x[0-9a-f]{9,16} 64bit pref\](?:: can't assign; no space)?",
     ),
     ("gpu-firmware-missing", ("No firmware image found",), r"NVRM: .{0,80}RmFetchGspRmImages: No firmware image found"),
     ("gpu-not-for-open-modules", ("is not supported by open",), r"NVRM: .{0,200}is not supported by open"),
@@ -110,6 +111,7 @@ MESSAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("client was evicted", "was lost; in progress operations"),
         r"Lustre(?:Error)?: .{0,400}(?:client was evicted|was lost; in progress operations)",
     ),
+    ("lustre-not-mounted", ("failed from MGS",), r"LustreError: .{0,300}failed from MGS -?\d"),
     (
         "disk-error",
         ("I/O error, dev ", "EXT4-fs error"),
@@ -159,6 +161,7 @@ MESSAGES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("connection-requests", ("Possible SYN flooding on port",), r"(?:TCP: )?request_sock_TCP\w{0,4}: Possible SYN flooding on port "),
     ("split-lock", ("split lock detection: #",), r"x86/split lock detection: #(?:AC|DB): .{1,64} took a (?:split|bus)_lock trap"),
+    ("memory-type-freed", ("freeing invalid memtype",), r"x86/PAT: .{1,64}:\d{1,10} freeing invalid memtype \[mem "),
     ("open-files-limit", ("VFS: file-max limit",), r"VFS: file-max limit \d{1,20} reached"),
     ("link-retrained", ("retraining non-functional downstream link",), r"(?:pcieport|pci) " + _PCI + r": broken device, retraining non-functional"),
     ("namespace-restricted", ('operation="userns_create"',), r'audit: type=1400 .{0,80}apparmor="(?:DENIED|AUDIT)" operation="userns_create"'),

@@ -36,7 +36,7 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
     held = _Held(on_line)
     terminal = sys.stderr.buffer if shown else None
     with (
-        _terminated_like_interrupted(),
+        _stopped_once(),
         subprocess.Popen(
             command,
             env=environment,
@@ -116,15 +116,25 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    def terminated(number: int, frame: object) -> None:
-        raise _Terminated
+def _stopped_once() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM raises. Later ones are ignored, also after the play: what is left is short, and the line that says how to continue must
+    not be lost to somebody who presses Ctrl-C twice.
+    """
+    is_stopped = False
 
-    before = signal.signal(signal.SIGTERM, terminated)
+    def stop(number: int, frame: object) -> None:
+        nonlocal is_stopped
+        if not is_stopped:
+            is_stopped = True
+            raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    taken = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in taken}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if is_stopped else handler)  # a handler in Python ends with the interpreter, before the process does
 
 
 def _relay(child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | None, deadline: float | None) -> bool:
@@ -147,15 +157,11 @@ def _relay(child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | No
 
 def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None:
     """Ends Ansible with SIGINT, the only signal on which it closes the run."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        if _relay(child, held, None, time.monotonic() + patience_s):
-            return
-        child.send_signal(signal.SIGINT)
-        if not _relay(child, held, None, time.monotonic() + ENDING_S):
-            child.kill()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    if _relay(child, held, None, time.monotonic() + patience_s):
+        return
+    child.send_signal(signal.SIGINT)
+    if not _relay(child, held, None, time.monotonic() + ENDING_S):
+        child.kill()
 
 
 def _children() -> Iterator[int]:

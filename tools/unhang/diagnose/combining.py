@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from unhang.diagnose import absence_rules as absences
 from unhang.diagnose import address_rules as addresses
+from unhang.diagnose import container_rules as containers
 from unhang.diagnose import coordination_rules as coordination
 from unhang.diagnose import count_rules as counts
 from unhang.diagnose import failures
@@ -25,6 +26,7 @@ from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose import setting_rules as settings
 from unhang.diagnose import shape_rules as shapes
 from unhang.diagnose import stack_rules as stacks
+from unhang.diagnose import statement_rules as statements
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.log_facts import Facts
 
@@ -148,6 +150,14 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     shapes.one_rank_says_something_else,
     shapes.late_rank_goes_on,
     shapes.other_end_went_away,
+    statements.work_is_longer_than_the_limit,
+    statements.no_space_although_disks_have_space,
+    statements.container_is_what_differs,
+    statements.machine_is_what_differs,
+    statements.updated_and_tools_fail,
+    statements.part_of_one_rank_and_hang,
+    statements.older_cards_without_peer_access,
+    statements.card_is_newer_than_cuda,
     absences.rank_answers_no_signal,
     absences.ranks_tell_of_different_worlds,
     absences.nobody_sends,
@@ -178,6 +188,10 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     networks.stranger_closed_a_connection,
     networks.firewall_is_on_and_no_way,
     settings.rdma_switched_off,
+    containers.device_is_not_in_the_container,
+    containers.container_was_started_without_gpus,
+    containers.interposer_hides_peers,
+    memory.requests_of_a_scan_fill_the_memory,
 )
 
 

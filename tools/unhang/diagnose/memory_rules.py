@@ -171,3 +171,13 @@ def container_has_the_default_of_shm(facts: Facts) -> Iterator[Evidence]:
     if started and failed:
         why = "the container was started without --shm-size and --ipc, and a system call of NCCL failed"
         yield Evidence("shm_too_small", SUPPORTING + 0.5, why, (started[0], failed[0]), "docker-without-shm")
+
+
+def requests_of_a_scan_fill_the_memory(facts: Facts) -> Iterator[Evidence]:
+    """Somebody says that a scan of ports runs at that time, and a process asks for more memory than a host has: a store reads the scan's bytes as a length."""
+    told = facts.of("scan_told")
+    short = [event for event in facts.events if event.signature.id in ("host-allocation-failed", "kernel-oom-kill") and not event.quoted]
+    if told and short:
+        why = "a process runs out of memory when a scan of ports runs, whose bytes a store reads as a length"
+        yield Evidence("foreign_connections", STRONG, why, (told[0], short[0]), "scan-fills-the-memory")
+        yield Evidence("oom", -DECISIVE, why, (short[0],), "scan-fills-the-memory")

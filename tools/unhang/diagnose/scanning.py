@@ -19,6 +19,7 @@ from unhang.diagnose.pod_descriptions import killed_container
 from unhang.diagnose.reading import Block
 from unhang.diagnose.sieve import DIGITS, Sieve, Trial
 from unhang.diagnose.signatures import Signature
+from unhang.diagnose.statements import is_spoken
 from unhang.diagnose.word_model import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
@@ -243,7 +244,8 @@ def rank_of(event: Event) -> int | None:
 
 def is_prose(text: str) -> bool:
     """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
-    return _PROSE.match(text) is not None or (_SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None)
+    plain = _SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None
+    return _PROSE.match(text) is not None or plain or is_spoken(text)
 
 
 def is_quotation(text: str, start: int) -> bool:

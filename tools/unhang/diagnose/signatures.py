@@ -14,6 +14,7 @@ from typing import Any
 from unhang import catalogue
 from unhang.diagnose.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.diagnose.needed_texts import Needed, needed_texts
+from unhang.diagnose.statements import EFFECTS, is_asked, tells
 
 # The folders of the catalogue's signatures: what prints a line, or who says it.
 KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma", "reporters")
@@ -21,12 +22,15 @@ WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
+MOST_SUBJECTS = 8  # subjects of statements that are tried near one anchor
 BEFORE, AFTER = 400, 1600  # bytes that are searched around an anchor: a pattern never gets a whole endless line
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One row. anchors are bytes; for_ and against: cause -> word of weight."""
+    """One row. anchors are bytes; for_ and against: cause -> word of weight. A group of the pattern with the name of an effect is the subject of a person's
+    statement: it counts as a match only if the sentence tells that effect of it.
+    """
 
     id: str
     kind: str
@@ -57,16 +61,43 @@ class Signature:
         match."""
         return () if self.reads_on else needed_texts(self.expression)
 
+    @cached_property
+    def effects(self) -> tuple[str, ...]:
+        """The groups of the pattern that are subjects of statements, by the effect that has to be told of each."""
+        return _told_effects(self.expression)
+
     def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
         """The match in a line, searched only near the anchors. anchors: those that may be in it, None for all."""
         for text in [anchor.decode() for anchor in self.anchors] if anchors is None else anchors:
             at = line.find(text)
             while at >= 0:
-                found = self.pattern.search(line, max(0, at - BEFORE), at + AFTER)
-                if found:
+                near = max(0, at - BEFORE), at + AFTER
+                if found := self._said_near(line, *near) if self.is_spoken or self.effects else self.pattern.search(line, *near):
                     return found
                 at = line.find(text, at + AFTER // 2)
         return None
+
+    def _said_near(self, line: str, start: int, end: int) -> re.Match[str] | None:
+        """The first match of what a person says that is neither asked nor advised, and of which the sentence tells the effect."""
+        for _ in range(MOST_SUBJECTS):
+            found = self.pattern.search(line, start, end)
+            if found is None:
+                return None
+            effect = next((name for name in self.effects if found[name] is not None), None)
+            if tells(line, *found.span(effect), effect) if effect else not (self.is_spoken and is_asked(line, *found.span())):
+                return found
+            start = found.start() + 1  # another alternative may begin within this match
+        return None
+
+    @cached_property
+    def is_statement(self) -> bool:
+        """Whether the whole pattern is the subject of a statement, so that nothing but the words around it tells its effect."""
+        return self.expression.startswith(tuple(f"(?P<{name}>" for name in self.effects))
+
+    @cached_property
+    def is_spoken(self) -> bool:
+        """Whether only a person says this about a fault, so that a question or a piece of advice does not count."""
+        return self.program == "people" and self.kind != "fact" and bool(self.for_)
 
 
 def signature_files() -> list[tuple[Path, dict[str, Any]]]:
@@ -109,7 +140,7 @@ def _signature(row: Mapping[str, Any], path: Path, checked: Collection[str] | No
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"], row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
         row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], row.get("reads_on", 0),
-        row["id"] in checked if checked is not None else bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"])),
+        row["id"] in checked if checked is not None else _depends_on_digits(row),
     )  # fmt: skip
     if checked is None:
         re.compile(made.expression)  # some faults appear only when it is compiled
@@ -125,6 +156,8 @@ def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
         yield from pattern_faults(row["pattern"])
     except re.error as problem:
         yield f"pattern: {problem}"
+    if row.get("program", "people") != "people" and _told_effects(row["pattern"]):
+        yield "only people tell effects: program must be people"
     for anchor in row["anchors"]:
         if len(re.sub(r"[0-9]", "", anchor)) < 3:
             yield f"anchor {anchor!r} has fewer than three characters that are no digits"
@@ -158,6 +191,14 @@ def _gaps(parsed: Any) -> int:
         elif operation == constants.SUBPATTERN:
             count += _gaps(argument[-1])
     return count
+
+
+def _depends_on_digits(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("reads_on") or _told_effects(row["pattern"])) or _reads_digits(parser.parse(row["pattern"]))
+
+
+def _told_effects(expression: str) -> tuple[str, ...]:
+    return tuple(name for name in EFFECTS if f"(?P<{name}>" in expression)
 
 
 def _reads_digits(parsed: Any) -> bool:

@@ -82,8 +82,10 @@ def _named(cause: str) -> str:
 
 
 def solved_by_signatures(signatures: Iterable[Signature]) -> Iterator[Solved]:
-    """(cause, words) of each example of the signatures that strongly support a cause."""
+    """(cause, words) of each example of the signatures that strongly support a cause; not of those that read only statements, whose words any ticket has."""
     for signature in signatures:
+        if signature.is_statement:
+            continue
         for cause, word in signature.for_.items():
             if word in SPEAKING_FOR:
                 for line in signature.examples["match"]:

@@ -36,11 +36,13 @@ _LAYERS = tuple(
 _DIGITS = re.compile(r"\d")
 _GOES_ON = re.compile(r" ?\w")
 _INDENT = re.compile(rb"[ \t]{1,40}")
+_GAP = re.compile(r"  {1,1000}")
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
 _WIDTHS = range(60, 1001)
 _USUAL_WIDTHS = (80, 100, 120, 132, 160, 200)
 ALIKE = 4  # characters: lines of a table or of several ranks have equal beginnings, but the rest of a cut line does not
+FEWEST_GAPS = 2
 FEWEST_CUT = 3  # minimum number of lines of full width; one is enough for a usual width
 
 
@@ -140,7 +142,7 @@ def _columns_of(lines: Sequence[bytes]) -> int | None:
     if width not in _WIDTHS:
         return None
     full = [(one, following) for one, following in pairwise(texts) if len(one) == width]
-    alike = sum(_beginning(one) == _beginning(following) for one, following in full)
+    alike = sum(_beginning(one) == _beginning(following) or _are_rows(one, following) for one, following in full)
     within_words = sum(one[-1].isalnum() and _GOES_ON.match(following) is not None for one, following in full)
     enough = 1 if width in _USUAL_WIDTHS else FEWEST_CUT
     is_cut = len(full) >= enough and within_words > 0 and within_words * 4 >= len(full) >= alike * 4
@@ -149,6 +151,12 @@ def _columns_of(lines: Sequence[bytes]) -> int | None:
 
 def _beginning(line: str) -> str:
     return _DIGITS.sub("", line)[:ALIKE]
+
+
+def _are_rows(one: str, following: str) -> bool:
+    """Whether two lines are rows of one table: several of their gaps, of two blanks or more, are at the same place. What goes on after a cut has none there."""
+    blank = "".join(" " if first == second == " " else "." for first, second in zip(one, following, strict=False))
+    return len(_GAP.findall(blank)) >= FEWEST_GAPS
 
 
 def _is_full(text: str, columns: int) -> bool:

@@ -43,7 +43,8 @@ class Describer:
             found = finding_texts(rule, world(), judged, items)
             if len(self._texts) < MOST_REMEMBERED:
                 self._texts[key] = found
-        where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
+        if where is None:
+            where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
         if judged.item is not None and judged.item.startswith("tables.") and len(self._wheres) < MOST_REMEMBERED:
             self._wheres[number, judged] = where
         return found, where
@@ -54,15 +55,17 @@ class Describer:
             return where_of(rule, judged, None)
         if rule.for_each is None or rule.for_each.kind.items().path is None:
             return self._wheres.get((number, judged))
-        holder = sections
+        holder, above = sections, None
         try:
             for part in judged.item.split("."):
                 name, _, index = part.partition("[")
+                above = holder
                 holder = getattr(holder, name)
                 holder = holder[int(index[:-1])] if index else holder
         except (LookupError, AttributeError, TypeError, ValueError):
             return None
-        return where_of(rule, judged, holder)
+        device = getattr(above, "name", None)  # a port has only a number; people know it by its device
+        return where_of(rule, judged, holder) | ({"name": device} if isinstance(device, str) and "name" not in rule.where_fields else {})
 
     def _items(self, rule: Rule, world: World) -> dict[str, Any]:
         assert rule.for_each is not None

@@ -275,10 +275,11 @@ def _undecided(problem: Undecided, item: str | None) -> Judged:
 
 
 def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The facts that were read, each path once, limited in number and length."""
+    """The facts that were read, each path once, limited in number and length. If there are too many, the node's own facts come before values of tables."""
     found = {path: cut(value) for path, value in reads}
     rows = tuple(found.items())
     if len(rows) > MOST_EVIDENCE:
+        rows = tuple(sorted(rows, key=lambda row: row[0].startswith("tables.")))
         rows = (*rows[: MOST_EVIDENCE - 1], ("…", f"and {len(rows) - MOST_EVIDENCE + 1} more"))
     return rows
 

@@ -44,6 +44,11 @@ def real_1xh200():
     return json.loads((FIXTURES / "h200x1" / "node.json").read_text())
 
 
+def one_file_2xh100():
+    """As `unhang-collect.pyz` read them there on 2026-11-23."""
+    return json.loads((FIXTURES / "h100x2" / "facts.json").read_text())
+
+
 def one_file_8xh200():
     """As `unhang-collect.pyz` read them there on 2026-11-20."""
     return json.loads((FIXTURES / "h200x8" / "facts.json").read_text())
@@ -67,12 +72,12 @@ def test_equal_healthy_nodes_do_not_differ(kind):
     assert {rule: answer for rule, answer in answers.items() if answer in ("fail", "unknown")} == {}
 
 
-@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200])
+@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200, one_file_2xh100])
 def test_facts_of_the_real_machines_fit_the_schema(read):
     assert list(check_schema(read(), read_schema("node-facts-1"))) == []
 
 
-@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, real_1xh200, one_file_8xh200])
+@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, real_1xh200, one_file_8xh200, one_file_2xh100])
 def test_nothing_above_info_is_found_on_the_real_machines(read):
     assert verdicts_on(read(), ("fail",)) == set()
 

@@ -85,6 +85,16 @@ def test_rows_of_one_length_are_not_taken_for_cut_lines():
     assert find_wrapping(rows) == PLAIN
 
 
+def test_rows_of_a_table_are_not_taken_for_cut_lines():
+    head = f"{'NAME':<30}{'DESIRED':<10}{'CURRENT':<10}{'READY':<8}{'NODE SELECTOR':<40}AGE"
+    rows = [
+        f"{name:<30}{'0':<10}{'0':<10}{'0':<8}{'nvidia.com/gpu.deploy=true':<40}11m"
+        for name in ("gpu-feature-discovery", "nvidia-driver-daemonset", "mig-manager")
+    ]
+    assert len({len(line) for line in (head, *rows)}) == 1
+    assert find_wrapping([line.encode() for line in (head, *rows)]) == PLAIN
+
+
 def test_rank_around_a_line_counts_where_the_line_names_none_and_times_where_no_line_has_one(tmp_path):
     job = tmp_path / "job.log"
     job.write_text(f"2026-11-21T10:00:00Z [rank3]: {WARN}\n2026-11-21T10:00:01Z [rank4]: {WARN}\n", encoding="utf-8")

@@ -16,7 +16,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.expression import compile_expression
 from unhang.judge.judging import judge_run
-from unhang.judge.node_rules import MOST_FINDINGS, CatalogueView, NodeView, evidence_of, node_world
+from unhang.judge.node_rules import MOST_EVIDENCE, MOST_FINDINGS, CatalogueView, NodeView, evidence_of, node_world
 from unhang.judge.rules import node_names, tables_shape
 from unhang.judge.run_input import read_run_input
 from unhang.judge.values import Undecided, World, plain
@@ -100,3 +100,17 @@ def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp
 
 def findings(run) -> list[dict[str, Any]]:
     return json.loads((run / "findings.json").read_text())["findings"]
+
+
+def test_evidence_that_is_too_long_keeps_the_nodes_own_facts():
+    reads = [(f"tables.nccl_issues.row-{number}.from", "2.30.4") for number in range(MOST_EVIDENCE)]
+    reads.insert(1, ("nccl.libraries[0].version", "2.30.5"))
+    shown = evidence_of([*reads, ("gpus.model", "NVIDIA B300 SXM6 AC")])
+    assert shown[:2] == (("nccl.libraries[0].version", "2.30.5"), ("gpus.model", "NVIDIA B300 SXM6 AC"))
+    assert shown[2][0] == "tables.nccl_issues.row-0.from"
+    assert (len(shown), shown[-1]) == (MOST_EVIDENCE, ("…", "and 3 more"))
+
+
+def test_evidence_that_fits_stands_in_the_order_in_which_it_was_read():
+    reads = [("tables.nccl_issues.row.from", "2.30.4"), ("nccl.libraries[0].version", "2.30.5"), ("tables.nccl_issues.row.from", "2.30.4")]
+    assert evidence_of(reads) == tuple(reads[:2])

@@ -177,7 +177,7 @@ def test_of_several_names_the_unknown_one_is_named_and_the_others_explained(caps
     ("text", "shown"),
     [
         ("GPU has fallen off the bus", "xid_hardware: "),
-        ("NCCL WARN Call to ibv_create_qp failed", "ib_misconfig: "),
+        ("NCCL WARN Call to ibv_create_qp failed", "memlock_ulimit: "),
         ("CUDA error: an illegal memory access was encountered", "error message: a kernel on a GPU failed"),
         ("unhandled system error", "error message: NCCL gave up"),
     ],

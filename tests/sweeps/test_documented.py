@@ -1,0 +1,39 @@
+"""Symptoms that vendors' pages document are answered as well as on the day that they were learnt; docs/diagnosis-method.md has the blind score."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from documented import answer, read_cases
+
+from unhang.diagnose.signatures import load_causes
+
+FIRST_AT_LEAST = 107  # of 126
+ALARMS_AT_MOST = {"xid-63-row-marked"}  # the page says that nothing has to be done at once; the row is only replaced when the GPU is reset
+
+
+@pytest.fixture(scope="module")
+def answers():
+    with tempfile.TemporaryDirectory() as folder:
+        return [answer(case, Path(folder)) for _file, case in read_cases()]
+
+
+def test_documented_causes_are_named_first(answers):
+    assert sum(one.is_first for one in answers if one.case["cause"]) >= FIRST_AT_LEAST
+
+
+def test_what_pages_call_harmless_raises_no_alarm(answers):
+    assert {one.case["id"] for one in answers if one.case["cause"] is None and not one.is_remark} <= ALARMS_AT_MOST
+
+
+def test_no_answer_at_error_level_is_wrong(answers):
+    assert [one.case["id"] for one in answers if one.is_wrong_error] == []
+
+
+def test_cases_name_a_page_and_causes_that_exist():
+    cases = [case for _file, case in read_cases()]
+    assert len({case["id"] for case in cases}) == len(cases) >= 144
+    assert {cause for case in cases for cause in (case["cause"], *case.get("also", []))} - {None} <= set(load_causes())
+    assert all(case["source"].startswith("https://") for case in cases)

@@ -1,0 +1,46 @@
+"""Rules over what a container has, and over libraries that stand between its programs and CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.log_facts import Facts
+from unhang.diagnose.weights import WEIGHTS
+
+STRONG, HINTING = WEIGHTS["strong"], WEIGHTS["hinting"]
+_NO_DRIVER = ("driver-too-old",)  # CUDA reports it also where a container has no GPU
+_HIDDEN = ("custom-all-reduce-without-p2p", "torch-invalid-device-ordinal")
+
+
+def device_is_not_in_the_container(facts: Facts) -> Iterator[Evidence]:
+    """The devices are listed inside a container without /dev/nvidia-uvm: the runtime did not pass it, or it did not exist when the container started."""
+    inside = [event for event in facts.of("container") if not event.quoted]
+    for event in facts.of("uvm_missing"):
+        entered = [one for one in inside if one.file == event.file and one.line < event.line]
+        if entered and "/dev/nvidiactl" in event.text:
+            why = "the devices are listed in a container, which was not given /dev/nvidia-uvm"
+            yield Evidence("container_gpu_access", STRONG + 1, why, (event, entered[0]), "no-uvm-in-the-container")
+            yield Evidence("kernel_module_not_loaded", -STRONG, why, (event,), "no-uvm-in-the-container")
+            return
+
+
+def container_was_started_without_gpus(facts: Facts) -> Iterator[Evidence]:
+    """CUDA finds no driver, or one that is too old, in a container that was started without an option for GPUs."""
+    started = [event for event in facts.of("docker_without_gpus") if not event.quoted]
+    failed = [event for event in facts.events if event.signature.id in _NO_DRIVER and not event.quoted]
+    both = [(one, other) for one in started for other in failed if one.file == other.file and one.line < other.line]
+    if both:
+        why = "the container was started without an option that gives it GPUs"
+        yield Evidence("container_gpu_access", STRONG + 1, why, both[0], "started-without-gpus")
+        yield Evidence("cuda_driver_too_old", -STRONG, why, both[0], "started-without-gpus")
+
+
+def interposer_hides_peers(facts: Facts) -> Iterator[Evidence]:
+    """A library between program and CUDA is loaded, and the program finds no peers or asks for a GPU that it cannot see: the library answers itself."""
+    loaded = [event for event in facts.of("cuda_interposer") if not event.quoted]
+    hidden = [event for event in facts.events if event.signature.id in _HIDDEN and not event.quoted]
+    if loaded and hidden:
+        why = "the library that is loaded before CUDA answers which GPUs a process sees and which are peers"
+        yield Evidence("cuda_interposer_hang", STRONG, why, (loaded[0], hidden[0]), "interposer-hides-peers")
+        yield Evidence("rank_device_mapping", -STRONG, why, (loaded[0],), "interposer-hides-peers")
