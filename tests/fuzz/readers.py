@@ -15,10 +15,10 @@ from typing import Any
 
 from unhang.catalogue import BUILT_IN
 from unhang.diagnose.log_facts import describe, gather_facts
+from unhang.diagnose.logs.reading import Input, kind_of, read_blocks
+from unhang.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.diagnose.ranking import rank_causes
-from unhang.diagnose.reading import Input, kind_of, read_blocks
-from unhang.diagnose.scanning import Sieve, scan_blocks
-from unhang.diagnose.signatures import load_causes, load_signatures
 from unhang.errors import UserError
 from unhang.judge.documents import InvalidNode, decode_node
 from unhang.judge.policy import one_line, policy_faults

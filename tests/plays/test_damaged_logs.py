@@ -8,12 +8,12 @@ import random
 import pytest
 
 from unhang.diagnose.log_facts import describe, gather_facts
+from unhang.diagnose.logs.reading import Input, kind_of, read_blocks
+from unhang.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.diagnose.ranking import rank_causes
-from unhang.diagnose.reading import Input, kind_of, read_blocks
 from unhang.diagnose.redact import Mask
 from unhang.diagnose.rendering import facts_in_words
-from unhang.diagnose.scanning import Sieve, scan_blocks
-from unhang.diagnose.signatures import load_causes, load_signatures
 from unhang.lint.checks import Context
 from unhang.lint.linting import lint_text
 from unhang.lint.settings import KINDS

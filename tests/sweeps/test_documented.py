@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from documented import answer, read_cases
 
-from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.matching.signatures import load_causes
 
 FIRST_AT_LEAST = 107  # of 126
 ALARMS_AT_MOST = {"xid-63-row-marked"}  # the page says that nothing has to be done at once; the row is only replaced when the GPU is reset

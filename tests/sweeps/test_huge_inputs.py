@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.flight import read_dump
-from unhang.diagnose.reading import LONGEST_LINE, Block, Input
-from unhang.diagnose.scanning import Sieve, scan_blocks
-from unhang.diagnose.signatures import load_signatures
+from unhang.diagnose.logs.flight import read_dump
+from unhang.diagnose.logs.reading import LONGEST_LINE, Block, Input
+from unhang.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.diagnose.matching.signatures import load_signatures
 from unhang.judge.limits import Limits
 
 

@@ -72,7 +72,7 @@ def test_a_module_of_the_node_follows_links_by_the_one_resolver():
 def test_pickles_are_read_in_one_place():
     """judge/limits.py packs answers between a process and its own child."""
     assert readers("pickle", "pickletools") == {"tools/unhang/plain_pickle.py", "tools/unhang/judge/limits.py"}
-    assert readers("load_plain", "unpickle_plain") == {f"tools/unhang/{name}.py" for name in ("plain_pickle", "diagnose/flight", "smoke/flight_recorder")}
+    assert readers("load_plain", "unpickle_plain") == {f"tools/unhang/{name}.py" for name in ("plain_pickle", "diagnose/logs/flight", "smoke/flight_recorder")}
 
 
 def test_the_catalogue_is_read_by_its_package():

@@ -122,7 +122,7 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
         mark(rule.id)
         faults += [f"{folder}: {shortfall}" for shortfall in check_examples(rule, catalogue.tables, ids)]
     if _is_own(folder):
-        from unhang.diagnose.signatures import load_signatures, proof_faults
+        from unhang.diagnose.matching.signatures import load_signatures, proof_faults
 
         faults += [f"{folder}: signature {shortfall}" for row in load_signatures() for shortfall in proof_faults(row)]
     return faults, len(rules), len(catalogue.table_rows) - (0 if _is_own(folder) else len(own.table_rows))
@@ -151,7 +151,7 @@ def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _signatures() -> list[dict[str, Any]]:
     """The signatures of `unhang diagnose`, and the causes that they support."""
-    from unhang.diagnose.signatures import load_causes, load_signatures
+    from unhang.diagnose.matching.signatures import load_causes, load_signatures
 
     signatures = [
         {

@@ -14,12 +14,12 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.diagnose.conclusion import EXIT_CODES
 from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
-from unhang.diagnose.flight import compare_flights
 from unhang.diagnose.log_facts import gather_facts
+from unhang.diagnose.logs.flight import compare_flights
+from unhang.diagnose.matching.signatures import load_causes
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
 from unhang.diagnose.scoring import render_score, score_folder, summary
-from unhang.diagnose.signatures import load_causes
 from unhang.errors import UserError
 
 SEVERITIES = ("critical", "error", "warning", "info")

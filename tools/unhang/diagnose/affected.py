@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.scanning import Event, rank_of
+from unhang.diagnose.matching.scanning import Event, rank_of
 
 MOST_NAMED = 8
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.line_prefixes import Prefix
-from unhang.diagnose.scanning import Event
-from unhang.diagnose.signatures import Signature
+from unhang.diagnose.logs.line_prefixes import Prefix
+from unhang.diagnose.matching.scanning import Event
+from unhang.diagnose.matching.signatures import Signature
 from unhang.diagnose.weights import WEIGHTS
 from unhang.errors import UserError
 from unhang.run_folder import LONGEST_DOCUMENT, find_run

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unhang.diagnose.endings import started_again, unfinished_traceback
-from unhang.diagnose.failures import failed_of_root, peer_without_log, who_failed
 from unhang.diagnose.log_facts import Facts, evidence_of
-from unhang.diagnose.reading import Input
-from unhang.diagnose.scanning import Event, rank_of
-from unhang.diagnose.signs import hang_signs, near_end
+from unhang.diagnose.logs.reading import Input
+from unhang.diagnose.matching.scanning import Event, rank_of
+from unhang.diagnose.rules.failures import failed_of_root, peer_without_log, who_failed
+from unhang.diagnose.rules.signs import hang_signs, near_end
 
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_ALL_RANKS = (

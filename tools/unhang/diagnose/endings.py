@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from unhang.diagnose.scanning import Event
+from unhang.diagnose.matching.scanning import Event
 
 if TYPE_CHECKING:
     from unhang.diagnose.log_facts import Facts

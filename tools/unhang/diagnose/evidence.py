@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.scanning import Event
+from unhang.diagnose.matching.scanning import Event
 
 MOST_LINES = 4
 QUOTED_COUNTS = 0.25  # a line in a quotation or in source code is weak evidence about this run

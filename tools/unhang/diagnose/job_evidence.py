@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.failures import first_failure, killed_first
-from unhang.diagnose.job_files import JobFile, Trait
 from unhang.diagnose.log_facts import Facts, evidence_of
-from unhang.diagnose.scanning import Event
-from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.logs.job_files import JobFile, Trait
+from unhang.diagnose.matching.scanning import Event
+from unhang.diagnose.rules.failures import first_failure, killed_first
+from unhang.diagnose.rules.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS, added_up
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.diagnose.calls import compare_calls
 from unhang.diagnose.endings import without_what_a_good_end_outlived
-from unhang.diagnose.job_files import JobFile
-from unhang.diagnose.scanning import Event, Scan, rank_of
+from unhang.diagnose.logs.calls import compare_calls
+from unhang.diagnose.logs.job_files import JobFile
+from unhang.diagnose.matching.scanning import Event, Scan, rank_of
 
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs

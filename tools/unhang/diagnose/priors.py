@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.failures import peer_without_log
 from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.scanning import Event
-from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.matching.scanning import Event
+from unhang.diagnose.rules.failures import peer_without_log
+from unhang.diagnose.rules.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO
 
 STRONGEST = 0.6

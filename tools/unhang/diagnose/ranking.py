@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.diagnose.combining import combined_evidence
 from unhang.diagnose.endings import unfinished_traceback
 from unhang.diagnose.evidence import Evidence, signature_evidence
-from unhang.diagnose.failures import failed_by_itself
 from unhang.diagnose.job_evidence import job_evidence
 from unhang.diagnose.log_facts import Facts, evidence_of
+from unhang.diagnose.matching.scanning import Event
 from unhang.diagnose.priors import usual_causes
-from unhang.diagnose.scanning import Event
-from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.rules.combining import combined_evidence
+from unhang.diagnose.rules.failures import failed_by_itself
+from unhang.diagnose.rules.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
 from unhang.diagnose.word_model import FAILED, HEALTHY, Wording, resembling
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.diagnose.diagnosing import Withheld
-from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.matching.signatures import load_causes
 from unhang.diagnose.train_word_model import all_solved, learn, logs_of, project_folders, solved_cases
 from unhang.diagnose.word_model import Wording, load_wording
 from unhang.errors import UserError

@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from unhang.diagnose.reading import Input, open_input, read_blocks
-from unhang.diagnose.scanning import Sieve, scan_blocks
-from unhang.diagnose.signatures import Signature, load_causes, load_signatures
+from unhang.diagnose.logs.reading import Input, open_input, read_blocks
+from unhang.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.diagnose.matching.signatures import Signature, load_causes, load_signatures
 from unhang.diagnose.word_model import FAILED, HEALTHY, Wording, words_in
 from unhang.strict_yaml import load_yaml
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from unhang.diagnose.line_search import lines_holding
+from unhang.diagnose.matching.line_search import lines_holding
 from unhang.errors import UserError
 
 TABLE = Path(__file__).with_name("word_model.json")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang import catalogue
-from unhang.diagnose.signatures import signature_files
+from unhang.diagnose.matching.signatures import signature_files
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.reference.causes import flat
 

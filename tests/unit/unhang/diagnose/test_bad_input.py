@@ -14,10 +14,10 @@ import pytest
 
 from unhang.cli import main
 from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.line_prefixes import parse_prefix
-from unhang.diagnose.reading import LONGEST_LINE, Input, read_blocks
-from unhang.diagnose.scanning import Sieve, scan_blocks
-from unhang.diagnose.signatures import load_signatures
+from unhang.diagnose.logs.line_prefixes import parse_prefix
+from unhang.diagnose.logs.reading import LONGEST_LINE, Input, read_blocks
+from unhang.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.diagnose.matching.signatures import load_signatures
 from unhang.errors import UserError
 
 SIEVE = Sieve(load_signatures())

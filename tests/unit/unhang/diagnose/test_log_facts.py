@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.flight import compare_flights, read_dump
+from unhang.diagnose.logs.flight import compare_flights, read_dump
 
 
 def diagnosis(tmp_path, *texts):

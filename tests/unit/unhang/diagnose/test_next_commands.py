@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unhang.diagnose.diagnosing import diagnose
+from unhang.diagnose.matching.signatures import load_causes
 from unhang.diagnose.next_commands import MOST_COMMANDS, what_to_run_next
 from unhang.diagnose.ranking import Cause
-from unhang.diagnose.signatures import load_causes
 
 ROWS = {
     "a": {"collect": ["tells a", "tells a and b", "more of a"]},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.matching.signatures import load_causes
 from unhang.strict_yaml import load_yaml
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "diagnose_vocabulary"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.matching.signatures import load_causes
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.reference.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
 from unhang.reference.runbooks import lines_of, render_runbooks

@@ -1,0 +1,1 @@
+"""Which lines mean something: signatures and statements, the sieve that finds them fast, and the events of a scan."""
