@@ -1,4 +1,4 @@
-"""Batches of logs that the signatures were learnt from are still answered correctly. docs/diagnosis-method.md has their blind scores, which differ."""
+"""Batches of logs that the signatures were learnt from are still answered correctly. docs/diagnosis-scores.md has their blind scores, which differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_learnt_batch_is_answered_as_well_as_on_the_day_that_it_was_learnt(batch
 
 
 def test_batches_are_answered_also_while_each_is_left_out():
-    """An estimate for unseen logs, over all batches: docs/diagnosis-method.md has the numbers."""
+    """An estimate for unseen logs, over all batches: docs/diagnosis-scores.md has the numbers."""
     numbers = summary(score_folder(BATCHES, diagnose, leave_one_out=True))
     assert numbers["answerable"]["cases"] == 484 and numbers["answerable"]["top1_rate"] >= 0.75 and numbers["answerable"]["top3_rate"] >= 0.85
     loud, asked = numbers["at_error_level"], numbers["undecided"]

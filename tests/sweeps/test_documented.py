@@ -1,4 +1,4 @@
-"""Symptoms that vendors' pages document are answered as well as on the day that they were learnt; docs/diagnosis-method.md has the blind score."""
+"""Symptoms that vendors' pages document are answered as well as on the day that they were learnt; docs/diagnosis-scores.md has the blind score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Posts of people that the reading of statements was learnt from are still answered; docs/diagnosis-method.md has the scores of their first day."""
+"""Posts of people that the reading of statements was learnt from are still answered; docs/diagnosis-scores.md has the scores of their first day."""
 
 from __future__ import annotations
 

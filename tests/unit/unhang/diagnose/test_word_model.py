@@ -89,7 +89,7 @@ def test_what_words_alone_make_likely_is_a_remark():
 
 @pytest.mark.parametrize("batch", ["4", "6"])
 def test_logs_are_answered_also_without_what_was_learnt_from_them(batch):
-    """An estimate for unseen logs; docs/diagnosis-method.md has the numbers of all batches."""
+    """An estimate for unseen logs; docs/diagnosis-scores.md has the numbers of all batches."""
     numbers = summary(score_folder(BATCHES / batch, diagnose, leave_one_out=True))
     assert numbers["answerable"]["top1_rate"] >= 0.70
     assert numbers["answerable"]["top3_rate"] >= 0.80
