@@ -128,7 +128,7 @@ def ethernet_beside_infiniband(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.events if event.signature.id in _NO_WAY and not event.quoted]
     if mixed and (signs := [*facts.of("slow_told"), *failed]):
         why = f"NCCL also uses the Ethernet adapter {mixed[0].fields['adapter']} beside InfiniBand ones"
-        yield Evidence("wrong_interface", STRONG - 0.4, why, (mixed[0], signs[0]), "ethernet-beside-infiniband")
+        yield Evidence("wrong_interface", SUPPORTING, why, (mixed[0], signs[0]), "ethernet-beside-infiniband")
 
 
 def sidecar_takes_connections(facts: Facts) -> Iterator[Evidence]:
