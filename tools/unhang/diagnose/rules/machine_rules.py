@@ -180,6 +180,15 @@ def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("fabric_manager_down", STRONG, "fabric manager failed on a board with NVSwitches", (failed[0],), "fm-failed-with-switches")
 
 
+def fabric_waits_for_another_manager(facts: Facts) -> Iterator[Evidence]:
+    """Fabric manager finds no NVSwitch of the older kind, and a GPU waits for a fabric: its switches need the subnet manager that starts fabric manager."""
+    waiting = [event for event in facts.events if event.signature.id == "fabric-state-pending" and not event.quoted]
+    none = facts.of("fabric_manager_not_needed")
+    if waiting and none:
+        why = "fabric manager found nothing to do, and a GPU still waits for its fabric, so the board has switches"
+        yield Evidence("fabric_manager_down", WEIGHTS["decisive"] + SUPPORTING, why, (waiting[0], none[0]), "fm-nothing-to-do-and-waiting")
+
+
 def one_gpu_has_fewer_links(facts: Facts) -> Iterator[Evidence]:
     """In nvidia-smi topo -m most GPUs reach all others over NVLink, and one does not."""
     rows = [(event, sum(word.startswith("NV") and word[2:].isdigit() for word in (event.fields["value"] or "").split())) for event in facts.of("topology")]

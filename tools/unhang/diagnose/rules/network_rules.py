@@ -122,6 +122,15 @@ def no_gpudirect_between_nodes(facts: Facts) -> Iterator[Evidence]:
         )
 
 
+def ethernet_beside_infiniband(facts: Facts) -> Iterator[Evidence]:
+    """NCCL spreads its channels over InfiniBand and Ethernet adapters alike, and the job is slow or its connections fail: the Ethernet ones serve storage."""
+    mixed = [event for event in facts.of("mixed_adapters") if not event.quoted]
+    failed = [event for event in facts.events if event.signature.id in _NO_WAY and not event.quoted]
+    if mixed and (signs := [*facts.of("slow_told"), *failed]):
+        why = f"NCCL also uses the Ethernet adapter {mixed[0].fields['adapter']} beside InfiniBand ones"
+        yield Evidence("wrong_interface", SUPPORTING, why, (mixed[0], signs[0]), "ethernet-beside-infiniband")
+
+
 def sidecar_takes_connections(facts: Facts) -> Iterator[Evidence]:
     """A service mesh's proxy in the pod, and connections that are reset, or a job that does not start."""
     sidecars = facts.of("sidecar")
