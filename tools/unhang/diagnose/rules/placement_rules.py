@@ -69,6 +69,33 @@ def guessed_gpu_and_another_communicator(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("watchdog_timeout_too_short", -WEIGHTS["supporting"], why, (waits[0],), "guessed-gpu")
 
 
+def process_changed_its_gpu(facts: Facts) -> Iterator[Evidence]:
+    """A process with one rank built a communicator on one GPU and sets up the next one on another: the first was guessed, usually from the rank."""
+    first: dict[tuple[str | None, str], Event] = {}
+    several = set()
+    for event in facts.of("init_complete"):
+        if event.prefix.pid and event.fields.get("gpu"):
+            key = (event.prefix.host, event.prefix.pid)
+            if first.setdefault(key, event).fields["gpu"] != event.fields["gpu"]:
+                several.add(key)  # one process drives several GPUs, or changed later
+    for event in facts.of("rank_graph"):
+        key = (event.prefix.host, event.prefix.pid or "")
+        before = first.get(key)
+        if before is not None and key not in several and before.file == event.file and before.line < event.line and before.fields["gpu"] != event.fields["gpu"]:
+            why = f"process {key[1]} used GPU {before.fields['gpu']} in one communicator and uses GPU {event.fields['gpu']} in the next"
+            yield Evidence("rank_device_mapping", STRONG, why, (before, event), "process-changed-gpu")
+            return
+
+
+def one_job_for_each_machine(facts: Facts) -> Iterator[Evidence]:
+    """The launch names several machines, and DeepSpeed's launcher starts a job of its own host: each machine has a first rank, and none meets the others."""
+    wanted, alone = facts.of("machines_of_launch"), [event for event in facts.of("local_only") if not event.quoted]
+    if wanted and alone:
+        why = f"the launch names {wanted[0].fields['value']} machines, and DeepSpeed's launcher, without a hostfile, starts a job of one host"
+        yield Evidence("launch_mismatch", STRONG + 1, why, (wanted[0], alone[0]), "one-job-for-each-machine")
+        yield Evidence("port_in_use", -WEIGHTS["supporting"], "the first rank of each machine opens the same port", (alone[0],), "one-job-for-each-machine")
+
+
 def one_rank_waits_for_a_build(facts: Facts) -> Iterator[Evidence]:
     """More ranks looked for an extension than loaded it: the others wait for a lock."""
     asked = [event for event in facts.of("build_start") if "extensions root" in event.text]
