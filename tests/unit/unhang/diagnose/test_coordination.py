@@ -213,3 +213,12 @@ def test_heading_above_a_traceback_is_not_what_failed(tmp_path, raised, cause):
     log.write_text(f"{heading}RuntimeError: CUDA error: {raised}\n{gone}", encoding="utf-8")
     first = diagnose([str(log)])["causes"][0]
     assert (first["cause"], first["evidence"][0]["line"]) == (cause, 4)
+
+
+@pytest.mark.parametrize(("between", "caught"), [("During handling of the above exception, another exception occurred:", True), ("step 3", False)])
+def test_exception_that_the_program_caught_did_not_end_it(tmp_path, between, caught):
+    log = tmp_path / "job.log"
+    gone = "[rank1]:[E227 10:16:02.1 ProcessGroupNCCL.cpp:1834] [Rank 1] NCCL error: remote process exited or there was a network error, NCCL version 2.21.5\n"
+    log.write_text(f"KeyError: 'cache'\n\n{between}\n\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n{gone}", encoding="utf-8")
+    found = {one["cause"] for one in diagnose([str(log)])["causes"] if one["severity"] != "info"}
+    assert found == {"xid_hardware"} | (set() if caught else {"rank_failed"})
