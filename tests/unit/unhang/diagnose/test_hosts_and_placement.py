@@ -108,3 +108,9 @@ def test_rule_for_addresses_does_not_let_efa_pass(tmp_path, rule, provider, show
         f"# reporter: the security group lets everything out {rule}\n"
     )
     assert any(cause == "firewall_ports" and "rule is for addresses" in why for cause, why in _reasons(tmp_path, text)) == shown
+
+
+@pytest.mark.parametrize(("rank", "shown"), [(1, True), (0, False)])
+def test_rank_that_has_another_gpu_in_its_second_communicator_had_a_guessed_one(tmp_path, rank, shown):
+    text = DONE.format(pid=71, gpu=1, rank=1) + DONE.format(pid=71, gpu=2, rank=rank) + "ncclSystemError: System call (socket, malloc, munmap, etc) failed.\n"
+    assert any(cause == "rank_device_mapping" and why.startswith("process 71 used") for cause, why in _reasons(tmp_path, text)) == shown

@@ -15,7 +15,7 @@ VGPU_FEATURES = {
     "url": "https://docs.nvidia.com/ai-enterprise/release-8/8.1/infra-software/vgpu/features/p2p.html",
     "says": "enable_uvm of the virtual machine; what virtual GPUs support between each other",
 }
-_UNSUPPORTED = re.compile(r"(?i:cuda (?:failure|error))[: ]{1,2}(?:\d{1,4} )?'?operation not supported")
+_UNSUPPORTED = re.compile(r"(?i:cuda (?:failure|error))[: ]{1,2}(?:\d{1,4} )?'?operation not supported|CUDA_ERROR_NOT_SUPPORTED\b|cudaErrorNotSupported\b")
 _NO_DRIVER = ("driver-too-old",)  # CUDA reports it also where a container has no GPU
 _HIDDEN = ("custom-all-reduce-without-p2p", "torch-invalid-device-ordinal")
 
