@@ -20,6 +20,7 @@ RETRIED = (
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
     "pod-fits-no-node", "ray-waits-for-gpus", "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
+WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
 NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
@@ -117,7 +118,7 @@ def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without failed connections and names that must have worked on a later try, because the job worked afterwards."""
+    """The events of one file without failed connections, names and waits that must have worked on a later try, because the job worked afterwards."""
     worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
     ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
     in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
@@ -127,7 +128,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     events = [event for event in events if event.line not in too_large or event.line > ended_after_all]
     passed = {
         **dict.fromkeys(SURVIVED, ended_after_all),
-        **dict.fromkeys(RETRIED, worked),
+        **dict.fromkeys((*RETRIED, *WAITED), worked),
         **dict.fromkeys(PROBED, ended_well),
         **dict.fromkeys(NOT_MISSED, in_use),
         **dict.fromkeys(OTHER_TAKEN, over_fabric),

@@ -96,3 +96,17 @@ def test_what_works_without_ras_or_with_another_nccl_is_a_fault_of_nccl(line, co
 def test_process_that_nvidia_smi_cannot_name_holds_the_memory(name, more):
     text = f"RuntimeError: CUDA error: out of memory\n|    0     31794    C   {name}                                 35371MiB |\n"
     assert (points(text, "orphan_processes_hold_gpu") >= 5) is more
+
+
+@pytest.mark.parametrize(
+    ("gpu", "refused", "found"),
+    [
+        ("# reporter: a VM on vSphere with two vGPUs\n", "RuntimeError: CUDA error: operation not supported\n", True),
+        ("|   0  GRID A100D-80C      On  | 00000000:02:00.0 Off |\n", "n:9:9 [1] init.cc:426 NCCL WARN Cuda failure 801 'operation not supported'\n", True),
+        ("|   0  NVIDIA A100-SXM4-80GB  On  | 00000000:02:00.0 Off |\n", "RuntimeError: CUDA error: operation not supported\n", False),
+        ("# reporter: a VM on vSphere with two vGPUs\n", "RuntimeError: CUDA error: invalid device ordinal\n", False),
+        ("# reporter: Volcano's vgpu plugin shares the GPUs\n", "RuntimeError: CUDA error: operation not supported\n", False),
+    ],
+)
+def test_operation_that_cuda_refuses_on_a_virtual_gpu_is_a_feature_that_it_lacks(gpu, refused, found):
+    assert (points(gpu + refused, "vgpu_unsupported_feature") >= 4) is found

@@ -186,3 +186,39 @@ def test_line_that_names_its_fault_is_the_answer(found, line, cause):
 ])  # fmt: skip
 def test_line_that_is_near_to_it_is_not(found, line):
     assert not {"env_var_misconfig", "slow_rank_or_io", "jit_cache_shared"} & set(found(line)[1])
+
+
+@pytest.mark.parametrize(
+    ("environment", "call", "cause"),
+    [
+        ("https_proxy=http://10.2.0.8:3128\n", "failed to connect to all addresses", "proxy_env"),
+        ("https_proxy=http://10.2.0.8:3128\nno_proxy=10.0.0.0/8\n", "failed to connect to all addresses", "firewall_ports"),
+        ("", "failed to connect to all addresses", "firewall_ports"),
+        ("https_proxy=http://10.2.0.8:3128\n", "ssh: connect to host gpu-b port 22: Connection timed out", "firewall_ports"),
+    ],
+)
+def test_call_of_grpc_that_goes_through_a_proxy_says_nothing_about_the_network(tmp_path, environment, call, cause):
+    log = tmp_path / "job.log"
+    log.write_text(f"{environment}grpc: {call}\n" if "ssh" not in call else f"{environment}{call}\n", encoding="utf-8")
+    assert diagnose([str(log)])["causes"][0]["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("raised", "cause"), [("uncorrectable ECC error encountered", "xid_hardware"), ("an illegal memory access was encountered", "rank_failed")]
+)
+def test_heading_above_a_traceback_is_not_what_failed(tmp_path, raised, cause):
+    log = tmp_path / "job.log"
+    heading = "Error executing job with overrides: ['trainer.nnodes=4']\nTraceback (most recent call last):\n  File \"a.py\", line 3, in fit\n"
+    gone = "[rank1]:[E227 10:16:02.1 ProcessGroupNCCL.cpp:1834] [Rank 1] NCCL error: remote process exited or there was a network error, NCCL version 2.21.5\n"
+    log.write_text(f"{heading}RuntimeError: CUDA error: {raised}\n{gone}", encoding="utf-8")
+    first = diagnose([str(log)])["causes"][0]
+    assert (first["cause"], first["evidence"][0]["line"]) == (cause, 4)
+
+
+@pytest.mark.parametrize(("between", "caught"), [("During handling of the above exception, another exception occurred:", True), ("step 3", False)])
+def test_exception_that_the_program_caught_did_not_end_it(tmp_path, between, caught):
+    log = tmp_path / "job.log"
+    gone = "[rank1]:[E227 10:16:02.1 ProcessGroupNCCL.cpp:1834] [Rank 1] NCCL error: remote process exited or there was a network error, NCCL version 2.21.5\n"
+    log.write_text(f"KeyError: 'cache'\n\n{between}\n\nRuntimeError: CUDA error: uncorrectable ECC error encountered\n{gone}", encoding="utf-8")
+    found = {one["cause"] for one in diagnose([str(log)])["causes"] if one["severity"] != "info"}
+    assert found == {"xid_hardware"} | (set() if caught else {"rank_failed"})

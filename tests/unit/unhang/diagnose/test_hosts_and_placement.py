@@ -71,3 +71,46 @@ def test_tasks_that_each_start_a_launcher_for_the_whole_node_take_each_others_po
     text = f"#SBATCH --ntasks-per-node={tasks}\nsrun torchrun --nnodes 4 --nproc_per_node {ranks} train.py\n{taken}"
     found = {cause for cause, why in _reasons(tmp_path, text) if why.startswith("each of several tasks on a node starts a launcher")}
     assert found == ({"launch_mismatch"} if shown else set())
+
+
+DONE = "n1:{pid}:90 [{gpu}] NCCL INFO comm 0x7f1a rank {rank} nranks 2 cudaDev {gpu} busId 20000{gpu} - Init COMPLETE\n"
+
+
+@pytest.mark.parametrize(("gpus", "then", "shown"), [((0, 1), 2, True), ((0, 1), 1, False), ((1, 1), 1, False)])
+def test_process_that_changes_its_gpu_between_communicators_had_a_guessed_one(tmp_path, gpus, then, shown):
+    text = "".join(DONE.format(pid=70 + rank, gpu=gpu, rank=rank) for rank, gpu in enumerate(gpus))
+    text += f"n1:71:95 [{then}] NCCL INFO threadThresholds 8/8/64 | 24/8/64 | 8/8/64\nncclSystemError: System call (socket, malloc, munmap, etc) failed.\n"
+    assert any(cause == "rank_device_mapping" and why.startswith("process 71 used") for cause, why in _reasons(tmp_path, text)) == shown
+
+
+def test_process_of_several_gpus_changes_none(tmp_path):
+    text = "".join(DONE.format(pid=70, gpu=gpu, rank=gpu) for gpu in range(2)) + "n1:70:95 [1] NCCL INFO threadThresholds 8/8/64 | 24/8/64 | 8/8/64\n"
+    assert not any(why.startswith("process 70 used") for _, why in _reasons(tmp_path, text))
+
+
+@pytest.mark.parametrize(("machines", "cause"), [(2, "launch_mismatch"), (1, "port_in_use")])
+def test_launch_on_two_machines_without_a_hostfile_is_two_jobs(tmp_path, machines, cause):
+    log = tmp_path / "job.log"
+    log.write_text(
+        f"$ accelerate launch --num_processes 8 --num_machines {machines} --machine_rank 0 a.py\n"
+        "[WARNING] [runner.py:196:fetch_hostfile] Unable to find hostfile, will proceed with training with local resources only.\n"
+        "RuntimeError: The server socket has failed to bind to [::]:23456 (errno: 98 - Address already in use).\n",
+        encoding="utf-8",
+    )
+    assert diagnose([str(log)])["causes"][0]["cause"] == cause
+
+
+@pytest.mark.parametrize(("rule", "provider", "shown"), [("to 0.0.0.0/0", "efa", True), ("to itself", "efa", False), ("to 0.0.0.0/0", "tcp", False)])
+def test_rule_for_addresses_does_not_let_efa_pass(tmp_path, rule, provider, shown):
+    text = (
+        f"n1:7:9 [0] NCCL INFO NET/OFI Selected Provider is {provider} (found 4 nics)\n"
+        "n1:7:9 [0] NCCL WARN NET/OFI Unable to insert remote address into address vector for device 1. RC: 0\n"
+        f"# reporter: the security group lets everything out {rule}\n"
+    )
+    assert any(cause == "firewall_ports" and "rule is for addresses" in why for cause, why in _reasons(tmp_path, text)) == shown
+
+
+@pytest.mark.parametrize(("rank", "shown"), [(1, True), (0, False)])
+def test_rank_that_has_another_gpu_in_its_second_communicator_had_a_guessed_one(tmp_path, rank, shown):
+    text = DONE.format(pid=71, gpu=1, rank=1) + DONE.format(pid=71, gpu=2, rank=rank) + "ncclSystemError: System call (socket, malloc, munmap, etc) failed.\n"
+    assert any(cause == "rank_device_mapping" and why.startswith("process 71 used") for cause, why in _reasons(tmp_path, text)) == shown

@@ -39,3 +39,14 @@ def test_pod_that_got_its_node_later_waits_for_nothing(loud):
 
 def test_loaded_library_that_shares_a_gpu_is_no_cause_by_its_usual_messages(loud):
     assert loud("[HAMI-core Msg(1:139:libvgpu.c:855)]: Initializing.....\n[HAMI-core ERROR (utils.c:160)]: host pid is error!\n" + STEPS) == []
+
+
+STALLED = (
+    "[2021-04-10 21:28:20.658706: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted "
+    "by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+)
+
+
+def test_rank_that_was_late_for_horovod_and_came_is_no_cause(loud):
+    assert loud(STEPS.replace("training finished\n", "") + STALLED) == ["rank_desync_app"]
+    assert loud(STALLED + "500/500 [====================] - 398s 796ms/step - loss: 0.6641\n") == []

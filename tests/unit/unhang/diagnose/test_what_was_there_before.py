@@ -76,7 +76,7 @@ def test_ranks_on_a_host_that_is_not_listed_were_not_started_by_the_list(host, e
 
 @pytest.mark.parametrize(("line", "expected"), [("n1:8:9 [0] NCCL INFO NCCL_GRAPH_FILE set by environment to /opt/site/graph.xml", True), ("", False)])
 def test_topology_that_fails_with_a_file_of_the_environment_is_a_matter_of_that_file(line, expected):
-    text = f"{line}\nn1:8:9 [0] graph/search.cc:702 NCCL WARN XML Import Channel : dev 2 not found.\nn1:8:9 [0] NCCL INFO graph/search.cc:732 -> 2\n"
+    text = f"{line}\nn1:8:9 [0] graph/search.cc:702 NCCL WARN Could not find node of type 0 id 4b000\nn1:8:9 [0] NCCL INFO graph/search.cc:732 -> 2\n"
     assert (first(text) == "env_var_misconfig") is expected
 
 

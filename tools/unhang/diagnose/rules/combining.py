@@ -194,6 +194,10 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     containers.container_was_started_without_gpus,
     containers.interposer_hides_peers,
     memory.requests_of_a_scan_fill_the_memory,
+    networks.efa_behind_rules_for_addresses,
+    containers.virtual_gpu_lacks_a_feature,
+    placement.process_changed_its_gpu,
+    placement.one_job_for_each_machine,
 )
 
 

@@ -1,14 +1,21 @@
-"""Rules over what a container has, and over libraries that stand between its programs and CUDA."""
+"""Rules over what a container or a virtual machine has, and over libraries that stand between programs and CUDA."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.log_facts import Facts
+from unhang.diagnose.matching.scanning import Event
 from unhang.diagnose.weights import WEIGHTS
 
 STRONG, HINTING = WEIGHTS["strong"], WEIGHTS["hinting"]
+VGPU_FEATURES = {
+    "url": "https://docs.nvidia.com/ai-enterprise/release-8/8.1/infra-software/vgpu/features/p2p.html",
+    "says": "enable_uvm of the virtual machine; what virtual GPUs support between each other",
+}
+_UNSUPPORTED = re.compile(r"(?i:cuda (?:failure|error))[: ]{1,2}(?:\d{1,4} )?'?operation not supported|CUDA_ERROR_NOT_SUPPORTED\b|cudaErrorNotSupported\b")
 _NO_DRIVER = ("driver-too-old",)  # CUDA reports it also where a container has no GPU
 _HIDDEN = ("custom-all-reduce-without-p2p", "torch-invalid-device-ordinal")
 
@@ -44,3 +51,17 @@ def interposer_hides_peers(facts: Facts) -> Iterator[Evidence]:
         why = "the library that is loaded before CUDA answers which GPUs a process sees and which are peers"
         yield Evidence("cuda_interposer_hang", STRONG, why, (loaded[0], hidden[0]), "interposer-hides-peers")
         yield Evidence("rank_device_mapping", -STRONG, why, (loaded[0],), "interposer-hides-peers")
+
+
+def virtual_gpu_lacks_a_feature(facts: Facts) -> Iterator[Evidence]:
+    """The GPUs are virtual, and CUDA refuses an operation: a feature that the hypervisor leaves off, such as unified memory, is missing."""
+    virtual = [event for event in facts.of("vgpu") if not event.quoted]
+    refused = [event for event in facts.events if _is_unsupported(event)]
+    if virtual and refused and not facts.of("cuda_interposer"):
+        why = "the GPUs are virtual, and CUDA does not support an operation there: unified memory and peer-to-peer are off unless the hypervisor has them on"
+        yield Evidence("vgpu_unsupported_feature", STRONG, why, (virtual[0], refused[0]), "virtual-and-refused", (VGPU_FEATURES,))
+        yield Evidence("nccl_bug", -HINTING, why, (virtual[0],), "virtual-and-refused")
+
+
+def _is_unsupported(event: Event) -> bool:
+    return event.signature.kind in ("error", "symptom") and not event.quoted and bool(_UNSUPPORTED.search(event.text))

@@ -13,6 +13,7 @@ from unhang.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 FAR_OVER, NEAR = 1.5, 1.2  # factor of its limit that a collective had run when its watchdog reported it: a running watchdog checks every second or so
 LEAST_OVER_MS = 5_000
+NO_TARGET = "failed to connect to all addresses"  # gRPC; the other messages of the signature are of programs that use no proxy
 SWEPT = {"0", "-15", "15", "143", "-9", "9", "137", "-6", "134"}  # ended by the launcher, by a person, by the kernel, or by a watchdog
 
 
@@ -39,11 +40,18 @@ def store_of_this_host_is_silent(facts: Facts) -> Iterator[Evidence]:
 
 
 def proxy_and_nobody_met(facts: Facts) -> Iterator[Evidence]:
-    """Proxy variables are set, which gRPC follows, and the processes of the job do not find each other."""
-    noticed, unmet = facts.of("proxy_noticed"), facts.of("tasks_not_met")
+    """Proxy variables are set, which gRPC follows, and the processes of the job do not find each other. gRPC connects to the proxy, not to its target, so its
+    failed connection says nothing about the network between nodes.
+    """
+    spared = any(not event.quoted for event in facts.of("proxy_spared"))
+    noticed = [event for event in (*facts.of("proxy_noticed"), *(() if spared else facts.of("proxy_set"))) if not event.quoted]
+    refused = [event for event in facts.events if event.signature.id == "rpc-cannot-connect" and NO_TARGET in event.text and not event.quoted]
+    unmet = [*facts.of("tasks_not_met"), *refused]
     if noticed and unmet:
         why = "a proxy is set, which gRPC uses, and the processes did not meet"
         yield Evidence("proxy_env", STRONG, why, (noticed[0], unmet[0]), "proxy-and-unmet")
+        if refused:
+            yield Evidence("firewall_ports", -SUPPORTING, why, (noticed[0],), "proxy-and-unmet")
 
 
 def process_stood_still(facts: Facts) -> Iterator[Evidence]:

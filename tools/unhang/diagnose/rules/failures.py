@@ -22,6 +22,7 @@ OF_THE_PROGRAM = {
 }  # fmt: skip
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
+CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
 NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
 HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 
@@ -89,6 +90,7 @@ def first_failure(facts: Facts) -> Event | None:
     ended = [
         event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
     ]
+    ended = [event for event in ended if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))]
     explained = _explained_by_hardware(facts, with_cause)
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
         if (event.file, event.line) in explained:
@@ -96,6 +98,15 @@ def first_failure(facts: Facts) -> Event | None:
         if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
             return event
     return None
+
+
+def _follows(event: Event, other: Event) -> bool:
+    return other.file == event.file and 0 < other.line - event.line <= CHAIN_WITHIN
+
+
+def _was_caught(facts: Facts, event: Event) -> bool:
+    """Whether the program handled the exception, so that a later one ended the process. Its message may have several lines."""
+    return any(one.file == event.file and 0 < one.line - event.line <= CAUGHT_WITHIN for one in facts.of("exception_caught"))
 
 
 def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:

@@ -15,6 +15,10 @@ from unhang.text import counted
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 _CLOSED_BY_ADDRESS = re.compile(r"[Cc]losed by remote peer \D{0,60}(\d{1,3})[.-](\d{1,3})[.-](\d{1,3})[.-]\d{1,3}\b")
+EFA_GROUP = {
+    "url": "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html",
+    "says": "EFA needs a security group that allows all traffic, in and out, to and from the group itself",
+}
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
 _NO_WAY = (
     "nccl-connect-no-route",
@@ -159,6 +163,16 @@ def firewall_is_on_and_no_way(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.events if event.signature.id in (*_NO_WAY, "torch-client-socket-timeout", "rpc-cannot-connect") and not event.quoted]
     if on and failed:
         yield Evidence("firewall_ports", STRONG, "a firewall is on, and connections of the job fail", (on[0], failed[0]), "firewall-on-and-no-way")
+
+
+def efa_behind_rules_for_addresses(facts: Facts) -> Iterator[Evidence]:
+    """EFA's traffic has no IP addresses: a rule of a security group for addresses lets TCP pass and not EFA; that needs a rule for the group itself."""
+    used, by_addresses = facts.of("efa_used"), [event for event in facts.of("group_by_addresses") if not event.quoted]
+    failed = [event for event in facts.events if event.signature.kind in ("error", "symptom") and ("OFI" in event.text or "efa" in event.text)]
+    failed = [event for event in failed if not event.quoted]
+    if used and by_addresses and (failed or hang_signs(facts)):
+        why = "the security group's rule is for addresses, which EFA's traffic does not have: it needs a rule for the group itself"
+        yield Evidence("firewall_ports", STRONG, why, (by_addresses[0], *failed[:1]), "efa-and-rule-for-addresses", (EFA_GROUP,))
 
 
 def stranger_closed_a_connection(facts: Facts) -> Iterator[Evidence]:

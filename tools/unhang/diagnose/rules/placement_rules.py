@@ -69,6 +69,53 @@ def guessed_gpu_and_another_communicator(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("watchdog_timeout_too_short", -WEIGHTS["supporting"], why, (waits[0],), "guessed-gpu")
 
 
+def process_changed_its_gpu(facts: Facts) -> Iterator[Evidence]:
+    """A process built a communicator on one GPU and, as the same rank, the next one on another: the first GPU was guessed, usually from the rank."""
+    for before, after in (*_other_gpu_of_a_rank(facts), *_other_gpu_of_a_process(facts)):
+        why = f"process {before.prefix.pid} used GPU {_gpu(before)} in one communicator and uses GPU {_gpu(after)} in the next"
+        yield Evidence("rank_device_mapping", STRONG, why, (before, after), "process-changed-gpu")
+        return
+
+
+def _gpu(event: Event) -> str | None:
+    return event.fields.get("gpu") or event.fields.get("bus")
+
+
+def _other_gpu_of_a_rank(facts: Facts) -> Iterator[tuple[Event, Event]]:
+    """Two lines of one rank of one process, in communicators of the same size, with different GPUs."""
+    seen: dict[tuple, Event] = {}
+    for event in facts.of("init_complete"):
+        if event.prefix.pid and event.fields.get("bus"):
+            key = (event.file, event.prefix.host, event.prefix.pid, event.fields["rank"], event.fields["nranks"])
+            if seen.setdefault(key, event).fields["bus"] != event.fields["bus"]:
+                yield seen[key], event
+
+
+def _other_gpu_of_a_process(facts: Facts) -> Iterator[tuple[Event, Event]]:
+    """A process of one GPU, and a line of its next communicator, which may not be complete, on another GPU."""
+    gpus: dict[tuple, dict[str, Event]] = {}
+    for event in facts.of("init_complete"):
+        if event.prefix.pid and event.fields.get("gpu"):
+            gpus.setdefault((event.file, event.prefix.host, event.prefix.pid), {}).setdefault(event.fields["gpu"] or "", event)
+    for event in facts.of("rank_graph"):
+        used = gpus.get((event.file, event.prefix.host, event.prefix.pid), {})
+        before = next(iter(used.values())) if len(used) == 1 else None  # a process of several GPUs has several ranks
+        if before is not None and before.line < event.line and before.fields["gpu"] != event.fields["gpu"]:
+            yield before, event
+
+
+def one_job_for_each_machine(facts: Facts) -> Iterator[Evidence]:
+    """The launch is for several machines, and DeepSpeed's launcher starts a job of its own host: each machine has a first rank, and none meets the others."""
+    alone = [event for event in facts.of("local_only") if not event.quoted]
+    wanted, told = facts.of("machines_of_launch"), [event for event in facts.of("several_nodes") if not event.quoted]
+    if alone and (wanted or told):
+        why = "the job is for several machines, and DeepSpeed's launcher finds no hostfile and starts a job of one host"
+        yield Evidence("launch_mismatch", STRONG + 1 if wanted else WEIGHTS["supporting"], why, ((*wanted, *told)[0], alone[0]), "one-job-for-each-machine")
+        if wanted:
+            why = "the first rank of each machine opens the same port"
+            yield Evidence("port_in_use", -WEIGHTS["supporting"], why, (alone[0],), "one-job-for-each-machine")
+
+
 def one_rank_waits_for_a_build(facts: Facts) -> Iterator[Evidence]:
     """More ranks looked for an extension than loaded it: the others wait for a lock."""
     asked = [event for event in facts.of("build_start") if "extensions root" in event.text]
