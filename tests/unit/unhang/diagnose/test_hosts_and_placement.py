@@ -71,3 +71,9 @@ def test_tasks_that_each_start_a_launcher_for_the_whole_node_take_each_others_po
     text = f"#SBATCH --ntasks-per-node={tasks}\nsrun torchrun --nnodes 4 --nproc_per_node {ranks} train.py\n{taken}"
     found = {cause for cause, why in _reasons(tmp_path, text) if why.startswith("each of several tasks on a node starts a launcher")}
     assert found == ({"launch_mismatch"} if shown else set())
+
+
+@pytest.mark.parametrize(("second", "shown"), [("1", True), ("2", False), ("0-63", False)])
+def test_workers_that_print_one_and_the_same_core_share_it(tmp_path, second, shown):
+    text = f"core affinity for PID 884147: 1\ncore affinity for PID 884145: {second}\n"
+    assert (("cpu_affinity", "several processes are bound to one and the same CPU") in _reasons(tmp_path, text)) == shown

@@ -44,6 +44,11 @@ def proxy_and_nobody_met(facts: Facts) -> Iterator[Evidence]:
     if noticed and unmet:
         why = "a proxy is set, which gRPC uses, and the processes did not meet"
         yield Evidence("proxy_env", STRONG, why, (noticed[0], unmet[0]), "proxy-and-unmet")
+    unanswered = [event for event in facts.of("rpc_unanswered") if "failed to connect to all addresses" in event.text and not event.quoted]
+    if noticed and unanswered and not unmet and not facts.of("proxy_exempt"):  # a list of exceptions may contain the nodes
+        why = "a proxy is set without exceptions, and gRPC, which uses it, connects to no node"
+        yield Evidence("proxy_env", STRONG, why, (noticed[0], unanswered[0]), "proxy-and-unmet")
+        yield Evidence("firewall_ports", -SUPPORTING, why, (noticed[0],), "proxy-and-unmet")
 
 
 def process_stood_still(facts: Facts) -> Iterator[Evidence]:
