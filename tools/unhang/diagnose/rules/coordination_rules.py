@@ -13,6 +13,7 @@ from unhang.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 FAR_OVER, NEAR = 1.5, 1.2  # factor of its limit that a collective had run when its watchdog reported it: a running watchdog checks every second or so
 LEAST_OVER_MS = 5_000
+OF_GRPC = ("failed to connect to all addresses", "waiting for channel")
 SWEPT = {"0", "-15", "15", "143", "-9", "9", "137", "-6", "134"}  # ended by the launcher, by a person, by the kernel, or by a watchdog
 
 
@@ -44,7 +45,7 @@ def proxy_and_nobody_met(facts: Facts) -> Iterator[Evidence]:
     if noticed and unmet:
         why = "a proxy is set, which gRPC uses, and the processes did not meet"
         yield Evidence("proxy_env", STRONG, why, (noticed[0], unmet[0]), "proxy-and-unmet")
-    unanswered = [event for event in facts.of("rpc_unanswered") if "failed to connect to all addresses" in event.text and not event.quoted]
+    unanswered = [event for event in facts.of("rpc_unanswered") if any(text in event.text for text in OF_GRPC) and not event.quoted]
     if noticed and unanswered and not unmet and not facts.of("proxy_exempt"):  # a list of exceptions may contain the nodes
         why = "a proxy is set without exceptions, and gRPC, which uses it, connects to no node"
         yield Evidence("proxy_env", STRONG, why, (noticed[0], unanswered[0]), "proxy-and-unmet")
