@@ -70,6 +70,20 @@ def test_proxy_is_named_where_processes_do_not_meet_and_not_where_they_do(found)
     assert found(PROXIES, "step 1 loss 2.1\n", "Training finished after 20 steps\n")[1] == []
 
 
+@pytest.mark.parametrize(("exempt", "first"), [("", "proxy_env"), ("no_proxy=10.0.0.0/8\n", "firewall_ports")])
+def test_proxy_in_the_environment_counts_where_it_has_no_exceptions(found, exempt, first):
+    lost = "ERROR worker.py -- Lost connection with local raylet. Error: IOError: 14: failed to connect to all addresses\n"
+    assert found("http_proxy=http://10.0.9.9:3128\n", exempt, lost)[0] == first
+
+
+@pytest.mark.parametrize(("before", "first"), [
+    ("Entering DeepGEMM JIT Pre-Compile session. It may take a long time (typically 10-20 mins)\n", "watchdog_timeout_too_short"),
+    ("DeepGEMM is enabled\n", "rank_desync_app"),
+])  # fmt: skip
+def test_limit_that_expires_while_kernels_are_compiled_is_too_short(found, before, first):
+    assert found(before, "RuntimeError: DeepEP error: timeout (dispatch CPU)\n")[0] == first
+
+
 def test_task_without_heartbeats_is_the_one_that_failed(found):
     first, _, document = found("step 9\n", HEARTBEATS, POLLED)
     assert first == "rank_failed" and "task 2" in document["causes"][0]["evidence"][0]["says"]

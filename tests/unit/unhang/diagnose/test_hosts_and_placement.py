@@ -114,3 +114,9 @@ def test_rule_for_addresses_does_not_let_efa_pass(tmp_path, rule, provider, show
 def test_rank_that_has_another_gpu_in_its_second_communicator_had_a_guessed_one(tmp_path, rank, shown):
     text = DONE.format(pid=71, gpu=1, rank=1) + DONE.format(pid=71, gpu=2, rank=rank) + "ncclSystemError: System call (socket, malloc, munmap, etc) failed.\n"
     assert any(cause == "rank_device_mapping" and why.startswith("process 71 used") for cause, why in _reasons(tmp_path, text)) == shown
+
+
+@pytest.mark.parametrize(("second", "shown"), [("1", True), ("2", False), ("0-63", False)])
+def test_workers_that_print_one_and_the_same_core_share_it(tmp_path, second, shown):
+    text = f"core affinity for PID 884147: 1\ncore affinity for PID 884145: {second}\n"
+    assert (("cpu_affinity", "several processes are bound to one and the same CPU") in _reasons(tmp_path, text)) == shown

@@ -139,3 +139,9 @@ def test_rank_that_alone_has_no_watchdog_line_late_in_a_job_is_the_one_that_did_
     causes = diagnose([str(tmp_path / "job.log")])["causes"]
     reported = [line["says"] for cause in causes for line in cause["evidence"] if "reported nothing while all" in line["says"]]
     assert bool(reported) == named and (not named or causes[0]["cause"] == "slow_rank_or_io")
+
+
+@pytest.mark.parametrize(("parent", "held", "named"), [("1", "88121", ["orphan_processes_hold_gpu"]), ("88100", "88121", []), ("1", "90007", [])])
+def test_worker_without_its_parent_that_holds_a_gpu_outlived_its_job(tmp_path, parent, held, named):
+    shown = "$ nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader\n"
+    assert _causes(tmp_path, f"  88121   {parent:>5} VLLM::EngineCore\n{shown}{held}, 70214 MiB\n") == named

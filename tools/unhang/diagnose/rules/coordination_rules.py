@@ -13,7 +13,7 @@ from unhang.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 FAR_OVER, NEAR = 1.5, 1.2  # factor of its limit that a collective had run when its watchdog reported it: a running watchdog checks every second or so
 LEAST_OVER_MS = 5_000
-NO_TARGET = "failed to connect to all addresses"  # gRPC; the other messages of the signature are of programs that use no proxy
+OF_GRPC = ("failed to connect to all addresses", "waiting for channel")  # the other messages of the fact are of programs that use no proxy
 SWEPT = {"0", "-15", "15", "143", "-9", "9", "137", "-6", "134"}  # ended by the launcher, by a person, by the kernel, or by a watchdog
 
 
@@ -45,7 +45,7 @@ def proxy_and_nobody_met(facts: Facts) -> Iterator[Evidence]:
     """
     spared = any(not event.quoted for event in facts.of("proxy_spared"))
     noticed = [event for event in (*facts.of("proxy_noticed"), *(() if spared else facts.of("proxy_set"))) if not event.quoted]
-    refused = [event for event in facts.events if event.signature.id == "rpc-cannot-connect" and NO_TARGET in event.text and not event.quoted]
+    refused = [event for event in facts.of("rpc_unanswered") if any(text in event.text for text in OF_GRPC) and not event.quoted]
     unmet = [*facts.of("tasks_not_met"), *refused]
     if noticed and unmet:
         why = "a proxy is set, which gRPC uses, and the processes did not meet"

@@ -81,7 +81,7 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
 
 def _core(event: Event) -> str:
     """A key for the CPU; "" for a mask of several CPUs."""
-    for name in ("mpi", "list", "allowed", "phys"):
+    for name in ("mpi", "list", "own", "allowed", "phys"):
         if value := event.fields[name]:
             return value
     mask = event.fields["mask"] or (event.fields["slurm"] or "")[2:]

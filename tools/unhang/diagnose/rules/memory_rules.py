@@ -151,6 +151,15 @@ def nameless_process_holds_the_gpu(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("oom", -STRONG, why, (held[0],), "nameless-process-holds")
 
 
+def worker_without_parent_holds_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """A worker whose parent has ended holds memory of a GPU. The listing of GPUs is of the same host, so process 1 is not a container's own program."""
+    holding = {event.fields["pid"] for name in ("app_pid", "compute_app", "gpu_process") for event in facts.of(name) if not event.quoted}
+    left = [event for event in facts.of("parentless_worker") if event.fields["pid"] in holding and not event.quoted]
+    if left:
+        why = f"process {left[0].fields['pid']} outlived the process that started it and holds memory of a GPU"
+        yield Evidence("orphan_processes_hold_gpu", STRONG, why, (left[0],), "parentless-worker-holds")
+
+
 def little_is_free_at_the_start(facts: Facts) -> Iterator[Evidence]:
     """A server reads how much of its GPU is free before it has allocated anything: others hold the rest, above all if nvidia-smi lists them."""
     listed = [event for name in ("app_memory", "gpu_process") for event in facts.of(name) if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]

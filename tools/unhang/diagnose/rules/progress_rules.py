@@ -71,6 +71,18 @@ def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("rank_desync_app", STRONG - 0.4, why, (ended[-1], wait.event), "waited-after-the-end")
 
 
+def limit_expired_while_compiling(facts: Facts) -> Iterator[Evidence]:
+    """Ranks compile kernels for minutes, and a limit of seconds in which the others wait for them expires."""
+    begun = [event for event in facts.of("long_compile") if not event.quoted]
+    expired = [event for event in facts.of("hang_told") if event.signature.id == "deepep-timeout" and not event.quoted]
+    late = [event for event in expired if begun and event.file == begun[-1].file and event.line > begun[-1].line]
+    if late:
+        why = "a rank was still compiling kernels, which takes minutes, when the limit of the others expired"
+        yield Evidence("watchdog_timeout_too_short", STRONG, why, (begun[-1], late[0]), "limit-while-compiling")
+        yield Evidence("fused_kernel_build", SUPPORTING, why, (begun[-1],), "limit-while-compiling")
+        yield Evidence("rank_desync_app", -SUPPORTING, why, (late[0],), "limit-while-compiling")
+
+
 def interrupted_in_the_data_loader(facts: Facts) -> Iterator[Evidence]:
     """A hanging job was interrupted while it waited for its data loader."""
     frames, stopped = facts.of("loader_frame"), facts.of("interrupted")
