@@ -29,6 +29,7 @@ from unhang.diagnose.rules import setting_rules as settings
 from unhang.diagnose.rules import shape_rules as shapes
 from unhang.diagnose.rules import stack_rules as stacks
 from unhang.diagnose.rules import statement_rules as statements
+from unhang.diagnose.rules import visibility_rules as visibility
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,
@@ -123,6 +124,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     outputs.listens_elsewhere,
     outputs.two_nodes_one_rank_zero,
     outputs.driver_below_what_torch_needs,
+    visibility.variable_hides_all_gpus,
+    visibility.unlisted_process_has_the_gpu_open,
     coordination.local_ranks_were_late,
     coordination.store_of_this_host_is_silent,
     coordination.proxy_and_nobody_met,

@@ -16,13 +16,18 @@ DECISIVE, STRONG = WEIGHTS["decisive"], WEIGHTS["strong"]
 def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     """Lightning prints each starting rank and the world size; if some never start and nothing follows, they were not launched."""
     members = facts.of("member")
-    if not members or facts.of("training_step") or facts.timeouts:
+    if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
         return
     started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(started)} of {wanted} ranks start, the others print nothing"
         weight = WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
+
+
+def _steps_follow(facts: Facts, event: Event) -> bool:
+    """Whether an epoch's progress bar moves after this line: then all ranks take part, and the others have logs of their own."""
+    return any(one.file == event.file and one.line > event.line and "Epoch" in one.text and one.fields["done"] not in ("0", None) for one in facts.of("bar"))
 
 
 def _log_ends_with(facts: Facts, event: Event) -> bool:
