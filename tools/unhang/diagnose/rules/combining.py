@@ -17,6 +17,7 @@ from unhang.diagnose.rules import coordination_rules as coordination
 from unhang.diagnose.rules import count_rules as counts
 from unhang.diagnose.rules import failures
 from unhang.diagnose.rules import host_rules as hosts
+from unhang.diagnose.rules import link_rules as links
 from unhang.diagnose.rules import machine_rules as machines
 from unhang.diagnose.rules import memory_rules as memory
 from unhang.diagnose.rules import network_rules as networks
@@ -140,7 +141,10 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     hosts.list_of_hosts_is_uneven,
     hosts.host_of_the_list_is_missing,
     hosts.ranks_share_a_core,
-    hosts.link_has_fewer_lanes,
+    links.link_has_fewer_lanes,
+    links.busy_gpu_has_a_slow_link,
+    links.link_is_slower_than_the_card,
+    links.recovery_follows_a_link_error,
     hosts.versions_of_hosts_differ,
     hosts.few_gpus_work_and_more_do_not,
     hosts.module_missing_and_no_cuda,

@@ -1,4 +1,4 @@
-"""Rules over hosts: lists of unequal length, versions and CPUs that differ, PCIe links with fewer lanes, machines on which few GPUs work."""
+"""Rules over hosts: lists of unequal length, versions and CPUs that differ, machines on which few GPUs work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from unhang.text import counted
 
 BUSY, MOSTLY_IDLE = 5.0, 50.0  # per cent
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-_WIDTH_NOW, _WIDTH_MOST = "pcie.link.width.current", "pcie.link.width.max"
 _NEAR = ("PIX", "PXB")
 _FAR = ("SYS", "NODE", "PHB")
 
@@ -87,30 +86,6 @@ def _core(event: Event) -> str:
     mask = event.fields["mask"] or (event.fields["slurm"] or "")[2:]
     number = int(mask, 16) if mask else 0
     return str(number.bit_length() - 1) if number and number & (number - 1) == 0 else ""
-
-
-def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
-    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that saves power."""
-    rows = [(int(event.fields["now"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_width")]
-    rows += [(int(event.fields["width"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_limited")]
-    rows += [row for event in facts.of("link_query") for row in _queried(event)]
-    narrow = [row for row in rows if 0 < row[0] < row[1]]
-    if narrow:
-        now, most, event = min(narrow, key=lambda row: row[0])
-        yield Evidence("pcie_link_degraded", STRONG, f"a link uses {now} lanes of {most}", (event,), "fewer-lanes")
-
-
-def _queried(event: Event) -> Iterator[tuple[int, int, Event]]:
-    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that of the widest GPU."""
-    names = [name.strip() for name in (event.fields["names"] or "").split(",")]
-    if _WIDTH_NOW not in names:
-        return
-    rows = [[cell.strip() for cell in line.split(",")] for line in (event.fields["rows"] or "").splitlines()]
-    rows = [row for row in rows if len(row) == len(names) and row[names.index(_WIDTH_NOW)].isdigit()]
-    widest = max((int(row[names.index(_WIDTH_NOW)]) for row in rows), default=0)
-    for row in rows:
-        most = row[names.index(_WIDTH_MOST)] if _WIDTH_MOST in names else str(widest)
-        yield int(row[names.index(_WIDTH_NOW)]), int(most) if most.isdigit() else 0, event
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
