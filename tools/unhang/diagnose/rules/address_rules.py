@@ -83,3 +83,14 @@ def name_unknown_and_no_answer(facts: Facts) -> Iterator[Evidence]:
         if named:
             yield Evidence("firewall_ports", -WEIGHTS["hinting"], f"the name {host} does not resolve", (named[0],), "name-unknown-and-no-answer")
             return
+
+
+def exclusion_lets_loopback_in(facts: Facts) -> Iterator[Evidence]:
+    """A list of interfaces to leave out replaces NCCL's own, which has lo; if the list lacks lo, NCCL may choose it before the others."""
+    chosen = [event for event in facts.of("bootstrap") if event.fields["interface"] == "lo" and not event.quoted]
+    for event in facts.of("setting"):
+        name, value = event.fields["name"], (event.fields["value"] or "").strip("'\"")
+        if chosen and name == "NCCL_SOCKET_IFNAME" and value.startswith("^") and "lo" not in value[1:].lstrip("=").split(","):
+            why = f"NCCL_SOCKET_IFNAME={value} does not leave out lo, and NCCL chose lo"
+            yield Evidence("wrong_interface", STRONG, why, (event, chosen[0]), "exclusion-without-lo")
+            return

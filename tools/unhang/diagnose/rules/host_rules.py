@@ -172,3 +172,12 @@ def ranks_run_outside_the_list(facts: Facts) -> Iterator[Evidence]:
         why = f"the ranks run on {host}, which is not in the list of hosts"
         yield Evidence("launch_mismatch", STRONG + SUPPORTING, why, (next(iter(listed.values())), event), "ranks-outside-the-list")
         yield Evidence("container_gpu_access", -STRONG, why, (event,), "ranks-outside-the-list")
+
+
+def bound_and_one_cpu_for_the_loader(facts: Facts) -> Iterator[Evidence]:
+    """The launcher was told to bind processes to CPUs, and a process counts only one that it may use: the binding is narrower than was meant."""
+    asked = [event for event in facts.of("binding_asked") if not event.quoted]
+    narrow = [event for event in facts.events if event.signature.id == "one-cpu-for-the-loader" and event.fields["cpus"] == "1"]
+    if asked and narrow:
+        why = "the launcher binds processes to CPUs, and a process may use one CPU only"
+        yield Evidence("cpu_affinity", STRONG, why, (asked[0], narrow[0]), "bound-to-one-cpu")

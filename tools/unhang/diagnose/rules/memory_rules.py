@@ -130,6 +130,17 @@ def full_and_no_process_listed(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("oom", -STRONG, why, (empty[0],), "full-and-no-process")
 
 
+def held_by_a_process_that_is_not_listed(facts: Facts) -> Iterator[Evidence]:
+    """nvidia-smi shows used memory and no process, and fuser finds one on the GPU's device file: it runs in another container, or its job has ended."""
+    used = [event for event in facts.of("gpu_load") if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
+    for event in facts.of("gpu_device_holder"):
+        empty = [one for one in facts.of("no_gpu_process") if one.file == event.file]
+        if used and empty:
+            why = f"{used[0].fields['used']} MiB are in use, nvidia-smi lists no process, and {event.fields['pid']} has the GPU open"
+            yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (used[0], empty[0], event), "held-and-not-listed")
+            return
+
+
 def memory_is_its_own_by_number(facts: Facts) -> Iterator[Evidence]:
     """In a container PyTorch names even itself by number; what its allocator holds shows that the process with most of the GPU is itself."""
     for event in facts.of("oom_own_number"):
