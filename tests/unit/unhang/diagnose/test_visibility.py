@@ -11,6 +11,7 @@ NO_DEVICE = "RuntimeError: operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE\n"
 FULL = "| 27%   34C    P8     9W / 250W |   {used}MiB / 10989MiB |      0%      Default |\n"
 NOBODY = "|  No running processes found                                                 |\n"
 OPENED = "/dev/nvidia0:        lee       20533 F...m python\n"
+PERSISTENCED = "/dev/nvidia0:        root      911 F.... nvidia-persiste\n"
 FAILED_START = (
     "tensorflow.python.framework.errors_impl.InternalError: cudaGetDevice() failed. Status: CUDA driver version is insufficient for CUDA runtime version\n"
 )
@@ -35,7 +36,7 @@ def test_list_that_begins_with_no_gpu_hides_all(tmp_path, value, listed, first):
     assert _causes(tmp_path, f'os.environ["CUDA_VISIBLE_DEVICES"] = "{value}"\n{listed}{NO_DEVICE}')[0][0] == first
 
 
-@pytest.mark.parametrize(("used", "opened", "shown"), [(9823, OPENED, True), (9823, "", False), (300, OPENED, False)])
+@pytest.mark.parametrize(("used", "opened", "shown"), [(9823, OPENED, True), (9823, "", False), (9823, PERSISTENCED, False), (300, OPENED, False)])
 def test_process_that_only_fuser_shows_holds_the_memory(tmp_path, used, opened, shown):
     causes = _causes(tmp_path, FULL.format(used=used) + NOBODY + "$ fuser -v /dev/nvidia*\n" + opened)
     assert (causes[:1] == [("orphan_processes_hold_gpu", "warning")]) == shown

@@ -126,7 +126,6 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     outputs.two_nodes_one_rank_zero,
     outputs.driver_below_what_torch_needs,
     visibility.variable_hides_all_gpus,
-    visibility.unlisted_process_has_the_gpu_open,
     coordination.local_ranks_were_late,
     coordination.store_of_this_host_is_silent,
     coordination.proxy_and_nobody_met,

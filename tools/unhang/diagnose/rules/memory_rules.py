@@ -132,12 +132,14 @@ def full_and_no_process_listed(facts: Facts) -> Iterator[Evidence]:
 
 def held_by_a_process_that_is_not_listed(facts: Facts) -> Iterator[Evidence]:
     """nvidia-smi shows used memory and no process, and fuser finds one on the GPU's device file: it runs in another container, or its job has ended."""
-    used = [event for event in facts.of("gpu_load") if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
+    shown = (*facts.of("gpu_load"), *facts.of("gpu_memory"))
+    used = [event for event in shown if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
     for event in facts.of("gpu_device_holder"):
         empty = [one for one in facts.of("no_gpu_process") if one.file == event.file]
         if used and empty:
             why = f"{used[0].fields['used']} MiB are in use, nvidia-smi lists no process, and {event.fields['pid']} has the GPU open"
             yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (used[0], empty[0], event), "held-and-not-listed")
+            yield Evidence("oom", 1 - STRONG, why, (event,), "held-and-not-listed")
             return
 
 
