@@ -145,3 +145,17 @@ def test_loading_that_had_not_ended_at_a_monitored_barrier_is_slow_storage(answe
 @pytest.mark.parametrize(("size", "cause"), [("64M", "shm_too_small"), ("2.0G", "shm_too_small"), ("16G", "shm_leftovers")])
 def test_large_shared_memory_that_is_full_is_no_matter_of_its_size(answer, size, cause):
     assert _first(answer(f"tmpfs            {size}   {size}     0 100% /dev/shm\n")) == cause
+
+
+UNKNOWN = "ssh: Could not resolve hostname w-1.w: Name or service not known\n"
+REACHED = "Warning: Permanently added '{host},198.51.100.28' (ECDSA) to the list of known hosts.\n"
+
+
+@pytest.mark.parametrize(("log", "alarmed"), [
+    (UNKNOWN + REACHED.format(host="w-1.w"), False),
+    (UNKNOWN + REACHED.format(host="w-0.w"), True),
+    (REACHED.format(host="w-1.w") + UNKNOWN, True),
+])  # fmt: skip
+def test_a_name_that_is_found_later_is_no_fault(answer, log, alarmed):
+    causes = answer(log)
+    assert any(cause["severity"] != "info" for cause in causes.values()) is alarmed

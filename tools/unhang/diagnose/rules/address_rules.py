@@ -94,3 +94,18 @@ def exclusion_lets_loopback_in(facts: Facts) -> Iterator[Evidence]:
             why = f"NCCL_SOCKET_IFNAME={value} does not leave out lo, and NCCL chose lo"
             yield Evidence("wrong_interface", STRONG, why, (event, chosen[0]), "exclusion-without-lo")
             return
+
+
+def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
+    """Names of hosts did not resolve at first, and ssh reached each of these hosts later: a launcher that repeats its attempts until the hosts are there."""
+    unknown = [event for event in facts.events if event.signature.id == "master-name-unknown" and not event.quoted]
+    reached = facts.of("ssh_reached")
+    found = [(event, later) for event in unknown for later in reached if _is_the_host(event, later)]
+    if unknown and {event.line for event, _ in found} == {event.line for event in unknown}:
+        why = f"ssh reached {found[-1][1].fields['host']} later"
+        yield Evidence("dns_hostname", -STRONG, why, found[-1], "name-found-later")
+        yield Evidence("wrong_interface", -SUPPORTING, why, found[-1], "name-found-later")
+
+
+def _is_the_host(unknown: Event, later: Event) -> bool:
+    return later.file == unknown.file and later.line > unknown.line and str(unknown.fields["host"] or "").rstrip(":") == later.fields["host"]

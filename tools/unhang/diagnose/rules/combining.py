@@ -137,6 +137,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     addresses.failed_outside_the_launch,
     addresses.own_name_leads_to_loopback,
     addresses.name_unknown_and_no_answer,
+    addresses.name_was_found_later,
     hosts.list_of_hosts_is_uneven,
     hosts.host_of_the_list_is_missing,
     hosts.ranks_share_a_core,
