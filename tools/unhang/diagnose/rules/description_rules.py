@@ -76,6 +76,8 @@ def situations_described(facts: Facts) -> Iterator[Evidence]:
             lines = tuple(events[0] for events in told)
             strongest[one.cause] = Evidence(one.cause, one.weight, one.why, lines, "described-" + one.cause.replace("_", "-"))
     yield from strongest.values()
+    if old := strongest.get("cuda_driver_too_old"):  # peer-to-peer fails only where GPUs are found
+        yield Evidence("driver_p2p_bug", -SUPPORTING, old.why, old.events, old.id)
 
 
 def _told(facts: Facts, part: str) -> Sequence[Event]:
