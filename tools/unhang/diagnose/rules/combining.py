@@ -15,6 +15,7 @@ from unhang.diagnose.rules import address_rules as addresses
 from unhang.diagnose.rules import container_rules as containers
 from unhang.diagnose.rules import coordination_rules as coordination
 from unhang.diagnose.rules import count_rules as counts
+from unhang.diagnose.rules import description_rules as descriptions
 from unhang.diagnose.rules import failures
 from unhang.diagnose.rules import host_rules as hosts
 from unhang.diagnose.rules import link_rules as links
@@ -169,6 +170,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     statements.part_of_one_rank_and_hang,
     statements.older_cards_without_peer_access,
     statements.card_is_newer_than_cuda,
+    descriptions.situations_described,
     absences.rank_answers_no_signal,
     absences.ranks_tell_of_different_worlds,
     absences.nobody_sends,
