@@ -17,6 +17,8 @@ REASONS = {
     (AFTER, "diagnose_batches/11/b22-dle-339-srun-pmi/log.txt"): "a job that trained has an end to be seen",
     (AFTER, "diagnose_batches/7/040-slurm-member-1-of-8/log.txt"): "a job that makes steps does not stand at its start",
     (AFTER, "diagnose_batches/13/e15-lightning-17389-sbatch-alone/log.txt"): "a job that makes steps does not stand at its start",
+    (BARS, "diagnose_batches/7/040-slurm-member-1-of-8/log.txt"): "a job whose epochs go on does not wait for ranks",
+    (BARS, "diagnose_batches/13/e15-lightning-17389-sbatch-alone/log.txt"): "a job whose epochs go on does not wait for ranks",
     (BARS, "diagnose_batches/11/b21-horovod-515-all-zero/log.txt"): "bars stand between the ranks that the processes print",
     (BARS, "diagnose_batches/6/378-ucx-noib-node-osu-bcast/log.txt"): "bars break the benchmark's table, which shows that it ran",
     **{

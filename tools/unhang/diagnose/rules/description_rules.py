@@ -33,6 +33,7 @@ SITUATIONS = (
     Situation("session_closed", ("session_ends_job",), "the job ends when a session or terminal ends", SUPPORTING),
     Situation("session_closed", ("session_ends_job", "hangup_told"), "the job ends with the terminal, although something was to guard it"),
     Situation("orphan_processes_hold_gpu", ("stopped_by_hand", "memory_stays_taken"), "a run was stopped, and the memory of a GPU stays taken"),
+    Situation("shm_too_small", ("no_workers_works", "container_told"), "in a container it works only without worker processes, which share memory"),
     Situation("oom", ("copy_per_process", "ram_runs_out"), "each process holds a copy for itself, and memory runs out"),
     Situation("oom", ("ram_runs_out", "machine_freezes"), "memory fills up, and the whole machine freezes"),
     Situation("rank_device_mapping", ("gpu0_holds_more", "device_not_chosen"), "the first GPU holds parts of all ranks, which choose no device"),
