@@ -54,11 +54,18 @@ class LineShapes:
 
     def tried(self, signature: Signature, line_shape: bytes, found: bool) -> bool:
         """Records a try; True if this signature need not be tried again on lines of this line_shape."""
-        if not signature.once if found else signature.reads_digits:
-            return False
-        key = (signature.id, (_BUS if found else _POINTER).sub(b"", line_shape), found)
+        if found:
+            return signature.once and self._count(signature, _BUS.sub(b"", line_shape), found=True) >= ONCE
+        return not signature.reads_digits and self.tried_in_vain(signature, line_shape)
+
+    def tried_in_vain(self, signature: Signature, line_shape: bytes) -> bool:
+        """Records a try that failed whatever the digits of the line are; True if this signature need not be tried again on lines of this shape."""
+        return self._count(signature, _POINTER.sub(b"", line_shape), found=False) >= MISSES
+
+    def _count(self, signature: Signature, shape: bytes, *, found: bool) -> int:
+        key = (signature.id, shape, found)
         self._tries[key] = self._tries.get(key, 0) + 1
-        return self._tries[key] >= (ONCE if found else MISSES)
+        return self._tries[key]
 
     def leave_out(self, line_shape: bytes, done: Sequence[Trial]) -> None:
         """Removes trials from a shape; without any trials left it is dull."""

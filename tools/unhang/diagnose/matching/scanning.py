@@ -109,6 +109,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
     for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
         line_shape = shapes[index]
         readings: list[str] = []
+        prose: bool | None = None
         done = []
         for trial in memory.wanted[line_shape]:
             signature = trial.signature
@@ -118,6 +119,12 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             if trial.is_in_vain(block.lines[index]):
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
+            if signature.program == "people":
+                prose = is_prose(readings[0]) if prose is None else prose
+                if not prose:
+                    if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
+                        done.append(trial)
+                    continue
             seen, found = _first_match(trial, readings, block, index)
             if found:
                 place = len(scan.events)
@@ -154,8 +161,6 @@ def _indented(block: Block, index: int) -> bytes:
 def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
     """(text, match) of the first form of a line, or of it and the lines below it, that matches the signature."""
     signature = trial.signature
-    if signature.program == "people" and not is_prose(readings[0]):
-        return readings[0], None
     for place, text in enumerate(readings):
         seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
         if found := signature.search(seen, trial.anchors):

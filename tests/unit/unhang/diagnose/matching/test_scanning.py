@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections import Counter
 
 import pytest
 
@@ -63,3 +65,22 @@ def test_each_rank_is_heard_although_pointers_alone_tell_its_lines_apart():
 def test_anchor_that_holds_another_one_comes_behind_the_shortest_of_these():
     assert by_family([b"NCCL", b"NCCL WARN", b"WARN", b"Xid"]) == [b"NCCL", b"NCCL WARN", b"WARN", b"Xid"]
     assert by_family([b"timed out", b"out", b"a timed out"]) == [b"out", b"a timed out", b"timed out"]
+
+
+@pytest.mark.parametrize("step", ["{'loss': 1.%d, 'grad_norm': 0.5, 'epoch': 0.%d}", "saving the checkpoint of epoch %d took %d s: /scratch/run/model.pt"])
+def test_lines_of_training_are_read_as_prose_once_or_twice_and_not_each(step):
+    lines = [(step % (number, number)).encode() for number in range(500)]
+    calls: Counter[str] = Counter()
+
+    def count(frame, event, _argument):
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    sieve = asked_much()
+    sys.setprofile(count)
+    try:
+        scan_blocks([Block(1, lines)], "job.log", sieve)
+    finally:
+        sys.setprofile(None)
+    assert calls["_keep_events"] == 1  # the scan was counted
+    assert calls["is_prose"] <= 10
