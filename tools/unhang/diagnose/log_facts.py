@@ -48,7 +48,7 @@ class Timeout:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. words: of all files. job: its own files."""
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -59,7 +59,6 @@ class Facts:
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
     flights: Mapping[str, Any] | None = None
     calls: Sequence[Mapping[str, Any]] = ()
-    words: frozenset[str] = frozenset()
     job: tuple[JobFile, ...] = ()
 
     def of(self, name: str) -> Sequence[Event]:
@@ -91,8 +90,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
-    words = frozenset(word for scan in scans for word in scan.words)
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, words, job)
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job)
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from unhang.diagnose.ranking import RESEMBLES
 from unhang.text import ascii_only, counted, visible
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
 SHOWN_LAST = 8
-SHOWN_GUESSES = 3
 NAMED_IN_VERDICT = 4
 FIRST_ERROR = "first error: "
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
@@ -34,14 +32,8 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The first causes, remarks last. Remarks that rest on similar words alone are among the first SHOWN_GUESSES, and not shown if a cause is decided."""
-    causes = sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")
-    guesses = 0 if diagnosis["decided"] else SHOWN_GUESSES
-    return [one for place, one in enumerate(causes) if one["severity"] != "info" or place < guesses or not _is_by_words_alone(one)][:SHOWN_CAUSES]
-
-
-def _is_by_words_alone(cause: Mapping[str, Any]) -> bool:
-    return bool(cause["evidence"]) and all(one["file"] == RESEMBLES for one in cause["evidence"])
+    """The first causes, remarks last."""
+    return sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")[:SHOWN_CAUSES]
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,7 +232,7 @@ def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mappin
 
 
 def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int) -> list[str]:
-    """A line of a log with its meaning. Evidence without a line (the word model, missing ranks) has line 0, and is one sentence."""
+    """A line of a log with its meaning. Evidence without a line (a flight recorder) has line 0, and is one sentence."""
     if not one["line"] and one["text"] == one["says"]:
         return _indented([f"{word}: {visible(one['says'], 400)}"], width, 3)
     line = f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {shortened(one['text'], 240)}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from diagnosis_scores import render_score, score_folder, summary
 
 from unhang.diagnose.diagnosing import diagnose, render_json
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
-from unhang.diagnose.scoring import render_score, score_folder, summary
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -71,7 +71,7 @@ def test_score_counts_hits_misses_and_false_alarms(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "log.txt").write_text(log)
         (tmp_path / name / "label.yaml").write_text(f"cause_class: {truth}\nnegative: {str(negative).lower()}\nanswerable_from_log: 'yes'\n")
-    numbers = summary(score_folder(tmp_path, diagnose))
+    numbers = summary(score_folder(tmp_path))
     assert numbers["answerable"]["top1"] == 1 and numbers["answerable"]["cases"] == 2
     assert numbers["healthy"] == {"cases": 1, "false_alarms": 0}
     assert numbers["confusion"] == [{"truth": "shm_too_small", "found": "nothing", "cases": 1}]
@@ -82,8 +82,8 @@ def test_score_that_leaves_one_out_does_not_use_what_was_written_from_the_case_s
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log.txt").write_text("t1:9:9 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856\n")
     (tmp_path / "a" / "label.yaml").write_text("cause_class: nccl_bug\nurl: https://github.com/NVIDIA/nccl/issues/1637\n")
-    assert summary(score_folder(tmp_path, diagnose))["answerable"]["top1"] == 1
-    assert summary(score_folder(tmp_path, diagnose, leave_one_out=True))["answerable"]["top1"] == 0
+    assert summary(score_folder(tmp_path))["answerable"]["top1"] == 1
+    assert summary(score_folder(tmp_path, leave_one_out=True))["answerable"]["top1"] == 0
 
 
 OUT_OF_MEMORY = (
@@ -97,6 +97,6 @@ def test_folder_of_batches_is_scored_as_their_cases_together(tmp_path):
         (tmp_path / batch / "a").mkdir(parents=True)
         (tmp_path / batch / "a" / "log.txt").write_text(OUT_OF_MEMORY)
         (tmp_path / batch / "a" / "label.yaml").write_text(f"cause_class: {truth}\nanswerable_from_log: 'yes'\n")
-    cases = score_folder(tmp_path, diagnose)
+    cases = score_folder(tmp_path)
     assert [(one.name, one.top1) for one in cases] == [("1/a", True), ("2/a", False)]
     assert "wrong: 1 (plausible by the label: 0), rate 0.500, 0.500 outright" in render_score(summary(cases))

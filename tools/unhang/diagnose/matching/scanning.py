@@ -16,11 +16,10 @@ from unhang.diagnose.logs.job_files import JobFile
 from unhang.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.diagnose.logs.pod_descriptions import killed_container
 from unhang.diagnose.logs.reading import Block
-from unhang.diagnose.matching.line_shapes import LONGEST_REMEMBERED, LineShapes
+from unhang.diagnose.matching.line_shapes import LineShapes
 from unhang.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.diagnose.matching.signatures import Signature
 from unhang.diagnose.matching.statements import is_spoken
-from unhang.diagnose.word_model import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -65,8 +64,8 @@ class Event:
 
 @dataclass
 class Scan:
-    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. words: of its
-    first distinct lines, and of later ones that report a failure. job: the result of lint, if it is a file of the job and no log.
+    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. job: the result
+    of lint, if it is a file of the job and no log.
     """
 
     file: str
@@ -74,8 +73,6 @@ class Scan:
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
-    words: set[str] = field(default_factory=set)
-    lines_heard: int = 0
     outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
     job: JobFile | None = None
 
@@ -91,11 +88,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
-        new = memory.learn(shapes)
-        if new and block.wrapping.layers:
-            _collect_words(*_without_layers(new, shapes, block), scan)
-        else:
-            _collect_words(new, shapes, scan)
+        memory.learn(shapes)
         if memory.wanted:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
@@ -184,24 +177,6 @@ def _with_what_stands_outside(scan: Scan) -> list[Event]:
         replace(event, prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted)) if place in scan.outside else event
         for place, event in enumerate(scan.events)
     ]
-
-
-def _without_layers(new: set[bytes], shapes: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
-    """The shapes of the lines without wrappers in place of those of the wrapped ones."""
-    bare = {line_shape: block.readings(index)[0].translate(None, DIGITS) for index, line_shape in enumerate(shapes) if line_shape in new}
-    return set(bare.values()), [bare[one] for one in shapes if one in bare]
-
-
-def _collect_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
-    """Adds the words of new lines: of all early ones, and of later ones that report a failure."""
-    if not new or len(scan.words) >= MOST_WORDS:
-        return
-    if scan.lines_heard < FIRST_LINES:
-        first = [line for line in dict.fromkeys(shapes) if line in new][: FIRST_LINES - scan.lines_heard]
-        scan.lines_heard += len(first)
-        scan.words |= words_in(b"\n".join(first))
-        new = new.difference(first)
-    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in naming_a_failure(list(new))))
 
 
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
