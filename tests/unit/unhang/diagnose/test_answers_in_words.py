@@ -145,16 +145,6 @@ def test_pod_that_got_a_node_later_is_no_finding(answer, log, cause):
     assert next((one["cause"] for one in answer(log)["causes"] if one["severity"] != "info"), None) == cause
 
 
-def test_cause_that_is_decided_stands_without_guesses_from_similar_words(answer):
-    found = answer(INSUFFICIENT)
-    guess = {"file": "resembles", "line": 0, "text": "solved logs with this cause have words like these: pod", "weight": 0.5}
-    found["causes"].append({**found["causes"][0], "severity": "info", "evidence": [{**guess, "says": guess["text"]}]})
-    assert found["decided"]
-    for render in (render_table, render_markdown):
-        assert "solved logs with this cause" not in render(found)
-    assert "solved logs with this cause" in render_table({**found, "decided": False})
-
-
 def test_option_that_the_answer_does_not_show_is_not_pointed_to(answer):
     shown = render_table(answer(watchdog(1), train__py=PARTED))
     assert "longer timeout" in shown and "below" not in shown

@@ -181,17 +181,3 @@ def test_line_of_a_program_is_not_spoken(line):
 
 def test_list_of_attempts_is_spoken_without_whole_sentences():
     assert is_spoken("enforce_eager -> ok") and is_spoken("- zero3 with offload: hangs") and is_spoken("it worked until we updated the nodes")
-
-
-def test_statements_of_several_lines_decide_together():
-    post = "OSError: [Errno 28] No space left on device\nbut there is plenty of space, df shows 3.1T free\nit runs in the docker container"
-    assert diagnose_text(post)["causes"][0]["cause"] == "shm_too_small"
-    post = "After the apt upgrade nothing works.\nnvidia-smi on the host doesn't work either"
-    assert diagnose_text(post)["causes"][0]["cause"] == "version_mismatch_driver_library"
-
-
-def test_a_machine_on_which_it_works_speaks_against_the_program():
-    post = "The job hangs after an epoch at the validation, which runs on rank 0 only.\n"
-    alone, compared = (diagnose_text(post + more) for more in ("", "On another server the same code works."))
-    points = [next((cause["points"] for cause in one["causes"] if cause["cause"] == "rank_desync_app"), 0) for one in (alone, compared)]
-    assert points[0] > points[1]
