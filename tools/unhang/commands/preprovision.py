@@ -30,6 +30,7 @@ from unhang.report.table import terminal_shape
 from unhang.rollout.list_arguments import split_list
 from unhang.smoke.burn_in_local import parse_duration
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.text import data_for_ansible
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
@@ -112,7 +113,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     steps = {name: meaning for name, meaning in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
-        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
+        played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
     return outcome_of(folder, played, arguments), folder
 
 

@@ -4,7 +4,6 @@ given."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -34,7 +33,7 @@ from unhang.rollout.status import exit_code, status_of, undo_command
 from unhang.rollout.status_junit import render_status_junit
 from unhang.rollout.status_table import render_status
 from unhang.rollout.status_view import inventories_of_run
-from unhang.text import ascii_only, visible
+from unhang.text import ascii_only, data_for_ansible, visible
 
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        argv = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
+        argv = [*command, *limit, "-e", data_for_ansible(variables_of(arguments, folder, plan)), *arguments.ansible]
         if not arguments.apply:
             return run_preview(argv, home, new_run, folder, plan, arguments)
         played = _played(argv, home, new_run, folder, plan, arguments)

@@ -25,7 +25,7 @@ from unhang.report.run import read_run
 from unhang.report.screen import render_screen
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
 from unhang.rollout.status_view import rollout_view
-from unhang.text import counted
+from unhang.text import counted, visible
 from unhang.triage.actions import Setting, command, needs_list
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")
@@ -142,7 +142,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
+            run_folder.write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))
