@@ -132,7 +132,7 @@ def test_rules_that_are_kept_are_those_that_compiling_gives():
 
 
 def test_values_and_places_of_a_kept_file_are_those_of_the_file():
-    path = own_folders()[0] / "nccl_settings.yml"
+    path = own_folders()[0] / "nccl" / "settings.yml"
     read_yaml(path)
     content, places = load_yaml(path)
     again = read_yaml(path)
