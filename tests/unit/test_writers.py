@@ -14,10 +14,10 @@ import yaml
 from hostile import TEXTS
 
 from unhang.ansible import smoke_programs
-from unhang.errors import UserError
-from unhang.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidth_rows, policy_from_nodes, render_policy
-from unhang.smoke.bootstrap import carried
-from unhang.text import data_for_ansible
+from unhang.base.errors import UserError
+from unhang.base.text import data_for_ansible
+from unhang.prove.smoke.bootstrap import carried
+from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidth_rows, policy_from_nodes, render_policy
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")
