@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+<<<<<<<< HEAD:tests/support/diagnosis_scores.py
 from unhang.diagnose.diagnosing import diagnose, document, read_all
 from unhang.diagnose.log_facts import gather_facts
 from unhang.diagnose.logs.flight import compare_flights
@@ -24,6 +25,14 @@ from unhang.diagnose.matching.scanning import Sieve
 from unhang.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.errors import UserError
 from unhang.strict_yaml import YamlFault, load_yaml
+========
+from unhang.base.errors import UserError
+from unhang.base.strict_yaml import YamlFault, load_yaml
+from unhang.jobs.diagnose.diagnosing import Withheld
+from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.train_word_model import all_solved, learn, logs_of, project_folders, solved_cases
+from unhang.jobs.diagnose.word_model import Wording, load_wording
+>>>>>>>> main:tools/unhang/jobs/diagnose/scoring.py
 
 LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")

@@ -1,0 +1,53 @@
+"""Rules over addresses of launch and hosts, over settings that switch something off, and over what a person tried: each with near misses."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.jobs.diagnose.diagnosing import diagnose
+
+SIZE = (
+    "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=14022, OpType=ALLREDUCE, NumelIn={size}, NumelOut={size}, "
+    "Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
+)
+HANGS = "# reporter: it hangs after some hundred steps\n"
+STEPS = "step 310 loss 4.118 (0.41 s)\n"
+
+
+@pytest.fixture
+def answer(tmp_path):
+    """text -> {cause: its standing} of the diagnosis, in the order of its ranks."""
+
+    def of(text):
+        log = tmp_path / "job.log"
+        log.write_text(text, encoding="utf-8")
+        return {cause["cause"]: cause for cause in diagnose([str(log)])["causes"]}
+
+    return of
+
+
+def _first(causes):
+    return next(iter(causes), None)
+
+
+@pytest.mark.parametrize(("sizes", "desync"), [((1, 500, 500), True), ((500, 500, 500), False)])
+def test_rank_that_saved_and_waits_in_another_call_than_the_others_is_no_longer_at_work(answer, sizes, desync):
+    text = "Saving model checkpoint to /ckpt/500\n" + "".join(SIZE.format(rank=rank, size=size) for rank, size in enumerate(sizes))
+    assert (_first(answer(text)) == "rank_desync_app") == desync
+
+
+@pytest.mark.parametrize(("line", "cause"), [
+    ("# reporter: the same job with the MPI alltoall runs to the end\n", "nccl_bug"),
+    ("# reporter: it works with gloo\n", "nccl_bug"),
+    ("# reporter: with gloo it hangs too\n", "rank_desync_app"),
+    ("", "rank_desync_app"),
+])  # fmt: skip
+def test_job_that_runs_over_another_library_calls_the_same_on_all_ranks(answer, line, cause):
+    stall = "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting\n"
+    assert _first(answer(HANGS + line + STEPS + stall)) == cause
+
+
+@pytest.mark.parametrize(("value", "shown"), [("1", True), ("0", False)])
+def test_launches_that_wait_for_their_kernel_inside_of_nccl_are_a_matter_of_the_setting(answer, value, shown):
+    causes = answer(f"CUDA_LAUNCH_BLOCKING={value}\n{HANGS}#4  0x00007f1ef0b2d118 in ncclLaunchKernel () at enqueue.cc:1104\n")
+    assert (_first(causes) == "env_var_misconfig") == shown

@@ -1,0 +1,108 @@
+"""Rules over GPU memory: who holds it, and which processes share a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
+_WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
+GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
+OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
+SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
+LARGE_PART = 0.15  # of a GPU
+MOST_BY_OTHERS = 0.6  # of a GPU
+SMALL_SHARE = 0.2  # of a GPU
+ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
+
+
+def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
+    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold the rest."""
+    held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
+    if not held:
+        return
+    event, others = max(held, key=lambda one: one[1])
+    why = f"{others:.1f} GiB of GPU {event.fields['gpu']} are held by other processes"
+    loaded = facts.of("resumed")
+    if facts.of("several_local_ranks") and {one.fields["gpu"] for one, _ in held} == {"0"}:
+        weight = DECISIVE if loaded else STRONG
+        reason = f"{why}, and the job has several ranks on this host" + (", which load a checkpoint" if loaded else "")
+        yield Evidence("rank_device_mapping", weight, reason, (event, *loaded[:1], *facts.of("several_local_ranks")[:1]), "memory-held-by-others")
+        yield Evidence("oom", -(STRONG + 1 if loaded else SUPPORTING), reason, (event,), "memory-held-by-others")
+    elif others > MOST_BY_OTHERS * _gib(event, "total") and _gib(event, "own") < SMALL_SHARE * _gib(event, "total") and _wanted_gib(event) < others:
+        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, f"{why}, and little by the one that failed", (event,), "memory-held-by-others")
+        yield Evidence("oom", -STRONG, why, (event,), "memory-held-by-others")
+    else:
+        yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
+        yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
+
+
+def _held_by_others_gib(event: Event) -> float | None:
+    """The memory that is neither free nor this process's; None if it is not a large part."""
+    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    others = total - free - own - OWN_CONTEXT_GIB
+    return others if others > LARGE_PART * total else None
+
+
+def _wanted_gib(event: Event) -> float:
+    """What the failed allocation had asked for; 0 if the line does not say so."""
+    asked = _WANTED.search(event.text)
+    return float(asked["size"]) * GIB[asked["unit"]] if asked else 0.0
+
+
+def _gib(event: Event, name: str) -> float:
+    return float(event.fields[name] or 0) * GIB[event.fields[f"{name}_unit"] or "GiB"]
+
+
+def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
+    """Another process holds as much of the full GPU as this one: ranks of one job that all use it."""
+    for event in facts.of("oom_other_process"):
+        other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
+        if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
+            why = f"another process holds as much of the GPU as this one ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
+            small = own < SMALL_PART_GIB
+            yield Evidence("rank_device_mapping", SUPPORTING if small else DECISIVE, why, (event,), "equal-parts-of-one-gpu")
+            for cause in ("oom", "orphan_processes_hold_gpu"):
+                yield Evidence(cause, -SUPPORTING if small else -STRONG, why, (event,), "equal-parts-of-one-gpu")
+            return
+
+
+def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its id is known."""
+    seen: dict[tuple, dict[str, Event]] = {}
+    for name in ("init_start", "init_complete"):
+        for event in facts.of(name):
+            if event.prefix.host and event.prefix.pid and event.fields.get("bus"):
+                key = (name, event.prefix.host, event.fields["bus"], event.fields.get("comm"), event.fields["nranks"])
+                seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
+    for key, by_pid in seen.items():
+        if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
+            yield Evidence(
+                "rank_device_mapping",
+                STRONG + 1,
+                f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}",
+                tuple(by_pid.values())[:4],
+                "same-bus-id",
+            )
+            return
+
+
+def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    by_gpu: dict[str, set[str]] = {}
+    for event in facts.of("gpu_process"):
+        by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
+    gpus = {event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)} | set(by_gpu)
+    crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
+    if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
+        yield Evidence(
+            "rank_device_mapping",
+            STRONG,
+            f"several processes are on GPU {crowded[0]} and others have none",
+            tuple(facts.of("gpu_process"))[:4],
+            "processes-on-one-gpu",
+        )
