@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 <<<<<<<< HEAD:tests/support/diagnosis_scores.py
-from unhang.diagnose.diagnosing import diagnose, document, read_all
-from unhang.diagnose.log_facts import gather_facts
-from unhang.diagnose.logs.flight import compare_flights
-from unhang.diagnose.matching.scanning import Sieve
-from unhang.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.errors import UserError
-from unhang.strict_yaml import YamlFault, load_yaml
+from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
+from unhang.jobs.diagnose.log_facts import gather_facts
+from unhang.jobs.diagnose.logs.flight import compare_flights
+from unhang.jobs.diagnose.matching.scanning import Sieve
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
+from unhang.base.errors import UserError
+from unhang.base.strict_yaml import YamlFault, load_yaml
 ========
 from unhang.base.errors import UserError
 from unhang.base.strict_yaml import YamlFault, load_yaml

@@ -10,21 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang.diagnose.affected import who_is_meant
-from unhang.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
-from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.fitting_remedies import fitting_remedy
-from unhang.diagnose.job_evidence import FROM_JOB
-from unhang.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
-from unhang.diagnose.logs.flight import Flight, compare_flights, read_dump
-from unhang.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
-from unhang.diagnose.logs.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
-from unhang.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
-from unhang.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.diagnose.next_commands import commands_with_output, what_to_run_next
-from unhang.diagnose.priors import usual_of
-from unhang.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
-from unhang.diagnose.timeouts import how_to_raise
+from unhang.jobs.diagnose.affected import who_is_meant
+from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.fitting_remedies import fitting_remedy
+from unhang.jobs.diagnose.job_evidence import FROM_JOB
+from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
+from unhang.jobs.diagnose.logs.flight import Flight, compare_flights, read_dump
+from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
+from unhang.jobs.diagnose.logs.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
+from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
+from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
+from unhang.jobs.diagnose.priors import usual_of
+from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
+from unhang.jobs.diagnose.timeouts import how_to_raise
 
 SCHEMA = "unhang/diagnosis/1"
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
@@ -98,7 +98,7 @@ def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: l
 
 def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
     """Reads a file with which the job was started. Of a script's lines that match signatures, only those count that configure the job."""
-    from unhang.diagnose.logs.job_reading import read_job_file  # brings lint along, which a log alone does not need
+    from unhang.jobs.diagnose.logs.job_reading import read_job_file  # brings lint along, which a log alone does not need
 
     about.kind = "job"
     job = read_job_file(name, path, kind) if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES else None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.matching.scanning import Event
-from unhang.diagnose.rules.failures import peer_without_log
-from unhang.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.failures import peer_without_log
+from unhang.jobs.diagnose.rules.signs import hang_signs
 
 USUAL = {
     "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "dns_hostname"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from unhang.text import ascii_only, counted, visible
+from unhang.base.text import ascii_only, counted, visible
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.diagnosing import diagnose
 
 WAIT = (
     "[rank{0}]:[E105 10:31:25.1 ProcessGroupNCCL.cpp:689] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=23, OpType=ALLREDUCE, "

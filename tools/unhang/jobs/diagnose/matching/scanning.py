@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
-from unhang.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.diagnose.logs.job_files import JobFile
-from unhang.diagnose.logs.line_prefixes import Prefix, parse_prefix
-from unhang.diagnose.logs.pod_descriptions import killed_container
-from unhang.diagnose.logs.reading import Block
-from unhang.diagnose.matching.line_shapes import LineShapes
-from unhang.diagnose.matching.sieve import DIGITS, Sieve, Trial
-from unhang.diagnose.matching.signatures import Signature
-from unhang.diagnose.matching.statements import is_spoken
+from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
+from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
+from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
+from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.matching.line_shapes import LineShapes
+from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
+from unhang.jobs.diagnose.matching.signatures import Signature
+from unhang.jobs.diagnose.matching.statements import is_spoken
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512

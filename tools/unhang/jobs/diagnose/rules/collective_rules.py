@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.log_facts import Facts, Timeout
-from unhang.diagnose.matching.scanning import Event
-from unhang.diagnose.rules.failures import first_failure, killed_first
-from unhang.diagnose.rules.signs import hang_signs
-from unhang.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts, Timeout
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ

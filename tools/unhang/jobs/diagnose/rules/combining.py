@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.rules import collective_rules as collective
-from unhang.diagnose.rules import device_rules as device
-from unhang.diagnose.rules import failures
-from unhang.diagnose.rules import memory_rules as memory
-from unhang.diagnose.rules import network_rules as network
-from unhang.diagnose.rules import post_rules as post
-from unhang.diagnose.rules import recording_rules as recording
-from unhang.diagnose.rules import work_rules as work
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.rules import collective_rules as collective
+from unhang.jobs.diagnose.rules import device_rules as device
+from unhang.jobs.diagnose.rules import failures
+from unhang.jobs.diagnose.rules import memory_rules as memory
+from unhang.jobs.diagnose.rules import network_rules as network
+from unhang.jobs.diagnose.rules import post_rules as post
+from unhang.jobs.diagnose.rules import recording_rules as recording
+from unhang.jobs.diagnose.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,

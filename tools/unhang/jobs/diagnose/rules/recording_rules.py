@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.log_facts import Facts
-from unhang.diagnose.matching.scanning import Event
-from unhang.diagnose.rules.signs import hang_signs
-from unhang.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 

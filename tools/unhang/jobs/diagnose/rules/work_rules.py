@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unhang.diagnose.evidence import Evidence
-from unhang.diagnose.log_facts import Facts, Timeout
-from unhang.diagnose.matching.scanning import Event
-from unhang.diagnose.rules.collective_rules import oldest_of_each_rank
-from unhang.diagnose.rules.signs import hang_signs, near_end
-from unhang.diagnose.weights import WEIGHTS
-from unhang.text import counted
+from unhang.base.text import counted
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts, Timeout
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.collective_rules import oldest_of_each_rank
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
