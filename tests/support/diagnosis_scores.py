@@ -17,22 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-<<<<<<<< HEAD:tests/support/diagnosis_scores.py
+from unhang.base.errors import UserError
+from unhang.base.strict_yaml import YamlFault, load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.base.errors import UserError
-from unhang.base.strict_yaml import YamlFault, load_yaml
-========
-from unhang.base.errors import UserError
-from unhang.base.strict_yaml import YamlFault, load_yaml
-from unhang.jobs.diagnose.diagnosing import Withheld
-from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.train_word_model import all_solved, learn, logs_of, project_folders, solved_cases
-from unhang.jobs.diagnose.word_model import Wording, load_wording
->>>>>>>> main:tools/unhang/jobs/diagnose/scoring.py
 
 LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")
