@@ -45,10 +45,11 @@ def test_reason_of_a_job_file_is_given_once_and_the_line_of_the_log_has_its_own(
 
 @pytest.mark.parametrize("render", [render_table, render_markdown])
 def test_reason_of_several_lines_is_given_once(answer, render):
-    cause = answer(watchdog(0) + watchdog(1))["causes"][0]
+    differ = watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,")
+    cause = answer(differ)["causes"][0]
     reasons = [one["says"] for one in cause["evidence"] if one["line"]]
     assert len(reasons) == 2 and len(set(reasons)) == 1
-    shown = one_line(render(answer(watchdog(0) + watchdog(1))))
+    shown = one_line(render(answer(differ)))
     assert shown.count(f"({reasons[0]})") == 1 and " and: " in shown
 
 
@@ -201,11 +202,6 @@ def test_pod_and_time_of_the_wrapper_are_named_beside_the_rank(answer):
     assert facts_in_words(found["facts"])[0].endswith("job.log:21; 2026-11-22T03:00:20.000000000Z; train-worker-0]")
 
 
-def test_rank_that_raised_is_not_told_to_have_reported_nothing(answer):
-    assert "reported nothing" not in render_table(answer(KUBECTL))
-    assert "rank 3 reported nothing" in render_table(answer("".join(watchdog(rank) for rank in (0, 1, 2, 4, 5, 6, 7))))
-
-
 def test_exception_behind_a_frame_without_source_is_no_source(answer):
     found = answer(
         'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\n'
@@ -269,11 +265,11 @@ def test_output_that_was_given_is_not_asked_for_again(answer):
 
 
 def test_cause_stands_before_remarks_and_a_remark_is_short(answer):
-    found = answer(watchdog(0) + watchdog(1))
+    found = answer(watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,"))
     cause = found["causes"][0]
     shown = render_table({**found, "causes": [{**cause, "severity": "info", "title": "A remark"}, cause]})
     assert shown.index(f"1. WARNING  {cause['title']}") < shown.index("2. info  A remark")
-    assert "source:" not in shown[shown.index("2. info") : shown.index("COLLECT NEXT")]
+    assert "source:" not in shown[shown.index("2. info") :]
 
 
 def test_root_cause_of_torchrun_is_the_first_error_and_not_what_followed_from_it(answer):

@@ -134,21 +134,6 @@ def test_line_that_is_near_to_it_is_not(found, line):
 
 
 @pytest.mark.parametrize(
-    ("environment", "call", "cause"),
-    [
-        ("https_proxy=http://10.2.0.8:3128\n", "failed to connect to all addresses", "proxy_env"),
-        ("https_proxy=http://10.2.0.8:3128\nno_proxy=10.0.0.0/8\n", "failed to connect to all addresses", "firewall_ports"),
-        ("", "failed to connect to all addresses", "firewall_ports"),
-        ("https_proxy=http://10.2.0.8:3128\n", "ssh: connect to host gpu-b port 22: Connection timed out", "firewall_ports"),
-    ],
-)
-def test_call_of_grpc_that_goes_through_a_proxy_says_nothing_about_the_network(tmp_path, environment, call, cause):
-    log = tmp_path / "job.log"
-    log.write_text(f"{environment}grpc: {call}\n" if "ssh" not in call else f"{environment}{call}\n", encoding="utf-8")
-    assert diagnose([str(log)])["causes"][0]["cause"] == cause
-
-
-@pytest.mark.parametrize(
     ("raised", "cause"), [("uncorrectable ECC error encountered", "xid_hardware"), ("an illegal memory access was encountered", "rank_failed")]
 )
 def test_heading_above_a_traceback_is_not_what_failed(tmp_path, raised, cause):

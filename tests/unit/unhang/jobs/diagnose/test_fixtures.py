@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.rendering import render_markdown, render_table
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "diagnose"
+FIXTURES = Path(__file__).parents[4] / "fixtures" / "diagnose"
 LOGS = sorted(FIXTURES.glob("*/*.log"))
 
 
@@ -57,8 +57,14 @@ def test_kernel_warning_beside_a_fault_that_names_itself_stays_behind_it(tmp_pat
     assert diagnose([str(log)])["causes"][0]["cause"] == "xid_hardware"
 
 
-def test_log_that_cannot_decide_says_what_to_collect_next():
-    answer = diagnose([str(FIXTURES / "watchdog_timeout_too_short" / "plain-start.log")])
+def test_log_that_cannot_decide_says_what_to_collect_next(tmp_path):
+    lines = [
+        f"[rank{rank}]:[E424 01:11:21.1 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, "
+        "OpType=BROADCAST, NumelIn=112, NumelOut=112, Timeout(ms)=1800000) ran for 1800010 milliseconds before timing out.\n"
+        for rank in range(2)
+    ]
+    (tmp_path / "job.log").write_text("".join(lines))
+    answer = diagnose([str(tmp_path / "job.log")])
     assert not answer["decided"] and len(answer["collect_next"]) >= 3
 
 

@@ -30,7 +30,7 @@ def alone(count, tasks=4):
 
 def test_collective_that_began_after_the_first_had_given_up_is_no_divergence(tmp_path):
     assert causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 21, 28)}")[0][0] == "rank_desync_app"
-    assert causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 55, 28)}")[0][0] != "rank_desync_app"
+    assert "rank_desync_app" not in [cause for cause, *_ in causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 55, 28)}")]
 
 
 def test_value_that_one_rank_alone_prints_is_a_divergence_once_the_ranks_do_not_meet(tmp_path):

@@ -15,6 +15,7 @@ from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_call
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
+from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
@@ -27,6 +28,7 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
+SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
@@ -64,8 +66,8 @@ class Event:
 
 @dataclass
 class Scan:
-    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. job: the result
-    of lint, if it is a file of the job and no log.
+    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
+    step of each rank. job: the result of lint, if it is a file of the job and no log.
     """
 
     file: str
@@ -75,6 +77,7 @@ class Scan:
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
     outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
     job: JobFile | None = None
+    steps: dict[int, RankStep] = field(default_factory=dict)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -93,6 +96,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
+        note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan
@@ -140,7 +144,7 @@ def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Blo
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
     above = {"raised_at": raised_at} if raised_at else killed_container(lambda at: _indented(block, at), index) if found.group() == "OOMKilled" else {}
     yield replace(event, fields={**event.fields, **above}) if above else event
-    if signature.fact == "setting":
+    if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
             yield event_of(signature, more, seen, file, line)
 
@@ -218,7 +222,12 @@ def rank_of(event: Event) -> int | None:
     """The rank that the line names, or the name of its file."""
     if event.prefix.rank is not None:
         return event.prefix.rank
-    found = _RANK_IN_FILE.search(PurePath(event.file).name) or _RANK_IN_FOLDER.search(event.file)
+    return rank_in_name(event.file)
+
+
+def rank_in_name(file: str) -> int | None:
+    """The rank in the name of a file or of its folder, such as rank_3.log."""
+    found = _RANK_IN_FILE.search(PurePath(file).name) or _RANK_IN_FOLDER.search(file)
     return int(found["rank"]) if found else None
 
 

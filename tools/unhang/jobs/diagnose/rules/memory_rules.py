@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
@@ -16,6 +17,8 @@ GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
+MOST_OF_A_GPU = 0.8
+UNKNOWN_PART = 0.1  # share of a GPU that may be unaccounted for in the error
 MOST_BY_OTHERS = 0.6  # of a GPU
 SMALL_SHARE = 0.2  # of a GPU
 ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
@@ -40,6 +43,20 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
     else:
         yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
         yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
+
+
+def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
+    """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory: only then is it an error and not a warning."""
+    own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
+    if own:
+        why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
+        yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
+
+
+def _is_accounted_for(event: Event) -> bool:
+    """Whether the memory that is neither free nor this process's is little more than its own context; contexts of other processes would add up to more."""
+    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    return total - free - own - OWN_CONTEXT_GIB <= UNKNOWN_PART * total
 
 
 def _held_by_others_gib(event: Event) -> float | None:
@@ -106,3 +123,13 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
             tuple(facts.of("gpu_process"))[:4],
             "processes-on-one-gpu",
         )
+
+
+def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its own. Decides the fifth of docs/situations.md."""
+    rows = facts.of("compute_app")
+    pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
+    gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
+    if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
+        why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
+        yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")

@@ -79,8 +79,8 @@ def _saver_waits_elsewhere(timeouts: Sequence[Timeout]) -> bool:
 
 def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
     """Work took longer than the others' limit: a slow rank, which people also call a limit that is too short."""
-    yield Evidence("slow_rank_or_io", STRONG + 1, why, (work, wait), id_)
-    yield Evidence("watchdog_timeout_too_short", STRONG - 0.4, why, (work, wait), id_)
+    yield Evidence("watchdog_timeout_too_short", STRONG + 1, why, (work, wait), id_)
+    yield Evidence("slow_rank_or_io", STRONG - 0.4, why, (work, wait), id_)
 
 
 def bar_still_moved(facts: Facts) -> Iterator[Evidence]:

@@ -68,7 +68,6 @@ SHOWN = [
     ),
     ("Multi node all-reduce hangs. With NCCL_IB_GID_INDEX=3 it no longer hangs.", "ib_misconfig"),
     ("hang in ncclAllReduce after some hours, gone after downgrading nccl to 2.18.3", "nccl_bug"),
-    ("nvidia-smi prints nothing useful and no new job starts on the node since the unattended upgrade", "version_mismatch_driver_library"),
     ("rm -rf ~/.cache/torch_extensions did the trick, it had been stuck there for hours", "fused_kernel_build"),
     ("After I killed the old run the GPU memory is not released and the next one gets OOM", "orphan_processes_hold_gpu"),
     ("The run fails as a normal user, as root it works; RDMA registration returns ENOMEM, mmap of uverbs0 gives ENOMEM", "memlock_ulimit"),
