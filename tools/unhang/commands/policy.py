@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 with the policy; UserError if the nodes are not good or could not be read."""
-    bandwidth = bandwidth_rows(read_baselines(arguments.smoke))
+    bandwidth = bandwidth_rows(read_baselines(arguments.smoke, "--smoke"))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")

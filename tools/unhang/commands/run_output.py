@@ -15,7 +15,7 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.audit.triage.actions import Setting, command, needs_list
 from unhang.base import project
 from unhang.base.errors import UserError
-from unhang.base.text import counted
+from unhang.base.text import counted, visible
 from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS
 from unhang.repair.plan.plan_view import plan_view
@@ -143,7 +143,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
+            run_folder.write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))
