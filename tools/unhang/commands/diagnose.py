@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.redact import redacted
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
@@ -18,7 +19,6 @@ from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all, render
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.redact import redacted
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 from unhang.jobs.diagnose.scoring import render_score, score_folder, summary
 
