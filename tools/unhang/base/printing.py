@@ -29,11 +29,6 @@ class SafeStream:
         """As of a text stream."""
         return self._stream.write(safe_text(text, getattr(self._stream, "encoding", None) or "utf-8"))
 
-    def writelines(self, lines: Any) -> None:
-        """As of a text stream."""
-        for line in lines:
-            self.write(line)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
