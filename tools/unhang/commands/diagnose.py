@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.redact import redacted
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
@@ -16,7 +17,6 @@ from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.redact import redacted
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 
 SEVERITIES = ("critical", "error", "warning", "info")

@@ -22,7 +22,7 @@ from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
 from unhang.run import run_folder
 from unhang.show.history.node_pasts import node_pasts
-from unhang.show.report.exports import RENDERERS
+from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html
 from unhang.show.report.json import render_json
 from unhang.show.report.run import read_run
@@ -74,6 +74,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":
         text = _metrics(findings, arguments)
+    elif arguments.format == "junit":
+        text = render_junit(findings, arguments.fail_on)
     else:
         text = {"json": render_json, **RENDERERS}[arguments.format](findings)
     deliver(text, out or "-")
