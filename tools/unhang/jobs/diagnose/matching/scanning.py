@@ -40,6 +40,10 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
+_ADVICE = re.compile(
+    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|(?:re-?)?run (?:it |again )?with|recommend\w{0,3}|"
+    r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
+)
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
@@ -146,6 +150,8 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
 
 def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
     """The event of a match; for a command line that sets several things, one event for each."""
+    if signature.fact == "setting" and _ADVICE.search(seen, max(0, found.start() - 160), found.start()):
+        return  # torch's own messages and people name settings that the job may try and does not have
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
