@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,9 @@ def read_gallery(folder: Path) -> list[Machine]:
 def _document(name: str, rows: Mapping[str, dict[str, Any]], made: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
     if name not in made:
         row = rows[name]
-        like, *parts = row["like"] if isinstance(row.get("like"), list) else [row.get("like")]
-        document = json.loads((folder / row["document"]).read_text()) if "document" in row else _document(like, rows, made, folder)
-        for part in (*(rows[one] for one in parts), row):
+        parts = row["like"] if isinstance(row.get("like"), list) else [row["like"]] if "like" in row else []
+        document = _document(parts[0], rows, made, folder) if parts else json.loads((folder / row["document"]).read_text())
+        for part in (*(rows[one] for one in parts[1:]), row):
             document = changed(document, {key: part[key] for key in part if key in CHANGES})
         made[name] = document
     return made[name]
@@ -201,4 +201,14 @@ def _with_text(value: Any, pairs: tuple[tuple[str, str], ...]) -> Any:
     return {key: _with_text(one, pairs) for key, one in value.items()} if isinstance(value, dict) else value
 
 
-CHANGES = {"driver": _driver, "nccl": _nccl, "kernel": _kernel, "read": _set, "filled": _set, "board": _board, "cards": _set, "drop": _drop, "add": _add}
+CHANGES: dict[str, Callable[[dict[str, Any], Any], None]] = {
+    "driver": _driver,
+    "nccl": _nccl,
+    "kernel": _kernel,
+    "read": _set,
+    "filled": _set,
+    "board": _board,
+    "cards": _set,
+    "drop": _drop,
+    "add": _add,
+}
