@@ -15,12 +15,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.audit.judge.rules import Rule
+from unhang.catalogue.kept_yaml import read_yaml
 
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 
@@ -39,12 +42,37 @@ def read_gallery(folder: Path) -> list[Machine]:
     """All machines of a folder, in the order of their files. Raises KeyError for a machine, a path or a key that does not exist."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yml")):
-        rows |= load_yaml(path)[0]["machines"]
+        rows |= read_yaml(path)[0]["machines"]
     documents: dict[str, dict[str, Any]] = {}
     shown = [(name, row) for name, row in rows.items() if not row.get("only_a_base")]
     for name, _ in shown:
         _document(name, rows, documents, folder)
     return [Machine(name, row["says"], documents[name], row.get("above_info", {})) for name, row in shown]
+
+
+def applies_to(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) -> dict[str, bool]:
+    """{machine: whether the rule speaks} of the machines on which a node rule decides something: not those that it skips or leaves open."""
+    found = {}
+    for machine in machines:
+        node = NodeView(machine.name, ("training",), {}, "ok", "", "", to_fragment(machine.document["sections"]))
+        verdicts = {one.verdict for one in judge_rule(rule, node_world(node, catalogue))}
+        if verdicts & {"fail", "pass"}:
+            found[machine.name] = "fail" in verdicts
+    return found
+
+
+def alarms(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) -> list[str]:
+    """The healthy machines on which a rule above info speaks without standing on their list."""
+    if rule.scope != "node" or rule.severity == "info":
+        return []
+    listed = {machine.name for machine in machines if rule.id in machine.above_info}
+    return [name for name, speaks in applies_to(rule, machines, catalogue).items() if speaks and name not in listed]
+
+
+def find_gallery(project: Path) -> Path | None:
+    """The gallery's folder, None in an installed wheel, which has no tests."""
+    folder = project / "tests" / "fixtures" / "gallery"
+    return folder if folder.is_dir() else None
 
 
 def _document(name: str, rows: Mapping[str, dict[str, Any]], made: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import pytest
-from changed_nodes import found_on_node, schema_faults
+from changed_nodes import catalogue, found_on_node, schema_faults, view
 
-from unhang.audit.judge.gallery import changed, read_gallery
+from unhang.audit.judge.gallery import alarms, applies_to, changed, read_gallery
 
-FOLDER = Path(__file__).resolve().parents[3] / "fixtures" / "gallery"
+FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "gallery"
 MACHINES = {machine.name: machine for machine in read_gallery(FOLDER)}
 MOST_ABOVE_INFO = 0.5  # rules a machine, on average
 
@@ -61,3 +62,21 @@ def test_repeated_items_are_written_out_with_their_number():
 def test_a_change_that_nobody_knows_is_refused():
     with pytest.raises(KeyError, match="colour"):
         changed({"sections": {}}, {"colour": {}})
+
+
+def rule(name):
+    return next(one for one in catalogue().rules if one.id == name)
+
+
+def test_a_rule_names_the_healthy_machines_that_it_was_tried_on():
+    """A rule about RoCE ports decides nothing on a machine without a network card for RDMA."""
+    tried = applies_to(rule("nccl-2-26-2-slow-on-roce"), list(MACHINES.values()), view())
+    assert "l40s_roce_nccl_2_27" in tried
+    assert "desktop_3090" not in tried
+
+
+def test_a_rule_that_cries_on_a_healthy_machine_is_an_alarm_where_it_is_not_listed():
+    machines = list(MACHINES.values())
+    assert alarms(rule("remove-ipc-on"), machines, view()) == []
+    unlisted = [dataclasses.replace(machine, above_info={}) for machine in machines]
+    assert "dgx_h100_535" in alarms(rule("remove-ipc-on"), unlisted, view())
