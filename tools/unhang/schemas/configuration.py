@@ -36,7 +36,7 @@ def config_hash(facts: Mapping[str, Any]) -> str:
 
 
 def hash_of_sections(sections: Any) -> str:
-    """The same from only the sections, plain or typed by the judge's reader. For many nodes use part_hashes.PartHashes."""
+    """The same from only the sections, plain or typed by the judge's reader."""
     pieces: list[bytes] = []
     for name, section in _sections(sections):
         pieces += (name.encode(), text_of_section_alone(section))
