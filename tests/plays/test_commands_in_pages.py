@@ -18,9 +18,9 @@ import pytest
 import yaml
 from page_commands import AUDITS, BLOCK, PROJECT, commands, pages, scripts, typed_in_tests
 
+from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser
-from unhang.nodeset import expand_limit
-from unhang.plan.role_remedies import ROLE_ORDER
+from unhang.repair.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118
@@ -34,7 +34,7 @@ ACTS = ("audit", "collect", "remediate", "preprovision", "verify", "smoke", "pla
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
     **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),
-    "tier": "tests/plays/test_ci_tiers.py",
+    "tier": "tests/unit/test_ci_tier.py",
 }
 OUR_FILES = {
     "unhang-quick.pyz": "tests/plays/test_quick_pyz.py",

@@ -11,22 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.audit.triage.actions import Setting, command, needs_list
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import counted, visible
 from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS
-from unhang.errors import UserError
-from unhang.history.node_pasts import node_pasts
-from unhang.plan.plan_view import plan_view
-from unhang.report.exports import RENDERERS
-from unhang.report.html import render_html
-from unhang.report.json import render_json
-from unhang.report.run import read_run
-from unhang.report.screen import render_screen
-from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
-from unhang.rollout.status_view import rollout_view
-from unhang.text import counted
-from unhang.triage.actions import Setting, command, needs_list
+from unhang.repair.plan.plan_view import plan_view
+from unhang.repair.rollout.status_view import rollout_view
+from unhang.run import run_folder
+from unhang.show.history.node_pasts import node_pasts
+from unhang.show.report.exports import RENDERERS, render_junit
+from unhang.show.report.html import render_html
+from unhang.show.report.json import render_json
+from unhang.show.report.run import read_run
+from unhang.show.report.screen import render_screen
+from unhang.show.report.table import PIPED_WIDTH, render_table, terminal_shape
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")
 LISTS = "limits"  # folder in a run folder: the nodes of a cause, one a line, if they are too many for a command line
@@ -73,6 +74,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":
         text = _metrics(findings, arguments)
+    elif arguments.format == "junit":
+        text = render_junit(findings, arguments.fail_on)
     else:
         text = {"json": render_json, **RENDERERS}[arguments.format](findings)
     deliver(text, out or "-")
@@ -91,7 +94,7 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
-    from unhang.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # the import takes 0.1 s, and no other format needs it
+    from unhang.show.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # the import takes 0.1 s, and no other format needs it
 
     if skipped := nodes_without_series(findings, arguments.per_node):
         sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")
@@ -142,7 +145,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
+            run_folder.write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))
