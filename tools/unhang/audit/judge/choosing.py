@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unhang.judge.values import World
+from unhang.audit.judge.values import World
 
 
 def choose(world: World, items: Sequence[Any], is_wanted: Callable[[Any], bool]) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.judge.node_rules import Judged, NodeView, finding_texts
-from unhang.judge.rules import Rule
-from unhang.judge.syntax import Path
-from unhang.judge.values import RuleStopped, Undecided, World
+from unhang.audit.judge.node_rules import Judged, NodeView, finding_texts
+from unhang.audit.judge.rules import Rule
+from unhang.audit.judge.syntax import Path
+from unhang.audit.judge.values import RuleStopped, Undecided, World
 
 Description = tuple[dict[str, str], dict[str, Any]]
 

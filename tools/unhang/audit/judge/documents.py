@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from unhang.base.strict_json import NotStrict, parse_strictly
 from unhang.schemas.shapes import read_schema, resolved
-from unhang.strict_json import NotStrict, parse_strictly
 
 MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096

@@ -8,14 +8,14 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from unhang.judge.describing import Description, context_of, described, items_of, quoted
-from unhang.judge.documents import NodeDocument
-from unhang.judge.groups import Compared, compare_node
-from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
-from unhang.judge.read_facts import Read, reader_of, reader_of_account, value_at
-from unhang.judge.rules import Rule
-from unhang.judge.syntax import Path
-from unhang.judge.values import World
+from unhang.audit.judge.describing import Description, context_of, described, items_of, quoted
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.groups import Compared, compare_node
+from unhang.audit.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
+from unhang.audit.judge.read_facts import Read, reader_of, reader_of_account, value_at
+from unhang.audit.judge.rules import Rule
+from unhang.audit.judge.syntax import Path
+from unhang.audit.judge.values import World
 from unhang.schemas.shapes import fact_shapes
 
 Made = TypeVar("Made")

@@ -6,12 +6,12 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.judge.choosing import choose
-from unhang.judge.expression_tests import NO_REGEX, bound_test, keywords_of
-from unhang.judge.functions import FILTERS, follow
-from unhang.judge.special_filters import bursts, rows_of
-from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
-from unhang.judge.values import Fact, Unknown, World, plain, truth
+from unhang.audit.judge.choosing import choose
+from unhang.audit.judge.expression_tests import NO_REGEX, bound_test, keywords_of
+from unhang.audit.judge.functions import FILTERS, follow
+from unhang.audit.judge.special_filters import bursts, rows_of
+from unhang.audit.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
+from unhang.audit.judge.values import Fact, Unknown, World, plain, truth
 from unhang.schemas.shapes import ANY, NUMBER, TEXT, Shape, nearest
 from unhang_node.versions.compare import check_version
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.judge.rules import Rule
-from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
+from unhang.audit.judge.rules import Rule
+from unhang.audit.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
 MOST_EVIDENCE = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from unhang.judge.syntax import WHOLE, Path
+from unhang.audit.judge.syntax import WHOLE, Path
 from unhang.schemas.shapes import Shape, fact_shapes
 
 Tree = dict[str, "Tree"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from unhang.errors import UserError
-from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
-from unhang.run_folder import file_stem
+from unhang.audit.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.run.run_folder import file_stem
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 MAX_RUN_BYTES = 64 * 1024 * 1024
 

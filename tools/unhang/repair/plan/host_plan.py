@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.judge.documents import NodeDocument
-from unhang.plan.departures import fact, present_in
-from unhang.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
-from unhang.plan.nccl_setting_check import Known
-from unhang.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
-from unhang.plan.policy_check import PolicyJudge
-from unhang.plan.role_refusals import role_refusals
-from unhang.plan.role_remedies import Reads, RoleRemedies, sort_remedies
+from unhang.audit.judge.documents import NodeDocument
+from unhang.base.text import visible
+from unhang.repair.plan.departures import fact, present_in
+from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
+from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
+from unhang.repair.plan.policy_check import PolicyJudge
+from unhang.repair.plan.role_refusals import role_refusals
+from unhang.repair.plan.role_remedies import Reads, RoleRemedies, sort_remedies
+from unhang.repair.role_changes.nccl_setting_check import Known
 from unhang.schemas.configuration import hash_of_sections
-from unhang.text import visible
 
 Findings = Sequence[Mapping[str, Any]]
 

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from unhang import catalogue as own_tables
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import Catalogue
-from unhang.judge.documents import NodeDocument
-from unhang.judge.run_input import RunInput, natural, read_nodes, read_run_input
-from unhang.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
-from unhang.plan.disruption import kind_of, steps_of
-from unhang.plan.host_plan import Knowledge, plan_for_host
-from unhang.plan.nccl_setting_check import read_known
-from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
-from unhang.plan.planned_findings import read_planned_findings
-from unhang.plan.policy_check import PolicyJudge
-from unhang.plan.waves import WaveLimits, plan_waves
-from unhang.report.folding import hosts_of
-from unhang.text import visible
+from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.run_input import RunInput, natural, read_nodes, read_run_input
+from unhang.base.errors import UserError
+from unhang.base.text import visible
+from unhang.repair.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
+from unhang.repair.plan.disruption import kind_of, steps_of
+from unhang.repair.plan.host_plan import Knowledge, plan_for_host
+from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
+from unhang.repair.plan.planned_findings import read_planned_findings
+from unhang.repair.plan.policy_check import PolicyJudge
+from unhang.repair.plan.waves import WaveLimits, plan_waves
+from unhang.repair.role_changes.nccl_setting_check import read_known
+from unhang.show.report.folding import hosts_of
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from unhang.judge.compiled_catalogue import Catalogue
-from unhang.judge.documents import to_fragment
-from unhang.judge.engine import Engine
-from unhang.judge.expression import Path
-from unhang.judge.node_rules import CatalogueView, NodeView
-from unhang.judge.policy import one_line, policy_faults, waivers_of
-from unhang.judge.read_facts import reader_of
-from unhang.judge.rules import Rule, tables_shape
+from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.engine import Engine
+from unhang.audit.judge.expression import Path
+from unhang.audit.judge.node_rules import CatalogueView, NodeView
+from unhang.audit.judge.policy import one_line, policy_faults, waivers_of
+from unhang.audit.judge.read_facts import reader_of
+from unhang.audit.judge.rules import Rule, tables_shape
 from unhang.schemas.shapes import fact_shapes
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode

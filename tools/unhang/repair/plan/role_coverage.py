@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from unhang.judge.compiled_catalogue import Catalogue
-from unhang.judge.documents import NodeDocument, to_fragment
-from unhang.plan.departures import Present, present_in
-from unhang.plan.nccl_setting_check import read_known
-from unhang.plan.policy_check import PolicyJudge
-from unhang.plan.role_refusals import role_refusals
-from unhang.plan.role_remedies import LONGEST, LOOKED_AT, RoleRemedies, sort_remedies
-from unhang.text import visible
-from unhang.triage.found import Found
+from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.audit.judge.documents import NodeDocument, to_fragment
+from unhang.audit.triage.found import Found
+from unhang.base.text import visible
+from unhang.repair.plan.departures import Present, present_in
+from unhang.repair.plan.policy_check import PolicyJudge
+from unhang.repair.plan.role_refusals import role_refusals
+from unhang.repair.plan.role_remedies import LONGEST, LOOKED_AT, RoleRemedies, sort_remedies
+from unhang.repair.role_changes.nccl_setting_check import read_known
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 

@@ -9,11 +9,11 @@ from typing import Any
 from healthy_nodes import h100_infiniband
 from judge_cases import node, write_run
 
-from unhang.judge import choosing, expression_filters
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.judging import judge_run
-from unhang.judge.node_rules import MOST_EVIDENCE, MOST_FINDINGS, evidence_of
-from unhang.judge.run_input import read_run_input
+from unhang.audit.judge import choosing, expression_filters
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.judging import judge_run
+from unhang.audit.judge.node_rules import MOST_EVIDENCE, MOST_FINDINGS, evidence_of
+from unhang.audit.judge.run_input import read_run_input
 
 
 def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp_path, monkeypatch):

@@ -7,10 +7,10 @@ import json
 import pytest
 from judge_cases import OK, node, rule, write_rules, write_run
 
-from unhang.judge import engine
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.judging import judge_run
-from unhang.judge.run_input import read_run_input
+from unhang.audit.judge import engine
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.judging import judge_run
+from unhang.audit.judge.run_input import read_run_input
 
 TODAY = "2026-06-01"
 

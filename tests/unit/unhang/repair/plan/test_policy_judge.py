@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import to_fragment
-from unhang.plan.policy_check import PolicyJudge
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import to_fragment
+from unhang.repair.plan.policy_check import PolicyJudge
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()
