@@ -166,11 +166,6 @@ def text_of_section_alone(section: Any) -> bytes:
     return b"\n".join(_pieces(section))
 
 
-def json_of_section_alone(section: Any) -> bytes:
-    """Its JSON, rows in the order of reading: equal sections add the same to a hash. Takes half the time of the canonical form."""
-    return _encode(section)
-
-
 def _rows(value: list[Any]) -> bytes:
     return b"\n".join(sorted(map(_encode, _of_the_node(value))))
 
