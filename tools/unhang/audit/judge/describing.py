@@ -9,6 +9,7 @@ from unhang.audit.judge.node_rules import Judged, NodeView, finding_texts
 from unhang.audit.judge.rules import Rule
 from unhang.audit.judge.syntax import Path
 from unhang.audit.judge.values import RuleStopped, Undecided, World
+from unhang.schemas.shapes import fact_shapes
 
 Description = tuple[dict[str, str], dict[str, Any]]
 
@@ -16,7 +17,17 @@ Description = tuple[dict[str, str], dict[str, Any]]
 def quoted(rule: Rule) -> frozenset[Path]:
     """The facts that the texts of a rule and the places of its findings quote."""
     items = None if rule.for_each is None else rule.for_each.kind.items().path
-    return rule.text_reads if items is None else rule.text_reads.union((*items, name) for name in rule.where_fields)
+    if items is None:
+        return rule.text_reads
+    above = (*items[:-2], "name")
+    return rule.text_reads.union(((*items, name) for name in rule.where_fields), [above] if _is_fact(above) else [])
+
+
+def _is_fact(path: Path) -> bool:
+    shape = fact_shapes().get(path[0])
+    for name in path[1:]:
+        shape = None if shape is None else shape.item if name == "*" else shape.fields.get(name)
+    return shape is not None
 
 
 def described(rule: Rule, judged: Judged, world: World, items: Mapping[str, Any]) -> Description:

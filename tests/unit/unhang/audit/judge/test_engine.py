@@ -142,3 +142,12 @@ def test_hosts_are_in_natural_order_whatever_their_answers(tmp_path):
     even, odd = ([f"n{number}" for number in range(start, 13, 2)] for start in (2, 1))
     assert [one["hosts"] for one in finding["comparison"]["counts"]] == [even, odd]
     assert finding["found"] == " ".join([*even, *odd])
+
+
+def test_a_port_is_named_by_its_own_nodes_device(tmp_path):
+    """Nothing that the rule reads differs between the nodes: the name of the device is only where the finding is."""
+    nodes = [node(f"n{number}", {"network": {"probe": OK, "rdma": [{"name": f"mlx5_{number}", "ports": [{"port": 1, "state": "down"}]}]}}) for number in (1, 2)]
+    rules = own_rules(tmp_path, rule("item.state == 'down'", id="own", for_each="network.rdma | map(attribute='ports') | flatten", found="so"))
+    run = write_run(tmp_path / "run", *nodes)
+    judge_run(read_run_input(run), rules, TODAY)
+    assert [one["where"].get("name") for one in json.loads((run / "findings.json").read_text())["findings"]] == ["mlx5_1", "mlx5_2"]
