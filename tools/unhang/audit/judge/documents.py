@@ -110,7 +110,7 @@ def decode_node(data: bytes) -> NodeDocument:
     try:
         head = _decode_head(data[:cut] + b'"facts":null}')
         return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)))
-    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
+    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
 
 

@@ -1,7 +1,4 @@
-"""Situations that people describe without a message: what was done before, what is seen and what it depends on. One part decides nothing; two stand together.
-
-Each part is a fact from a person's sentence. A description never alone makes an error: all situations of a cause together count as much as the strongest one.
-"""
+"""Rules over what people describe: parts of a situation that decide nothing alone."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
-SUPPORTING = WEIGHTS["supporting"]
+STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 TOGETHER = SUPPORTING + WEIGHTS["hinting"]  # below the score at which a cause gets the severity of its row
 HANG = "hang"  # a part that any sign of a hang or a timeout fulfils
 
@@ -83,3 +80,28 @@ def situations_described(facts: Facts) -> Iterator[Evidence]:
 
 def _told(facts: Facts, part: str) -> Sequence[Event]:
     return [event for name in part.split("|") for event in (hang_signs(facts) if name == HANG else facts.of(name)) if not event.quoted]
+
+
+def work_is_longer_than_the_limit(facts: Facts) -> Iterator[Evidence]:
+    """Somebody names a limit of time, and work that takes minutes or hours, that is short enough with less data, or whose bar stands at the usual limit."""
+    limits = _plain(facts, "limit_told")
+    work = [event for name in ("long_work_told", "small_data_works", "bar_at_limit") for event in _plain(facts, name)]
+    if limits and work:
+        why = "a part of the work takes longer than the limit that somebody names"
+        yield Evidence("watchdog_timeout_too_short", STRONG + HINTING, why, (limits[0], work[0]), "work-longer-than-told-limit")
+        yield Evidence("slow_rank_or_io", HINTING, why, (work[0],), "work-longer-than-told-limit")
+
+
+def container_is_what_differs(facts: Facts) -> Iterator[Evidence]:
+    """The job hangs or fails in a container and works outside, or with fewer processes or without loader workers: its shared memory is the usual difference."""
+    outside = [event for event in facts.events if event.signature.id == "outside-container-works-reported" and not event.quoted]
+    inside, less = [*_plain(facts, "container_fails"), *_plain(facts, "container")], [*_plain(facts, "no_workers_works"), *_plain(facts, "fewer_works")]
+    if outside and (signs := hang_signs(facts)) and not facts.of("no_gpu"):
+        yield Evidence("shm_too_small", SUPPORTING, "it works outside the container and hangs inside", (outside[0], signs[0]), "container-differs")
+    if inside and less:
+        why = "in a container it works with fewer processes, so what they share is too small"
+        yield Evidence("shm_too_small", SUPPORTING + HINTING, why, (inside[0], less[0]), "container-with-fewer-processes")
+
+
+def _plain(facts: Facts, name: str) -> Sequence[Event]:
+    return [event for event in facts.of(name) if not event.quoted]

@@ -2,10 +2,15 @@
 
 A case is a folder with log.txt (or any *.log, *.txt) and label.yaml: cause_class, negative, also_plausible, answerable_from_log, confidence, log_kind;
 proposed_class is the truth where cause_class is "other" and the catalogue has a cause of that name.
+
+    python tests/support/diagnosis_scores.py DIR [--leave-one-out] [--json]     DIR: a folder of cases, or of batches of them
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +19,11 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.strict_yaml import YamlFault, load_yaml
-from unhang.jobs.diagnose.diagnosing import Withheld
-from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.train_word_model import all_solved, learn, logs_of, project_folders, solved_cases
-from unhang.jobs.diagnose.word_model import Wording, load_wording
+from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
+from unhang.jobs.diagnose.log_facts import gather_facts
+from unhang.jobs.diagnose.logs.flight import compare_flights
+from unhang.jobs.diagnose.matching.scanning import Sieve
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 
 LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")
@@ -56,36 +62,44 @@ class Scored:
         return any(severity != "info" for _, _, severity in self.found)
 
 
-def score_folder(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool = False) -> list[Scored]:
+def score_folder(folder: Path, *, leave_one_out: bool = False) -> list[Scored]:
     """Diagnoses every case of the folder, or of its batches. Raises UserError without a case. leave_one_out: each batch as if its logs had not been seen:
-    without the signatures whose source is one of its threads, the signatures and rules in its learnt.txt, and the words of its own logs.
+    without the signatures whose source is one of its threads, and without the signatures and rules in its learnt.txt.
     """
     batches = sorted({path.parent.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/label.yaml")})
     if not batches:
         raise UserError(f"{folder}: expected folders with log.txt and label.yaml, found none")
-    cases = [(batch, case) for batch in batches for case in _score_batch(batch, diagnose, leave_one_out=leave_one_out)]
+    cases = [(batch, case) for batch in batches for case in _score_batch(batch, leave_one_out=leave_one_out)]
     return [case if batch == folder else replace(case, name=f"{batch.name}/{case.name}") for batch, case in cases]
 
 
-def _score_batch(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool) -> list[Scored]:
+def _score_batch(folder: Path, *, leave_one_out: bool) -> list[Scored]:
     labels = sorted(folder.glob("*/label.yaml"))
-    without = withheld(folder, [_label(path) for path in labels]) if leave_one_out else None
-    return [_case(path, diagnose, without) for path in labels]
+    answer_of = diagnose_without(*learnt_from(folder, [_label(path) for path in labels])) if leave_one_out else diagnose
+    return [_case(path, answer_of) for path in labels]
 
 
-def withheld(folder: Path, labels: Iterable[Mapping[str, Any]]) -> Withheld:
-    """The knowledge that was learnt from a folder of cases. Reads files."""
+def learnt_from(folder: Path, labels: Iterable[Mapping[str, Any]]) -> tuple[frozenset[str], frozenset[str]]:
+    """(addresses of the threads of a folder of cases, ids of the signatures and rules that were learnt from it). Reads files."""
     listed = folder / LEARNT
     ids = frozenset(line.strip() for line in listed.read_text(encoding="utf-8").splitlines() if not line.startswith("#")) if listed.is_file() else frozenset()
-    return Withheld(frozenset(str(label.get("url")) for label in labels), ids, _wording_without(folder, ids))
+    return frozenset(str(label.get("url")) for label in labels), ids
 
 
-def _wording_without(folder: Path, ids: frozenset[str]) -> Wording:
-    """The word model of all other logs and signatures; the unchanged table if nothing of the folder was learnt."""
-    own = set(solved_cases(folder))
-    learnt = all_solved(project_folders())
-    others = [one for one in all_solved(project_folders(), ids) if one not in own]
-    return learn(others) if len(others) < len(learnt) else load_wording()
+def diagnose_without(urls: frozenset[str], ids: frozenset[str]) -> Callable[[list[str]], Mapping[str, Any]]:
+    """A diagnosis without the signatures whose source is one of these threads, and without these signatures and rules."""
+    sieve = Sieve([row for row in load_signatures() if row.id not in ids and not urls & {source["url"] for source in row.sources}])
+
+    def answer_of(names: list[str]) -> Mapping[str, Any]:
+        inputs, scans, flights = read_all(names, sieve=sieve)
+        return document(inputs, gather_facts(scans, compare_flights(flights) if flights else None), without=ids)
+
+    return answer_of
+
+
+def logs_of(folder: Path) -> list[Path]:
+    """The logs of a case."""
+    return sorted(one for one in folder.iterdir() if one.name != "label.yaml" and one.is_file())
 
 
 def _label(path: Path) -> Mapping[str, Any]:
@@ -95,10 +109,9 @@ def _label(path: Path) -> Mapping[str, Any]:
         raise UserError(str(problem)) from None
 
 
-def _case(path: Path, diagnose: Callable[..., Mapping[str, Any]], without: Withheld | None) -> Scored:
+def _case(path: Path, answer_of: Callable[[list[str]], Mapping[str, Any]]) -> Scored:
     label = _label(path)
-    logs = [str(one) for one in logs_of(path.parent)]
-    answer = diagnose(logs, without=without) if without else diagnose(logs)
+    answer = answer_of([str(one) for one in logs_of(path.parent)])
     found = tuple((cause["cause"], cause["score"], cause["severity"]) for cause in answer["causes"])
     return Scored(
         path.parent.name, _truth(label), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
@@ -194,7 +207,7 @@ def _calibration(cases: Sequence[Scored]) -> list[dict[str, Any]]:
 
 
 def render_score(numbers: Mapping[str, Any]) -> str:
-    """The table of `--score`."""
+    """The table for people."""
     lines = [f"{'':<32}{'cases':>6}{'top-1':>7}{'top-3':>7}   rate"]
     for name, rates in (("answerable from the log", numbers["answerable"]), ("weak logs", numbers["weak"]), ("all failures", numbers["all_failures"])):
         lines.append(_row(name, rates))
@@ -225,3 +238,18 @@ def render_score(numbers: Mapping[str, Any]) -> str:
 def _row(name: str, rates: Mapping[str, Any]) -> str:
     rate = "" if rates["top1_rate"] is None else f"   {rates['top1_rate']:.2f} / {rates['top3_rate']:.2f}"
     return f"{name:<32}{rates['cases']:>6}{rates['top1']:>7}{rates['top3']:>7}{rate}"
+
+
+def main() -> None:
+    """Prints the scores of a folder."""
+    parser = argparse.ArgumentParser(description="Diagnose labelled cases, and print how many causes were right.")
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--leave-one-out", action="store_true", help="score each batch without what was learnt from its own logs")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    numbers = summary(score_folder(asked.folder, leave_one_out=asked.leave_one_out))
+    sys.stdout.write(json.dumps(numbers, indent=1) + "\n" if asked.json else render_score(numbers))
+
+
+if __name__ == "__main__":
+    main()
