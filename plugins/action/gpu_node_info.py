@@ -171,10 +171,10 @@ class ActionModule(ActionBase):
         document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
         summary = {"changed": False, "failed": answer.status != "ok", "status": answer.status, "msg": answer.message or "read", "policy_source": policy.source}
         try:
-            not_written = run_files.write_node_or_spill(Path(run), document, answer.raw)
+            run_files.write_node(Path(run), document, answer.raw)
         except OSError as problem:
             return {**summary, "failed": True, "lost": clean(problem.strerror), "msg": f"could not write this node's answer: {clean(problem.strerror)}"}
-        return {**summary, "spilled": clean(not_written)} if not_written else summary
+        return summary
 
 
 def _with_reason(answer, answered):

@@ -190,11 +190,10 @@ class CallbackModule(CallbackBase):
         self.closed = True
         self.progress.end()
         killed = self._killed()
-        spilled = {path.name for path in (run_files.spill_folder(self.run) / "nodes").glob("*.json")}
         for host in self.groups:
-            if not run_files.has_node(self.run, host) and run_folder.file_stem(host) + ".json" not in spilled:
+            if not run_files.has_node(self.run, host):
                 self._record(host, "failed", self._why_unread(host, killed))
-        self._collect_spilled()
+        self._report_lost()
         self.document["policy_sources"] = sorted(self.policy_sources)
         self._write_run()
         with contextlib.suppress(OSError):
@@ -278,7 +277,7 @@ class CallbackModule(CallbackBase):
         try:
             run_folder.write_document(self.run / "run.json", self.document)
         except OSError as problem:
-            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes{self._where_spilled()}")
+            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes")
 
     def _note(self, result, status):
         """Counts one node; a node whose worker could not write a record itself gets one here."""
@@ -292,27 +291,20 @@ class CallbackModule(CallbackBase):
             self.policy_sources.add(str(answer["policy_source"]))
         if answer.get("lost"):
             self.lost[host] = str(answer["lost"])
-        elif status != "ok" and not run_files.has_node(self.run, host) and not answer.get("spilled"):
+        elif status != "ok" and not run_files.has_node(self.run, host):
             self._record(host, status, clean(answer.get("msg", "the task failed without a reason")))
         self.progress.count("ok" if status == "ok" else str(answer.get("status", status)), time.monotonic())
 
     def _record(self, host, status, message):
         document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)
         try:
-            run_files.write_node_or_spill(self.run, document)
+            run_files.write_node(self.run, document)
         except OSError as problem:
             self.lost[host] = problem.strerror
 
-    def _collect_spilled(self):
-        if unsaved := run_files.collect_spilled(self.run):
-            kept = run_files.spill_folder(self.run) / "nodes"
-            self._say(f"no room in {self.run}: the answers of {unsaved} nodes are kept in {kept}; free some, move them back, and judge again")
+    def _report_lost(self):
         for host, reason in sorted(self.lost.items())[:1]:
             self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
-
-    def _where_spilled(self):
-        kept = run_files.spill_folder(self.run) / "nodes"
-        return f" and {kept}" if kept.is_dir() else ""
 
     def _judge(self):
         sys.stdout.flush()
