@@ -9,7 +9,7 @@ import pytest
 
 from unhang.commands import COMMANDS, HIDDEN
 
-HOME = Path(__file__).parents[4]
+HOME = Path(__file__).parents[2]
 # Words that follow the program's name in a sentence; verbs in the third person end with an s.
 WORDS = {"itself", "for", "on", "at", "stored", "that", "again", "likewise", "judged", "never", "set", "without", "did", "read", "import", "rollout", "burn-in"}
 TEXTS = sorted(
