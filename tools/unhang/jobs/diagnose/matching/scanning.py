@@ -41,7 +41,7 @@ _SAMPLE = re.compile(
     re.IGNORECASE,
 )
 _ADVICE = re.compile(
-    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|(?:re-?)?run (?:it |again )?with|recommend\w{0,3}|"
+    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
     r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
