@@ -109,6 +109,7 @@ def _work_of(node: NodeDocument, facts: Any, findings: Sequence[Mapping[str, Any
         kept = [one for one in findings if (one["remedy"] or {}).get("role") not in refused]
         others, is_shared_too = _sorted(node, facts, kept, (key, tuple(refused)), knowledge)
         chosen, is_shared = replace(others, person=chosen.person), is_shared and is_shared_too
+    remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, facts) if roles else []
     work = _Work(
@@ -118,7 +119,7 @@ def _work_of(node: NodeDocument, facts: Any, findings: Sequence[Mapping[str, Any
         minutes(roles, needed, knowledge.measured) if roles else 0.0,
         minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
         tuple(Refused(line) for line in (*refused.values(), *chosen.refused)),
-        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+        tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
     )
     return work, is_shared
 
