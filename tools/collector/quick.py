@@ -33,7 +33,6 @@ JUDGE = (
     "checks",
     "choosing",
     "closures",
-    "equal_items",
     "expression",
     "expression_filters",
     "expression_tests",
