@@ -126,11 +126,11 @@ class _Parser(argparse.ArgumentParser):
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
                 self._refuse(f"{message}; leave it out: nothing is changed without --apply")
             meant = self._meant(unknown)
-        self._refuse(f"{message}; did you mean {meant}?" if meant else message)
+        self._refuse(f"{message}; did you mean {meant}?" if meant else f"{message}; {self.prog} --help has the options")
 
     def _refuse(self, message: str) -> NoReturn:
         """Without argparse's lines of usage, which push the message off the eye's place."""
-        self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}; {self.prog} --help has the options\n")
+        self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}\n")
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """The argument that an unknown one probably means; "" if none is similar."""
