@@ -128,7 +128,8 @@ class _Parser(argparse.ArgumentParser):
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
                 self._refuse(f"{message}; leave it out: nothing is changed without --apply")
             meant = self._meant(unknown)
-        self._refuse(f"{message}; did you mean {meant}?" if meant else f"{message}; {self.prog} --help has the options")
+        hint = f"; {self.prog} --help has the options" if "unrecognized" in message else ""
+        self._refuse(f"{message}; did you mean {meant}?" if meant else f"{message}{hint}")
 
     def _refuse(self, message: str) -> NoReturn:
         """Without argparse's lines of usage, which push the message off the eye's place."""
