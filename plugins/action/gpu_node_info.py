@@ -35,7 +35,7 @@ from unhang.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, r
 from unhang.ansible.memory_watch import MemoryWatch
 from unhang.ansible.plays import audits
 from unhang.ansible.printable_text import clean
-from unhang.errors import UserError
+from unhang.base.errors import UserError
 
 PROJECT = _PROJECT
 # Marks that distinguish the command that runs the module from those that only prepare it.

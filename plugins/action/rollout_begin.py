@@ -23,8 +23,8 @@ class ActionModule(ActionBase):
         """{rollout: {folder, run, epoch, read}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
         from unhang.ansible.reach_options import reach_options
-        from unhang.errors import UserError
-        from unhang.rollout.conductor import begin
+        from unhang.base.errors import UserError
+        from unhang.repair.rollout.conductor import begin
 
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}

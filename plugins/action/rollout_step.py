@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
         """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
-        from unhang.errors import UserError
+        from unhang.base.errors import UserError
 
         options = {
             "rollout": {"type": "dict", "required": True},
@@ -44,8 +44,8 @@ class ActionModule(ActionBase):
     def _ask(self, conductor, host, given, task_vars):
         from dataclasses import asdict
 
-        from unhang.rollout.steps import TOGETHER
-        from unhang.rollout.waiting import limit_of
+        from unhang.repair.rollout.steps import TOGETHER
+        from unhang.repair.rollout.waiting import limit_of
 
         limit_s = limit_of(given["step"], task_vars, conductor.most_kinds(host))
         order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_s)

@@ -21,8 +21,8 @@ class ActionModule(ActionBase):
         """begin: {wave, begin, postponed, stopped}; floor: {msg}."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
-        from unhang.errors import UserError
-        from unhang.rollout.wave_line import wave_line
+        from unhang.base.errors import UserError
+        from unhang.repair.rollout.wave_line import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
         options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor"], "default": "begin"}}
@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
 
     def _keep_floor(self, conductor, given, task_vars):
-        from unhang.rollout.floor import service_of
+        from unhang.repair.rollout.floor import service_of
 
         if given["unlisted"]:
             return conductor.keep_no_room(given["unlisted"])

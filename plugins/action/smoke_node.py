@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "problem": why}
 
     def _file(self, folder, suffix):
-        from unhang.smoke.smoke_folder import file_name
+        from unhang.prove.smoke.smoke_folder import file_name
 
         return folder / file_name(self.host, suffix)
 

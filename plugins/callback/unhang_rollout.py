@@ -62,7 +62,7 @@ class CallbackModule(CallbackBase):
         if self.rollout is None:
             return
         from unhang.ansible.rollouts import conductor_of
-        from unhang.errors import UserError
+        from unhang.base.errors import UserError
 
         try:
             entry(conductor_of(self.rollout))

@@ -71,7 +71,7 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
         sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
-from unhang import __version__, project, run_folder
+from unhang import __version__
 from unhang.ansible import group_policies, run_files
 from unhang.ansible.group_policies import VARIABLE
 from unhang.ansible.inventory import plain
@@ -79,7 +79,9 @@ from unhang.ansible.plays import audits
 from unhang.ansible.printable_text import clean
 from unhang.ansible.progress import Progress
 from unhang.ansible.reach_options import reach_options
-from unhang.history.location import LATER
+from unhang.base import project
+from unhang.run import run_folder
+from unhang.show.history.location import LATER
 
 PROJECT = _PROJECT
 
@@ -326,7 +328,7 @@ class CallbackModule(CallbackBase):
         """Stores the run in the history. The readers of documents are imported here, so that Ansible's workers, which have ended by now, did not contain
         them."""
         try:
-            from unhang.history.recording import keep_run
+            from unhang.show.history.recording import keep_run
         except ImportError as problem:  # Ansible runs in an environment without unhang's packages
             self._say(f"this run is not kept in the history: {problem}")
             return

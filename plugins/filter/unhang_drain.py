@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role drain. Implementation: unhang.rollout, which imports no Ansible."""
+"""Filters of the role drain. Implementation: unhang.repair.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
-    """What to do with a node of Kubernetes, as unhang.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
+    """What to do with a node of Kubernetes, as unhang.repair.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
 
     boot_id: of the machine to drain, "" if it was not read.
     """
-    from unhang.rollout.kubernetes_drain import plan_drain, plan_release
+    from unhang.repair.rollout.kubernetes_drain import plan_drain, plan_release
 
     nodes, pods = json.loads(json.dumps([nodes, pods], default=str))
     if len(nodes) != 1:
@@ -39,14 +39,14 @@ def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
 
 def kubernetes_jobs(pods):
     """Those of the pods whose work would be lost, by namespace and name."""
-    from unhang.rollout.kubernetes_drain import is_job
+    from unhang.repair.rollout.kubernetes_drain import is_job
 
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in json.loads(json.dumps(pods, default=str)) if is_job(pod)]
 
 
 def kubernetes_states(nodes):
     """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
-    from unhang.rollout.kubernetes_drain import list_states
+    from unhang.repair.rollout.kubernetes_drain import list_states
 
     try:
         return list_states(json.loads(json.dumps(nodes, default=str)))

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.plan, which imports no Ansible."""
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.repair.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 if TYPE_CHECKING:
-    from unhang.plan.driver_inputs import DriverInputs
+    from unhang.repair.role_changes.driver_inputs import DriverInputs
 
 Facts = Mapping[str, Any]
 """Arguments from Ansible: a document of facts, a policy, options."""
 
 
 def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
-    """A DriverInputs of unhang.plan.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
-    from unhang.judge.policy import one_line, policy_faults
-    from unhang.plan.driver_inputs import DriverInputs, Options
-    from unhang.plan.driver_sets import read_tables
+    """A DriverInputs of unhang.repair.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
+    from unhang.audit.judge.policy import one_line, policy_faults
+    from unhang.repair.role_changes.driver_inputs import DriverInputs, Options
+    from unhang.repair.role_changes.driver_sets import read_tables
 
     facts, policy, answers, options = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, answers or {}, options or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -39,28 +39,28 @@ def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None
 
 def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
     """Packages (names and globs) whose offered versions a plan needs."""
-    from unhang.plan.driver_sets import names_to_ask
+    from unhang.repair.role_changes.driver_sets import names_to_ask
 
     return names_to_ask(_inputs(facts, policy, host, None, options))
 
 
 def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None) -> dict[str, Any]:
-    """A plan of unhang.plan.driver_plan."""
-    from unhang.plan.driver_plan import plan_driver
+    """A plan of unhang.repair.role_changes.driver_plan."""
+    from unhang.repair.role_changes.driver_plan import plan_driver
 
     return plan_driver(_inputs(facts, policy, host, answers, options))
 
 
 def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[str, Any]:
-    """The result of unhang.plan.driver_checks for the node after a plan was applied."""
-    from unhang.plan.driver_checks import check_driver
+    """The result of unhang.repair.role_changes.driver_checks for the node after a plan was applied."""
+    from unhang.repair.role_changes.driver_checks import check_driver
 
     return check_driver(_inputs(facts, policy, host), json.loads(json.dumps(plan, default=str)))
 
 
 def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
-    """A plan of unhang.plan.fabric_plan."""
-    from unhang.plan.fabric_plan import plan_fabric_manager
+    """A plan of unhang.repair.role_changes.fabric_plan."""
+    from unhang.repair.role_changes.fabric_plan import plan_fabric_manager
 
     return plan_fabric_manager(_inputs(facts, policy, host, answers, options), bool(reset_allowed))
 

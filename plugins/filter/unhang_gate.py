@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/preprovision.yml. Implementation: unhang.gate, which imports no Ansible."""
+"""Filters of playbooks/preprovision.yml. Implementation: unhang.repair.gate, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gate_group(hosts, hostvars, reference="", burn_in=""):
 
     hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
     """
-    from unhang.gate.deciding import fit_for_the_group
+    from unhang.repair.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
@@ -29,7 +29,7 @@ def gate_group(hosts, hostvars, reference="", burn_in=""):
 
 def gate_decisions(hosts, hostvars, audit, together, reference="", severities=(), burn_in="", quick=False):
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
-    from unhang.gate.deciding import Observation, decide
+    from unhang.repair.gate.deciding import Observation, decide
 
     counted = _counted(severities)
     try:
@@ -48,7 +48,7 @@ def gate_lines(decisions):
 
 def gate_document(decisions, run, hostvars, together, reference="", severities=(), burn_in="", quick=False):
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
-    from unhang.gate.outcome import SmokeResults, gate_document
+    from unhang.repair.gate.outcome import SmokeResults, gate_document
 
     plain = json.loads(json.dumps(decisions, default=str))
     group = json.loads(json.dumps(together, default=str)) or None
@@ -57,9 +57,9 @@ def gate_document(decisions, run, hostvars, together, reference="", severities=(
 
 
 def _counted(severities):
-    from unhang.errors import UserError
-    from unhang.judge.rules import SEVERITIES
-    from unhang.rollout.list_arguments import split_list
+    from unhang.audit.judge.rules import SEVERITIES
+    from unhang.base.errors import UserError
+    from unhang.repair.rollout.list_arguments import split_list
 
     try:
         return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
@@ -69,8 +69,8 @@ def _counted(severities):
 
 def gate_burn_in(time):
     """Seconds of a burn-in's time, 0 for none."""
-    from unhang.errors import UserError
-    from unhang.smoke.burn_in_local import parse_duration
+    from unhang.base.errors import UserError
+    from unhang.prove.burn_in.local import parse_duration
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0

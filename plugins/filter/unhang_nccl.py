@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role nccl_profile: the NCCL version and settings that a node should have. Implementation: unhang.plan, which imports no Ansible."""
+"""Filters of the role nccl_profile: the version and settings that a node should have. Implementation: unhang.repair.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debug=False):
-    """A plan of unhang.plan.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
-    from unhang.judge.policy import one_line, policy_faults
-    from unhang.plan.nccl_profile import Node, plan_settings
-    from unhang.plan.nccl_setting_check import read_known
-    from unhang.plan.nccl_values import DesiredState
+    """A plan of unhang.repair.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
+    from unhang.audit.judge.policy import one_line, policy_faults
+    from unhang.repair.role_changes.nccl_profile import Node, plan_settings
+    from unhang.repair.role_changes.nccl_setting_check import read_known
+    from unhang.repair.role_changes.nccl_values import DesiredState
 
     facts, policy, profiles, desired = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, desired or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -34,8 +34,8 @@ def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debu
 
 
 def nccl_library(facts, policy, offers=None):
-    """A plan of unhang.plan.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: package_offers' answer, once it was asked."""
-    from unhang.plan.nccl_library import plan_library
+    """A plan of unhang.repair.role_changes.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: the answer of package_offers."""
+    from unhang.repair.role_changes.nccl_library import plan_library
 
     facts, policy, offers = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, offers))
     sections = facts["sections"]

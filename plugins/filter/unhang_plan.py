@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.plan and unhang.rollout, which import no Ansible."""
+"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.repair.plan and unhang.repair.rollout, which import no Ansible."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NOBODY = "all:!all"
 
 def plan_faults(path, groups, max_failed=0):
     """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and without a plan. groups: of the whole inventory."""
-    from unhang.errors import UserError
-    from unhang.rollout.conductor import open_plan
-    from unhang.rollout.targets import limits_of
+    from unhang.base.errors import UserError
+    from unhang.repair.rollout.conductor import open_plan
+    from unhang.repair.rollout.targets import limits_of
 
     try:
         if path:
@@ -60,49 +60,49 @@ def plan_person(path, host):
 
 def drain_evidence(result, adapter, step, beside_jobs=False):
     """The fact drain_result as evidence of a step."""
-    from unhang.rollout.evidence import drain_evidence as evidence
+    from unhang.repair.rollout.evidence import drain_evidence as evidence
 
     return evidence(result, str(adapter), str(step), bool(beside_jobs))
 
 
 def smoke_evidence(result, host, asked):
     """The result of a smoke test as evidence for one host."""
-    from unhang.rollout.evidence import smoke_evidence as evidence
+    from unhang.repair.rollout.evidence import smoke_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
 def before_evidence(result, host, asked):
     """The result of the smoke test before the change as evidence for its host."""
-    from unhang.rollout.evidence import before_evidence as evidence
+    from unhang.repair.rollout.evidence import before_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
 def rollout_groups(hosts, hostvars, step):
     """Hosts of the batch that do this step now, by kind."""
-    from unhang.rollout.evidence import groups_of_kinds
+    from unhang.repair.rollout.evidence import groups_of_kinds
 
     return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
 
 
 def rollout_rest(group, result):
     """Hosts to try once more after a group has failed."""
-    from unhang.rollout.evidence import rest_of
+    from unhang.repair.rollout.evidence import rest_of
 
     return rest_of([str(host) for host in group], result)
 
 
 def first_state(states, run):
     """Id of the oldest saved state of this run."""
-    from unhang.rollout.evidence import first_state as first
+    from unhang.repair.rollout.evidence import first_state as first
 
     return first(states, str(run))
 
 
 def _plan(path):
     from unhang.ansible.rollouts import plan_of
-    from unhang.errors import UserError
+    from unhang.base.errors import UserError
 
     try:
         return plan_of(Path(path))

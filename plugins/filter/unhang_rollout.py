@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.rollout, which imports no Ansible."""
+"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.repair.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def checked_rows(value, name):
 
 
 def _refusing(check, *given):
-    from unhang.errors import UserError
-    from unhang.rollout import list_arguments
+    from unhang.base.errors import UserError
+    from unhang.repair.rollout import list_arguments
 
     try:
         return getattr(list_arguments, check)(*given)
@@ -43,7 +43,7 @@ def _refusing(check, *given):
 
 def limit_faults(limit, groups, hosts):
     """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those of the play."""
-    from unhang.rollout.limit_readings import ambiguous_ranges
+    from unhang.repair.rollout.limit_readings import ambiguous_ranges
 
     named = {str(group): [str(host) for host in members] for group, members in groups.items()}
     return ambiguous_ranges(str(limit or ""), named, [str(host) for host in hosts])

@@ -19,7 +19,7 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
         sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
-from unhang import run_folder
+from unhang.run import run_folder
 
 MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 

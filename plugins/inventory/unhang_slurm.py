@@ -70,7 +70,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
     def parse(self, inventory, loader, path, cache=True):
         """Asks Slurm, and adds its nodes to the inventory."""
         from unhang.ansible.slurm_inventory import inventory_of, read_slurm
-        from unhang.errors import UserError
+        from unhang.base.errors import UserError
 
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)

@@ -21,11 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.diagnose.log_facts import gather_facts  # noqa: E402
-from unhang.diagnose.logs.reading import Input, read_blocks  # noqa: E402
-from unhang.diagnose.matching.scanning import Sieve, scan_blocks  # noqa: E402
-from unhang.diagnose.matching.signatures import load_causes, load_signatures  # noqa: E402
-from unhang.diagnose.ranking import rank_causes  # noqa: E402
+from unhang.jobs.diagnose.log_facts import gather_facts  # noqa: E402
+from unhang.jobs.diagnose.logs.reading import Input, read_blocks  # noqa: E402
+from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks  # noqa: E402
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures  # noqa: E402
+from unhang.jobs.diagnose.ranking import rank_causes  # noqa: E402
 
 RANKS, PER_HOST, CHANNELS = 512, 8, 24
 MADE = 8 * 1024 * 1024  # so much is made, and read over and over with other numbers in it

@@ -18,9 +18,9 @@ from typing import Any
 
 import bench_judge
 
-from unhang.history.changes import changes_between
-from unhang.history.database import reading
-from unhang.history.recording import record
+from unhang.show.history.changes import changes_between
+from unhang.show.history.database import reading
+from unhang.show.history.recording import record
 
 CHANGED = 50  # one node in so many changes from run to run
 

@@ -24,14 +24,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
-from unhang.judge import judging  # noqa: E402
-from unhang.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.judge.documents import NodeDocument, Remembered, decode_node  # noqa: E402
-from unhang.judge.judging import judge_run  # noqa: E402
-from unhang.judge.rules import compile_rule  # noqa: E402
-from unhang.judge.run_input import RunInput, read_run_input  # noqa: E402
+from unhang.audit.judge import judging  # noqa: E402
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
+from unhang.audit.judge.documents import NodeDocument, Remembered, decode_node  # noqa: E402
+from unhang.audit.judge.judging import judge_run  # noqa: E402
+from unhang.audit.judge.rules import compile_rule  # noqa: E402
+from unhang.audit.judge.run_input import RunInput, read_run_input  # noqa: E402
+from unhang.audit.triage.run_judging import conclusion  # noqa: E402
 from unhang.schemas.shapes import Shape, fact_shapes  # noqa: E402
-from unhang.triage.run_judging import conclusion  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 POLICY = {"driver": {"version": "580.178.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}

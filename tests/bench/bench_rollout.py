@@ -27,11 +27,11 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tes
 from rollout_plans import EVIDENCE, planned  # noqa: E402
 
 from unhang.ansible import rollouts  # noqa: E402
-from unhang.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
-from unhang.rollout.conductor import begin, utc_now  # noqa: E402
-from unhang.rollout.journal import JOURNAL  # noqa: E402
-from unhang.rollout.journal_text import render_entry  # noqa: E402
-from unhang.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
+from unhang.repair.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
+from unhang.repair.rollout.conductor import begin, utc_now  # noqa: E402
+from unhang.repair.rollout.journal import JOURNAL  # noqa: E402
+from unhang.repair.rollout.journal_text import render_entry  # noqa: E402
+from unhang.repair.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
 from unhang.schemas.configuration import hash_of_sections  # noqa: E402
 
 LAST_WAVE = 50

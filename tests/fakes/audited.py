@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import to_fragment
-from unhang.judge.examples import catalogue_view
-from unhang.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.examples import catalogue_view
+from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
 from unhang_node.collect import collect
 
 CATALOGUE = load_catalogue()

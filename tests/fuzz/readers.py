@@ -13,25 +13,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.judge.documents import InvalidNode, decode_node
+from unhang.audit.judge.policy import one_line, policy_faults
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit
+from unhang.base.plain_pickle import NotPlain, load_plain
+from unhang.base.strict_json import NotStrict, parse_strictly
+from unhang.base.strict_yaml import YamlFault, parse_yaml
 from unhang.catalogue import BUILT_IN
-from unhang.diagnose.log_facts import describe, gather_facts
-from unhang.diagnose.logs.reading import Input, kind_of, read_blocks
-from unhang.diagnose.matching.scanning import Sieve, scan_blocks
-from unhang.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.diagnose.ranking import rank_causes
-from unhang.errors import UserError
-from unhang.judge.documents import InvalidNode, decode_node
-from unhang.judge.policy import one_line, policy_faults
-from unhang.lint.checks import Context
-from unhang.lint.fixing import fix_text
-from unhang.lint.linting import lint_text
-from unhang.lint.settings import KINDS
-from unhang.nodeset import expand_limit
-from unhang.plain_pickle import NotPlain, load_plain
-from unhang.report.run import summarise_node
-from unhang.smoke.streams import parse_events
-from unhang.strict_json import NotStrict, parse_strictly
-from unhang.strict_yaml import YamlFault, parse_yaml
+from unhang.jobs.diagnose.log_facts import describe, gather_facts
+from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
+from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
+from unhang.jobs.diagnose.ranking import rank_causes
+from unhang.jobs.lint.checks import Context
+from unhang.jobs.lint.fixing import fix_text
+from unhang.jobs.lint.linting import lint_text
+from unhang.jobs.lint.settings import KINDS
+from unhang.prove.smoke.streams import parse_events
+from unhang.show.report.run import summarise_node
 from unhang_node.parse.dpkg import parse_status
 from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
 from unhang_node.parse.kernel_log import find_faults

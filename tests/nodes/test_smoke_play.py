@@ -14,7 +14,7 @@ from documented_command import as_typed
 from four_nodes import NAMES
 from node_launchers import DEADLINE_S, command, play, play_typed, results_of, variables_of
 
-from unhang.gate.signing import GOOD, check, public_key
+from unhang.repair.gate.signing import GOOD, check, public_key
 from unhang_node.parse.admission import parse_admission
 
 pytestmark = torch_in_nodes.needs_torch

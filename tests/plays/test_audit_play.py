@@ -9,7 +9,7 @@ import sys
 import pytest
 from local_fleet import PROJECT, envelope, read, run
 
-from unhang import project
+from unhang.base import project
 
 pytestmark = pytest.mark.xdist_group("test_audit_play")  # one worker: the shared audit runs once
 

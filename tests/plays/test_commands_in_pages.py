@@ -18,9 +18,9 @@ import pytest
 import yaml
 from page_commands import AUDITS, BLOCK, PROJECT, commands, pages, scripts, typed_in_tests
 
+from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser
-from unhang.nodeset import expand_limit
-from unhang.plan.role_remedies import ROLE_ORDER
+from unhang.repair.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.triage.actions import Setting
+from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser
 from unhang.commands.filters import asked_filter
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.nodeset import expand_limit
-from unhang.plan.plan_document import render_plan
-from unhang.plan.planning import PlanOptions, plan_run
-from unhang.report.screen import render_screen
-from unhang.triage.actions import Setting
+from unhang.repair.plan.plan_document import render_plan
+from unhang.repair.plan.planning import PlanOptions, plan_run
+from unhang.show.report.screen import render_screen
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_fleet import PROJECT, envelope, run
 
-from unhang import project
+from unhang.base import project
 
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
 

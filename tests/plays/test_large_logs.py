@@ -13,9 +13,9 @@ def test_memory_stays_bounded_whatever_the_size():
         """
         import io, resource, sys
         sys.path[:0] = %r
-        from unhang.diagnose.logs.reading import Input, read_blocks
-        from unhang.diagnose.matching.scanning import Sieve, scan_blocks
-        from unhang.diagnose.matching.signatures import load_signatures
+        from unhang.jobs.diagnose.logs.reading import Input, read_blocks
+        from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
+        from unhang.jobs.diagnose.matching.signatures import load_signatures
         sieve = Sieve(load_signatures())
         resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))
         class Log(io.RawIOBase):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT, run
 
-from unhang import project
+from unhang.base import project
 
 MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
 CALLBACKS = sorted(path.stem for path in (PROJECT / "plugins" / "callback").glob("*.py"))

@@ -18,7 +18,7 @@ import five_situations
 import pytest
 import yaml
 
-from unhang.report.prometheus import render_prometheus
+from unhang.show.report.prometheus import render_prometheus
 
 PROJECT = Path(__file__).resolve().parents[2]
 MONITORING = PROJECT / "docs" / "monitoring"

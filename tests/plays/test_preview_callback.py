@@ -10,7 +10,7 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 
 from unhang.ansible.preview_events import PREVIEW_ENV
-from unhang.rollout.preview import parse_events
+from unhang.repair.rollout.preview import parse_events
 
 OUTER = [
     {"name": "Play a part of another role", "ansible.builtin.import_role": {"name": "inner"}},

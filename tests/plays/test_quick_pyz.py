@@ -14,11 +14,11 @@ from documented_command import as_typed
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import to_fragment
-from unhang.judge.examples import catalogue_view
-from unhang.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
-from unhang.judge.values import Undecided
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.examples import catalogue_view
+from unhang.audit.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.audit.judge.values import Undecided
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"

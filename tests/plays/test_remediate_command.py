@@ -15,8 +15,8 @@ from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.ansible.rollouts import conductor_of
-from unhang.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
-from unhang.rollout.journal import read_journal
+from unhang.repair.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
+from unhang.repair.rollout.journal import read_journal
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import page_smoke
 import pytest
 from page_visit import MARKS, SIZES, Visit
 
-from unhang.report.html import render_html, render_page
-from unhang.report.run import summarise_node
+from unhang.show.report.html import render_html, render_page
+from unhang.show.report.run import summarise_node
 
 pytestmark = MARKS
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_fleet import PROJECT, envelope
 
-from unhang import run_folder
-from unhang.errors import UserError
+from unhang.base.errors import UserError
+from unhang.run import run_folder
 
 sys.path.append(str(PROJECT / "plugins"))
 from unhang.ansible import run_files

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from judge_cases import node, write_run
 
+from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.commands import smoke_output
-from unhang.errors import UserError
-from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
+from unhang.run.run_folder import find_run, latest_run, runs_folder, write_atomically
 
 ID = "20261120T043323Z-a8229f1434"
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.diagnose.diagnosing import diagnose, read_all
-from unhang.strict_yaml import load_yaml
+from unhang.base.strict_yaml import load_yaml
+from unhang.jobs.diagnose.diagnosing import diagnose, read_all
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_messages"
 AMONG = 3

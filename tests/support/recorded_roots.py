@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsonschema_rs
 
-from unhang.strict_yaml import load_yaml
+from unhang.base.strict_yaml import load_yaml
 from unhang_node.context import DEFAULTS, Context
 from unhang_node.root import Root
 from unhang_node.sources import kernel_log, system

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from rollout_world import FAULTS, ROLLBACK_FAULTS, Node, World
 
-from unhang.rollout import failure_limit, state_machine
-from unhang.rollout.floor import Service, floor_evidence, floor_left
-from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
-from unhang.rollout.node_state import NodeState
-from unhang.rollout.rollout_state import RolloutState, standing_of
-from unhang.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
+from unhang.repair.rollout import failure_limit, state_machine
+from unhang.repair.rollout.floor import Service, floor_evidence, floor_left
+from unhang.repair.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
+from unhang.repair.rollout.node_state import NodeState
+from unhang.repair.rollout.rollout_state import RolloutState, standing_of
+from unhang.repair.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"

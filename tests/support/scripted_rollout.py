@@ -14,10 +14,10 @@ import sys
 import yaml
 from fakes.role_play import PROJECT, environment, read_play
 
-from unhang.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
-from unhang.rollout.journal import read_journal
-from unhang.rollout.rollout_state import replay
-from unhang.rollout.steps import STEPS
+from unhang.repair.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
+from unhang.repair.rollout.journal import read_journal
+from unhang.repair.rollout.rollout_state import replay
+from unhang.repair.rollout.steps import STEPS
 from unhang.schemas.configuration import hash_of_sections
 
 PLAYS = ("Open the plan", "Roll out", "Count the nodes that are not proved")

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from unhang.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.diagnosing import diagnose
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 Lines = Sequence[str]

@@ -11,13 +11,13 @@ import pytest
 from damaged_nodes import damaged, recorded_nodes
 from judge_cases import rule
 
-from unhang.judge import node_rules
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import InvalidNode, to_facts
-from unhang.judge.engine import Engine
-from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
-from unhang.judge.pass_code import CANNOT_TELL, passing
-from unhang.judge.rules import compile_rule, tables_shape
+from unhang.audit.judge import node_rules
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import InvalidNode, to_facts
+from unhang.audit.judge.engine import Engine
+from unhang.audit.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.audit.judge.pass_code import CANNOT_TELL, passing
+from unhang.audit.judge.rules import compile_rule, tables_shape
 
 MEASURED = (0, 1, 79, 85, 100, 3000, 10**7, 5_200_000, None)
 OF_A_GPU = ("utilization_percent", "temperature_c", "memory_used_mib", "power_draw_w")

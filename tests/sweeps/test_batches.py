@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.scoring import score_folder, summary
+from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.scoring import score_folder, summary
 
 BATCHES = Path(__file__).parents[1] / "fixtures" / "diagnose_batches"
 RIGHT_AT_LEAST = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from documented import answer, read_cases
 
-from unhang.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FIRST_AT_LEAST = 490  # of 540
 PLAUSIBLE_ERRORS = {

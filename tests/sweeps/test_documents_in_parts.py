@@ -10,7 +10,7 @@ from typing import Any
 from damaged_nodes import damaged, recorded_nodes
 from judge_cases import OK, node
 
-from unhang.judge.documents import InvalidNode, Remembered, decode_node
+from unhang.audit.judge.documents import InvalidNode, Remembered, decode_node
 
 
 def compact(document: Any) -> bytes:

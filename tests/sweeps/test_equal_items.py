@@ -12,12 +12,12 @@ from damaged_nodes import damaged, recorded_nodes
 from judge_cases import rule
 from test_alike import by_engine, in_full, node_of, view
 
-from unhang.judge import node_rules
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.engine import Engine
-from unhang.judge.equal_items import values_of_items
-from unhang.judge.node_rules import NodeView, judge_rule, node_world
-from unhang.judge.rules import compile_rule
+from unhang.audit.judge import node_rules
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.engine import Engine
+from unhang.audit.judge.equal_items import values_of_items
+from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.audit.judge.rules import compile_rule
 
 LINKS = ("interconnect", "links", "*")
 

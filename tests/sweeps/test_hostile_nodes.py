@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import MAX_NODE_BYTES
+from unhang.audit.judge.judging import judge_run
+from unhang.audit.judge.limits import Limits, Stopped, run_limited
+from unhang.audit.judge.node_rules import MOST_FINDINGS
+from unhang.audit.judge.run_input import read_run_input
 from unhang.cli import main
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import MAX_NODE_BYTES
-from unhang.judge.judging import judge_run
-from unhang.judge.limits import Limits, Stopped, run_limited
-from unhang.judge.node_rules import MOST_FINDINGS
-from unhang.judge.run_input import read_run_input
-from unhang.run_folder import file_stem
+from unhang.run.run_folder import file_stem
 
 TODAY = "2026-06-01"
 
@@ -104,7 +104,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
     ],
 )
 def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_path, catalogue, damage, message):
-    from unhang.report.run import read_nodes
+    from unhang.show.report.run import read_nodes
 
     run = write_run(tmp_path / "run", node("a1"), node("b1"))
     path = run / "nodes" / "a1.json"

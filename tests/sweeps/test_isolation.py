@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.smoke.isolation import drive, isolate
+from unhang.prove.smoke.isolation import drive, isolate
 
 
 class Fleet:

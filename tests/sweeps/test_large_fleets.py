@@ -10,11 +10,11 @@ import pytest
 from rollout_plans import EVIDENCE, planned
 
 from unhang.ansible.rollouts import conductor_of, plan_of
-from unhang.errors import UserError
-from unhang.plan.plan_document import FILE, Plan, Wave, write_plan
-from unhang.rollout import conductor
-from unhang.rollout.conductor import begin
-from unhang.rollout.steps import STEPS, StepResult
+from unhang.base.errors import UserError
+from unhang.repair.plan.plan_document import FILE, Plan, Wave, write_plan
+from unhang.repair.rollout import conductor
+from unhang.repair.rollout.conductor import begin
+from unhang.repair.rollout.steps import STEPS, StepResult
 
 WAVE = 5
 

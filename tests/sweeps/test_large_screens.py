@@ -7,8 +7,8 @@ import re
 import pytest
 from scattered_fleet import fleet
 
-from unhang.report.screen import LINES, render_screen
-from unhang.triage.actions import Setting
+from unhang.audit.triage.actions import Setting
+from unhang.show.report.screen import LINES, render_screen
 
 
 @pytest.mark.parametrize("width", [80, 132])

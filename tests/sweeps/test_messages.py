@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.messages import diagnoses_of, read_messages
 
-from unhang.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.matching.signatures import load_causes
 
 ROWS = read_messages()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from changed_nodes import PLATFORMS, documents, found, schema_faults
 
-from unhang.strict_yaml import load_yaml
+from unhang.base.strict_yaml import load_yaml
 from unhang_node.parse.fault_lines import parse_fault
 
 TESTS = Path(__file__).resolve().parents[1]

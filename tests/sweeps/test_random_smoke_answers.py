@@ -8,11 +8,11 @@ from foreign_schemas import junit_faults
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from unhang.prove.smoke.render import render_junit, render_table
+from unhang.prove.smoke.result import judge
+from unhang.prove.smoke.streams import Stream, parse_events
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
-from unhang.smoke.render import render_junit, render_table
-from unhang.smoke.result import judge
-from unhang.smoke.streams import Stream, parse_events
 
 
 def stall(rank, seq, **more):

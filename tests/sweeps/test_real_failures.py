@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.diagnosing import diagnose
 
 TESTS = Path(__file__).parents[1]
 SCENES = {

@@ -6,9 +6,9 @@ import io
 import re
 import time
 
-from unhang.diagnose.logs.reading import LONGEST_LINE, Input, read_blocks
-from unhang.diagnose.matching.scanning import MOST_EVENTS, Sieve, scan_blocks
-from unhang.diagnose.matching.signatures import load_signatures
+from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Input, read_blocks
+from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.signatures import load_signatures
 
 ENDLESS_S = 20  # of processor time; such a line takes milliseconds
 SIEVE = Sieve(load_signatures())

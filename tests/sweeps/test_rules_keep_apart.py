@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.examples import catalogue_view, example_node
-from unhang.judge.groups import judge_fragments
-from unhang.judge.node_rules import judge_rule, node_world
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.examples import catalogue_view, example_node
+from unhang.audit.judge.groups import judge_fragments
+from unhang.audit.judge.node_rules import judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}

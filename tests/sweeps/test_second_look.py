@@ -12,7 +12,7 @@ from public_machines import public_node
 from test_drift import DRIFTS
 from test_mutations import CASES as MUTATIONS
 
-from unhang.reference.incidents import render_incidents
+from unhang.show.reference.incidents import render_incidents
 
 FIXTURE = Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "second-look.yml"
 CASES = {case["line"]: case for case in yaml.safe_load(FIXTURE.read_text())["cases"]}

@@ -9,15 +9,15 @@ from functools import cache
 
 from support.wrapped_logs import every_log, lines_of
 
-from unhang.diagnose import word_model
-from unhang.diagnose.logs import line_prefixes
-from unhang.diagnose.logs.calls import without_calls
-from unhang.diagnose.logs.reading import Block
-from unhang.diagnose.matching import line_shapes, scanning
-from unhang.diagnose.matching.needed_texts import holds
-from unhang.diagnose.matching.scanning import Scan, Sieve, scan_blocks
-from unhang.diagnose.matching.sieve import DIGITS, LITTLE, Trial
-from unhang.diagnose.matching.signatures import Signature, load_signatures
+from unhang.jobs.diagnose import word_model
+from unhang.jobs.diagnose.logs import line_prefixes
+from unhang.jobs.diagnose.logs.calls import without_calls
+from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.matching import line_shapes, scanning
+from unhang.jobs.diagnose.matching.needed_texts import holds
+from unhang.jobs.diagnose.matching.scanning import Scan, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.sieve import DIGITS, LITTLE, Trial
+from unhang.jobs.diagnose.matching.signatures import Signature, load_signatures
 
 SIGNATURES = load_signatures()
 FILLER = [b"~" * 400] * (LITTLE // 400 + 1)

@@ -15,11 +15,11 @@ import pytest
 from rollout_checker import check
 from rollout_simulation import random_case, simulate
 
-from unhang.rollout import failure_limit, state_machine
-from unhang.rollout.floor import Floor, Service, floor_left
-from unhang.rollout.node_state import NodeState
-from unhang.rollout.rollout_state import standing_of
-from unhang.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
+from unhang.repair.rollout import failure_limit, state_machine
+from unhang.repair.rollout.floor import Floor, Service, floor_left
+from unhang.repair.rollout.node_state import NodeState
+from unhang.repair.rollout.rollout_state import standing_of
+from unhang.repair.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
 PARTS = 8

@@ -12,7 +12,7 @@ import sys
 import pytest
 from smoke_runs import PAYLOAD, load_payload
 
-from unhang.smoke import node_plans as planning
+from unhang.prove.smoke import node_plans as planning
 
 payload = load_payload()
 

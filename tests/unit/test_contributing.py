@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from unhang.cli import main
-from unhang.diagnose.matching.signatures import load_causes, pattern_faults, shape_faults
+from unhang.jobs.diagnose.matching.signatures import load_causes, pattern_faults, shape_faults
 
 PROJECT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)

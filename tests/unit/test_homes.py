@@ -70,20 +70,27 @@ def test_a_module_of_the_node_follows_links_by_the_one_resolver():
 
 
 def test_pickles_are_read_in_one_place():
-    """judge/limits.py packs answers between a process and its own child."""
-    assert readers("pickle", "pickletools") == {"tools/unhang/plain_pickle.py", "tools/unhang/judge/limits.py"}
-    assert readers("load_plain", "unpickle_plain") == {f"tools/unhang/{name}.py" for name in ("plain_pickle", "diagnose/logs/flight", "smoke/flight_recorder")}
+    """audit/judge/limits.py packs answers between a process and its own child."""
+    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/audit/judge/limits.py"}
+    assert readers("load_plain", "unpickle_plain") == {
+        f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/diagnose/logs/flight", "prove/smoke/flight_recorder")
+    }
 
 
 def test_the_catalogue_is_read_by_its_package():
     inside = {path for path in readers("BUILT_IN", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
-    others = {f"tools/unhang/{name}.py" for name in ("strict_yaml", "diagnose/scoring", "diagnose/train_word_model", "judge/policy", "commands/catalogue")}
+    others = {
+        f"tools/unhang/{name}.py"
+        for name in ("base/strict_yaml", "jobs/diagnose/scoring", "jobs/diagnose/train_word_model", "audit/judge/policy", "commands/catalogue")
+    }
     assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
-    assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {f"tools/unhang/{name}.py" for name in ("strict_yaml", "schemas/shapes", "lint/fixing")}
+    assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {
+        f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/fixing")
+    }
 
 
 def test_a_value_of_nccl_is_checked_by_one_function():
-    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("lint/checks", "plan/nccl_setting_check")}
+    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("jobs/lint/checks", "repair/role_changes/nccl_setting_check")}
 
 
 def test_the_folder_of_runs_is_named_in_one_place():
@@ -91,8 +98,8 @@ def test_the_folder_of_runs_is_named_in_one_place():
 
     mentioned = [path for path, text in texts().items() if "UNHANG_RUNS" in text]
     named = [path for path in mentioned for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS"]
-    assert named == ["tools/unhang/run_folder.py"]
-    assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
+    assert named == ["tools/unhang/run/run_folder.py"]
+    assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run/run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
     scripts = [HOME / "Makefile", *(path for top in ("roles", "playbooks", "tools", "awx") for path in (HOME / top).rglob("*") if path.suffix in SCRIPTS)]
     assert len(scripts) > 100
     assert [str(path.relative_to(HOME)) for path in scripts if "UNHANG_RUNS" in path.read_text(encoding="utf-8")] == []
@@ -118,7 +125,11 @@ def test_messages_of_the_node_are_f_strings():
 
 def test_the_node_owns_the_commands_that_change_its_driver():
     """They run as root there: a plan and a role say what is wanted, and no line of a shell travels."""
-    places = [*(HOME / "tools" / "unhang" / "plan").glob("*.py"), *(HOME / "plugins" / "filter").glob("*.py"), *(HOME / "roles" / "gpu_driver").rglob("*.yml")]
+    places = [
+        *(HOME / "tools" / "unhang" / "repair" / "plan").glob("*.py"),
+        *(HOME / "plugins" / "filter").glob("*.py"),
+        *(HOME / "roles" / "gpu_driver").rglob("*.yml"),
+    ]
     found = [path.name for path in places if re.search(r"(?<![\w-])(rmmod|modprobe|systemctl)(?![\w-])", path.read_text(encoding="utf-8"))]
     assert found == []
     assert "commands" not in (HOME / "roles" / "gpu_driver" / "tasks" / "reload.yml").read_text().partition("register:")[0]

@@ -12,8 +12,10 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | path_arguments run_folder project | kept_files | schemas | catalogue | judge
-    | triage lint | diagnose smoke gate report | reference | history compare | plan | rollout | ansible | commands | cli | __main__
+    __init__ base.__init__ base.errors | base.text base.strict_json | base.nodeset base.strict_yaml base.plain_pickle | base.path_arguments base.project
+    | base.kept_files | run | schemas | catalogue | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.lint
+    | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference
+    | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | untrusted_files | nvml | sections

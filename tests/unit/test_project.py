@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.project import ansible_environment, find_project, playbook_as_typed, program_as_typed, settings_left_out, utf8_locale
+from unhang.base.project import ansible_environment, find_project, playbook_as_typed, program_as_typed, settings_left_out, utf8_locale
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_units_lie_in_the_folders_of_what_they_test():
 
 # What some tests import instead: the judge loads the catalogue's data, the command line calls the commands, support reads sections of recorded nodes.
 DOORS = {
-    "unhang.catalogue": {"unhang.judge.compiled_catalogue", "unhang.judge.examples", "unhang.judge.node_rules", "unhang.schemas.shapes"},
+    "unhang.catalogue": {"unhang.audit.judge.compiled_catalogue", "unhang.audit.judge.examples", "unhang.audit.judge.node_rules", "unhang.schemas.shapes"},
     "unhang.commands": {"unhang.cli"},
     "unhang_node.sections": {"recorded_roots"},
 }
@@ -108,7 +108,9 @@ def test_every_generated_file_is_marked():
         f"docs/{name}"
         for name in re.findall(r"\[\w+\]\((\w+\.md)\)", *re.findall(r"^.*\*\*generated\*\*.*$", (HOME / "docs" / "README.md").read_text(), re.MULTILINE))
     }
-    assert written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py", "tools/unhang/diagnose/word_model.json"} <= marked
+    assert (
+        written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py", "tools/unhang/jobs/diagnose/word_model.json"} <= marked
+    )
     assert [path for path in marked if not (HOME / path).is_file()] == []
 
 

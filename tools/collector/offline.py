@@ -20,10 +20,10 @@ from pathlib import Path
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+from unhang.audit.judge.documents import STATUSES
+from unhang.base.strict_yaml import load_yaml
 from unhang.commands import COMMANDS
-from unhang.judge.documents import STATUSES
 from unhang.schemas.shapes import SCHEMAS, read_schema
-from unhang.strict_yaml import load_yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
 from collector.build import HERE, PROJECT, build_as_asked, imported_names, write_archive
@@ -49,11 +49,13 @@ def own_sources() -> dict[str, bytes]:
     texts = {name: for_python_3_9(text) for name, text in modules(["unhang.cli", *(f"unhang.commands.{name}" for name in OFFLINE)]).items()}
     kept = {name: COMMANDS[name] for name in OFFLINE}
     texts["unhang/commands/__init__.py"] = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nHIDDEN = {{}}\n"
-    texts["unhang/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
+    texts["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     texts["jsonschema_rs.py"] = (PARTS / "jsonschema_rs.py").read_text("utf-8")
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")
-    texts["unhang/strict_yaml.py"] += "\nfrom unhang_packed import with_packed_catalogue\nload_yaml = with_packed_catalogue(load_yaml, Path(__file__).parent)\n"
-    texts["unhang/kept_files.py"] += "\n\ndef folder():\n    return None  # what this file is unpacked into is its cache\n"
+    texts["unhang/base/strict_yaml.py"] += (
+        "\nfrom unhang_packed import with_packed_catalogue\nload_yaml = with_packed_catalogue(load_yaml, Path(__file__).parents[1])\n"
+    )
+    texts["unhang/base/kept_files.py"] += "\n\ndef folder():\n    return None  # what this file is unpacked into is its cache\n"
     texts["unhang/schemas/shapes.py"] += "\nfrom unhang_packed import packed_schemas\nread_schema = packed_schemas(SCHEMAS)\n"
     return {name: text.encode("utf-8") for name, text in texts.items()}
 

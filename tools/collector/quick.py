@@ -20,9 +20,9 @@ import pynvml
 from jinja2 import nodes
 from jinja2.parser import Parser
 
-from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.judge.documents import STATUSES
-from unhang.judge.rules import Rule
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.judge.documents import STATUSES
+from unhang.audit.judge.rules import Rule
 from unhang.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
@@ -54,7 +54,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
     sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **judge_sources()}
     sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
-    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "gate" / "host_programs.py").read_text("utf-8")
+    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "repair" / "gate" / "host_programs.py").read_text("utf-8")
     sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue()), "jinja2.py": (PARTS / "jinja2.py").read_text("utf-8")}
     sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
     files = {name: text.encode("utf-8") for name, text in sources.items()}
@@ -92,9 +92,9 @@ def chosen_rules(catalogue: Catalogue) -> list[Rule]:
 def judge_sources() -> dict[str, str]:
     """The judge's modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
-    found = {f"unhang/judge/{name}.py": for_python_3_8((unhang / "judge" / f"{name}.py").read_text("utf-8")) for name in JUDGE}
-    found |= dict.fromkeys(("unhang/__init__.py", "unhang/judge/__init__.py", "unhang/schemas/__init__.py"), "")
-    found["unhang/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n"
+    found = {f"unhang/audit/judge/{name}.py": for_python_3_8((unhang / "audit" / "judge" / f"{name}.py").read_text("utf-8")) for name in JUDGE}
+    found |= dict.fromkeys(("unhang/__init__.py", "unhang/audit/__init__.py", "unhang/audit/judge/__init__.py", "unhang/schemas/__init__.py"), "")
+    found["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n"
     found["unhang/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-HOME = "unhang/home"  # unhang.project.INSTALLED is the path after installation
+HOME = "unhang/home"  # unhang.base.project.INSTALLED is the path after installation
 # The demo's recorded nodes and the tests stay out; tools/collector builds the program for nodes with an old Python.
 PARTS = ("ansible.cfg", "library", "module_utils/unhang_node", "plugins", "roles", "tools/collector", "inventory/local", "inventory/example")
 PLAYBOOKS = ("*.yml", "tasks/**/*.yml")  # without the link to plugins/callback, which is for Ansible that does not read ansible.cfg

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
+from unhang.base.errors import UserError
+from unhang.base.project import repair_advice
+from unhang.base.text import visible
 from unhang.commands import COMMANDS, HIDDEN
-from unhang.errors import UserError
-from unhang.project import repair_advice
-from unhang.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000

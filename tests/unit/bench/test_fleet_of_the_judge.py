@@ -2,8 +2,8 @@
 
 from bench import bench_judge
 
-from unhang.judge import steady_rules
-from unhang.judge.run_input import read_run_input
+from unhang.audit.judge import steady_rules
+from unhang.audit.judge.run_input import read_run_input
 
 NODES = 40
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from fakes.role_play import PROJECT
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.strict_yaml import load_yaml
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.base.strict_yaml import load_yaml
 
 ROLES = PROJECT / "roles"
 # Where a role's plan is worked out, besides its own files.
@@ -37,7 +37,7 @@ def remedies():
 def source_of(role):
     """All that decides what a role does, as one text."""
     texts = [path.read_text() for folder in ("tasks", "vars", "defaults", "templates") for path in sorted((ROLES / role / folder).rglob("*.yml"))]
-    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/plan").glob(pattern))]
+    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/repair/plan").glob(pattern))]
     return "\n".join(texts + plans)
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from unhang.catalogue import table
-from unhang.plan.role_remedies import ROLE_ORDER
+from unhang.repair.plan.role_remedies import ROLE_ORDER
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from unhang.base.errors import UserError
 from unhang.cli import main
-from unhang.errors import UserError
 
 HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 from unhang_quick import data
 
-from unhang.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
-from unhang.judge.rules import compile_rule, node_names, tables_shape
-from unhang.judge.values import RuleStopped, Undecided
+from unhang.audit.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
+from unhang.audit.judge.rules import compile_rule, node_names, tables_shape
+from unhang.audit.judge.values import RuleStopped, Undecided
 from unhang.schemas.shapes import ANY, Shape, fact_shapes, policy_shape
 
 

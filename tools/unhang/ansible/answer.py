@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.ansible.printable_text import clean
-from unhang.strict_json import parse_strictly
+from unhang.base.strict_json import parse_strictly
 
 FACTS_SCHEMA = "unhang/node-facts/1"
 ANSWER_LIMIT_CHARS = 4 * 1024 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.nodeset import fold_hosts, shortened
+from unhang.base.nodeset import fold_hosts, shortened
 
 VARIABLE = "unhang_policy"
 NODES_SHOWN_CHARS = 120

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.rollout.list_arguments import split_list
+from unhang.repair.rollout.list_arguments import split_list
 
 # The module's options; a host or group sets each as unhang_<option>.
 OPTIONS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from unhang.errors import UserError
-from unhang.nodeset import expand_limit, split_patterns
-from unhang.text import visible
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit, split_patterns
+from unhang.base.text import visible
 
 # What Ansible itself understands has another form: web[0], web[0:3], web[-1]; and with a wildcard a bracket is a class of characters.
 _NODE_SET = re.compile(r"[^\[\]*?~:]*(?:\[[0-9]+(?:[-,/ ][0-9,/ -]*)\][^\[\]*?:]*)+")

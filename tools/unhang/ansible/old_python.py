@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.project import checkout_of
+from unhang.base.project import checkout_of
 
 OLDEST_FOR_STARTER = (3, 0)  # from there on the collector itself says what it needs
 FLAGS = ("hash_libraries",)

@@ -12,14 +12,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from unhang import project
 from unhang.ansible import run_files
 from unhang.ansible.play_process import Played, play
-from unhang.errors import UserError
-from unhang.nodeset import expand_limit
-from unhang.path_arguments import checked_inventory, irregular
-from unhang.run_folder import RUNS_ENV
-from unhang.text import counted, visible
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit
+from unhang.base.path_arguments import checked_inventory, irregular
+from unhang.base.text import counted, visible
+from unhang.run.run_folder import RUNS_ENV
 
 LONGEST_LIMIT_CHARS = 32_000  # the limit of one argument is 128 KiB; longer lists are passed in a file
 GO_ON = "judge the nodes that were read with"  # the text of the callback unhang_run

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.plan.plan_document import FILE, Plan, read_plan
-from unhang.rollout.conductor import Conductor, Followed
-from unhang.rollout.steps import Order, StepResult
+from unhang.repair.plan.plan_document import FILE, Plan, read_plan
+from unhang.repair.rollout.conductor import Conductor, Followed
+from unhang.repair.rollout.steps import Order, StepResult
 
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:

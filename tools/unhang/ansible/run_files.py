@@ -1,4 +1,4 @@
-"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the functions of unhang.run_folder."""
+"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the functions of unhang.run.run_folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
-from unhang.errors import UserError
-from unhang.run_folder import file_stem, node_files, read_node, read_run, write_atomically, write_document
+from unhang.base.errors import UserError
+from unhang.run.run_folder import file_stem, node_files, read_node, read_run, write_atomically, write_document
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes

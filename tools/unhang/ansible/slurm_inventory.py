@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from unhang.errors import UserError
-from unhang.nodeset import expand_limit
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit
 from unhang_node.parse.slurm import SlurmNode, parse_nodes
 from unhang_node.process import FOLDERS, run_process
 

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.base.errors import UserError
+from unhang.base.strict_yaml import YamlFault
 from unhang.catalogue.kept_yaml import read_yaml
 from unhang.catalogue.reading import BUILT_IN, collect_tables, read_file
 from unhang.catalogue.tables import Table
-from unhang.errors import UserError
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
-from unhang.strict_yaml import YamlFault
 
 _WITH_TABLES = ("tables", "rules")
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import yaml
 
 import unhang
-from unhang.kept_files import digest_of, digest_of_files, keep, read_kept
-from unhang.strict_json import NotStrict, read_bounded
-from unhang.strict_yaml import MAX_BYTES, Place, load_yaml, parse_yaml
+from unhang.base.kept_files import digest_of, digest_of_files, keep, read_kept
+from unhang.base.strict_json import NotStrict, read_bounded
+from unhang.base.strict_yaml import MAX_BYTES, Place, load_yaml, parse_yaml
 
 PACKAGE = Path(unhang.__file__).resolve().parent
 BUILT_IN = Path(__file__).resolve().parent
 DEEP = 2  # the lines of a file's tables and rows are cached; lines inside them are found by reading the file again
-_READERS = ("kept_files.py", "strict_json.py", "strict_yaml.py", "catalogue/kept_yaml.py")
+_READERS = ("base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py", "catalogue/kept_yaml.py")
 
 
 class ReadFile(NamedTuple):

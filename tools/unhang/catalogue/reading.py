@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unhang.base.strict_yaml import Place, YamlFault
 from unhang.catalogue.explains import circles
 from unhang.catalogue.kept_yaml import BUILT_IN, read_yaml
 from unhang.catalogue.tables import Table, completed, date_fault, row_faults
 from unhang.schemas.check import Fault, check_schema
 from unhang.schemas.shapes import nearest, read_schema
-from unhang.strict_yaml import Place, YamlFault
 
 OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not for the judge
 MAX_FILES = 500

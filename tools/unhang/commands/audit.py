@@ -9,18 +9,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.audit.triage.run_judging import check_rules_and_policy
+from unhang.base import project
+from unhang.base.errors import UserError
 from unhang.commands import judge
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters, check_filters
 from unhang.commands.hooks import add_hooks, check_hooks, report_run
 from unhang.commands.run_output import add_format, check_page
-from unhang.errors import UserError
-from unhang.history.location import LATER, OFF, SETTING
-from unhang.history.recording import keep_run
-from unhang.triage.run_judging import check_rules_and_policy
+from unhang.run import run_folder
+from unhang.show.history.location import LATER, OFF, SETTING
+from unhang.show.history.recording import keep_run
 
 EXAMPLES = """\
   unhang audit                                                        this machine

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from unhang import project
+from unhang.base import project
+from unhang.base.errors import UserError
 from unhang.commands.smoke_output import deliver, exit_code
-from unhang.errors import UserError
-from unhang.smoke.burn_in import judge_burn_in
-from unhang.smoke.burn_in_folder import next_burn_in_step
-from unhang.smoke.burn_in_local import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
-from unhang.smoke.expectations import read_expectations
-from unhang.smoke.streams import Event
+from unhang.prove.burn_in.folder import next_burn_in_step
+from unhang.prove.burn_in.local import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
+from unhang.prove.burn_in.verdict import judge_burn_in
+from unhang.prove.smoke.expectations import read_expectations
+from unhang.prove.smoke.streams import Event
 
 
 def burn_in(arguments: argparse.Namespace, way: list[str]) -> int:

@@ -9,17 +9,17 @@ import re
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.judge.examples import check_examples
+from unhang.audit.judge.limits import Limits, Stopped, run_limited
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.values import printable
+from unhang.base.errors import UserError
+from unhang.base.text import counted, wrapped
 from unhang.catalogue.tables import date_fault, stale
 from unhang.commands.catalogue_new import add_new_arguments, print_new_row
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.judge.examples import check_examples
-from unhang.judge.limits import Limits, Stopped, run_limited
-from unhang.judge.rules import SEVERITIES
-from unhang.judge.values import printable
-from unhang.text import counted, wrapped
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
@@ -122,7 +122,7 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
         mark(rule.id)
         faults += [f"{folder}: {shortfall}" for shortfall in check_examples(rule, catalogue.tables, ids)]
     if _is_own(folder):
-        from unhang.diagnose.matching.signatures import load_signatures, proof_faults
+        from unhang.jobs.diagnose.matching.signatures import load_signatures, proof_faults
 
         faults += [f"{folder}: signature {shortfall}" for row in load_signatures() for shortfall in proof_faults(row)]
     return faults, len(rules), len(catalogue.table_rows) - (0 if _is_own(folder) else len(own.table_rows))
@@ -151,7 +151,7 @@ def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _signatures() -> list[dict[str, Any]]:
     """The signatures of `unhang diagnose`, and the causes that they support."""
-    from unhang.diagnose.matching.signatures import load_causes, load_signatures
+    from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 
     signatures = [
         {

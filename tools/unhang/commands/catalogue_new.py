@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.draft_values import shape_at
+from unhang.audit.judge.drafts import Draft, draft_rule
+from unhang.audit.judge.limits import Limits, run_limited
+from unhang.audit.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.audit.judge.values import printable
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.catalogue.reading import own_folders
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.draft_values import shape_at
-from unhang.judge.drafts import Draft, draft_rule
-from unhang.judge.limits import Limits, run_limited
-from unhang.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
-from unhang.judge.values import printable
 from unhang.schemas.shapes import Shape
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 MOST_BYTES = 8 << 20
 

@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 
-from unhang.errors import UserError
+from unhang.base.errors import UserError
 
 MOST_NAMED = 40  # number of rules that a message lists by name
 # The common meanings of the formats; a command with another meaning gives its own.

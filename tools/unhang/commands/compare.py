@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.row_output import FORMATS, show_rows
-from unhang.compare.comparing import Comparison, compare
-from unhang.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of
-from unhang.compare.sides import read_side
+from unhang.show.compare.comparing import Comparison, compare
+from unhang.show.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of
+from unhang.show.compare.sides import read_side
 
 LAUNCHES = ("login", "ssh", "systemd", "slurm", "container")
 EXAMPLES = """\

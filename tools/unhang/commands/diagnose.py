@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unhang.base.errors import UserError
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
-from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
-from unhang.diagnose.conclusion import EXIT_CODES
-from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
-from unhang.diagnose.log_facts import gather_facts
-from unhang.diagnose.logs.flight import compare_flights
-from unhang.diagnose.matching.signatures import load_causes
-from unhang.diagnose.redact import redacted
-from unhang.diagnose.rendering import render_markdown, render_table
-from unhang.diagnose.scoring import render_score, score_folder, summary
-from unhang.errors import UserError
+from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
+from unhang.jobs.diagnose.conclusion import EXIT_CODES
+from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all, render_json
+from unhang.jobs.diagnose.log_facts import gather_facts
+from unhang.jobs.diagnose.logs.flight import compare_flights
+from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.redact import redacted
+from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.scoring import render_score, score_folder, summary
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -109,7 +109,7 @@ def _print(shown: dict[str, Any], form: str) -> None:
     elif form == "markdown":
         sys.stdout.write(render_markdown(shown))
     else:
-        from unhang.report.table import terminal_shape
+        from unhang.show.report.table import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write(render_table(shown, width, plain=plain))

@@ -9,19 +9,19 @@ import fnmatch
 import sqlite3
 from collections.abc import Sequence
 
-from unhang import project
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.hooks import add_hooks, check_hooks, tell
 from unhang.commands.row_output import Row, show_rows
-from unhang.errors import UserError
-from unhang.history.changes import CHANGED, NEW, Changes, changes_between
-from unhang.history.database import reading
-from unhang.history.machines import asked_name
-from unhang.history.rendering import render_changes
-from unhang.history.run_rows import RunRow, run_before, run_named, run_rows
-from unhang.judge.rules import SEVERITIES
-from unhang.nodeset import expand_limit
+from unhang.show.history.changes import CHANGED, NEW, Changes, changes_between
+from unhang.show.history.database import reading
+from unhang.show.history.machines import asked_name
+from unhang.show.history.rendering import render_changes
+from unhang.show.history.run_rows import RunRow, run_before, run_named, run_rows
 
 COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
 EXAMPLES = """\

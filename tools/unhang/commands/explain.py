@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.limits import Limits, Stopped, run_limited
+from unhang.audit.judge.values import printable
+from unhang.base.errors import UserError
+from unhang.base.text import wrapped
 from unhang.commands.common_options import add_examples, add_format_option
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.limits import Limits, Stopped, run_limited
-from unhang.judge.values import printable
-from unhang.reference.explain import Topic, explain, names_among, suggestions
-from unhang.text import wrapped
+from unhang.show.reference.explain import Topic, explain, names_among, suggestions
 
 HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
 LEAST_WORDS = 2  # words that an error text has at least
@@ -90,8 +90,8 @@ def _causes(text: str) -> Iterator[Topic]:
     """The causes that `unhang diagnose` finds in an error's text, without remarks."""
     if len(text.split()) < LEAST_WORDS:
         return
-    from unhang.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
-    from unhang.diagnose.rendering import remedy_in_words
+    from unhang.jobs.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
+    from unhang.jobs.diagnose.rendering import remedy_in_words
 
     found = diagnose_text(text)
     more = ("next", "unhang diagnose LOG reads the whole log, which may say more")

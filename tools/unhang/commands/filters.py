@@ -12,18 +12,18 @@ from typing import Any
 
 import msgspec
 
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import MAX_NODE_BYTES
-from unhang.judge.rules import SEVERITIES
-from unhang.judge.run_input import node_paths
-from unhang.nodeset import expand_limit, fold_hosts
-from unhang.path_arguments import irregular
-from unhang.report.filtering import Filter, narrowed
-from unhang.report.run import read_run
-from unhang.strict_json import read_bounded
-from unhang.text import visible
-from unhang.triage.actions import Setting, command
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import MAX_NODE_BYTES
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.run_input import node_paths
+from unhang.audit.triage.actions import Setting, command
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit, fold_hosts
+from unhang.base.path_arguments import irregular
+from unhang.base.strict_json import read_bounded
+from unhang.base.text import visible
+from unhang.show.report.filtering import Filter, narrowed
+from unhang.show.report.run import read_run
 
 OPTIONS = ("host", "group", "rule", "severity")
 MOST_LISTED = 12  # number of names in a message that lists the known ones

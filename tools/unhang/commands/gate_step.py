@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unhang.gate.records import write_records
+from unhang.repair.gate.records import write_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from unhang.base.errors import UserError
+from unhang.base.text import visible
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import Row, show_rows
-from unhang.errors import UserError
-from unhang.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
-from unhang.history.database import reading
-from unhang.history.machines import names_alike
-from unhang.history.recurring import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
-from unhang.history.rendering import render_beginnings, render_host, render_watched
-from unhang.text import visible
+from unhang.show.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
+from unhang.show.history.database import reading
+from unhang.show.history.machines import names_alike
+from unhang.show.history.recurring import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
+from unhang.show.history.rendering import render_beginnings, render_host, render_watched
 
 EXAMPLES = """\
   unhang history                          findings that come and go, waivers about to end, busbw below a node's own past

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from unhang.base.errors import UserError
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.row_output import FORMATS
-from unhang.errors import UserError
-from unhang.history.location import OFF, SETTING, database_file
+from unhang.show.history.location import OFF, SETTING, database_file
 
 
 def add_history_options(parser: argparse.ArgumentParser, names: str, examples: str) -> None:

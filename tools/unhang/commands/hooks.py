@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from unhang import __version__, project
-from unhang.diagnose.redact import without_secrets
-from unhang.errors import UserError
-from unhang.history.changes import FoundChange, finding_changes
-from unhang.history.database import reading
-from unhang.history.location import database_file
-from unhang.history.news import news_of
-from unhang.history.run_rows import RunRow, run_named, run_rows
-from unhang.text import visible
+from unhang import __version__
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import visible
+from unhang.jobs.diagnose.redact import without_secrets
+from unhang.show.history.changes import FoundChange, finding_changes
+from unhang.show.history.database import reading
+from unhang.show.history.location import database_file
+from unhang.show.history.news import news_of
+from unhang.show.history.run_rows import RunRow, run_named, run_rows
 
 WEBHOOK_S = 15.0
 HOOK_S = 60.0

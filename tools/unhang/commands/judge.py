@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.audit.judge.values import printable
+from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import checked_output
+from unhang.base.project import program_as_typed
+from unhang.base.text import counted
 from unhang.commands.common_options import add_examples, given_day
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.node_documents import is_document, run_of_documents
 from unhang.commands.run_output import add_format, check_page, commands_here, page_of, show
-from unhang.errors import UserError
-from unhang.history.node_pasts import node_pasts
-from unhang.judge.values import printable
-from unhang.path_arguments import checked_output
-from unhang.plan.plan_view import plan_view
-from unhang.plan.role_coverage import Promise
-from unhang.project import program_as_typed
-from unhang.report.run import read_findings
-from unhang.rollout.status_view import rollout_view
-from unhang.text import counted
-from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
+from unhang.repair.plan.plan_view import plan_view
+from unhang.repair.plan.role_coverage import Promise
+from unhang.repair.rollout.status_view import rollout_view
+from unhang.run import run_folder
+from unhang.show.history.node_pasts import node_pasts
+from unhang.show.report.run import read_findings
 
 EXAMPLES = """\
   unhang judge                                            the last run again

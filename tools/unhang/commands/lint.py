@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
+from unhang.base.errors import UserError
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
-from unhang.errors import UserError
-from unhang.lint.checks import PLATFORMS, Context
-from unhang.lint.linting import SEVERITIES, STDIN, lint, render_json, render_table
-from unhang.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
-from unhang.lint.rule_ids import RULES
-from unhang.lint.sarif import render_sarif
-from unhang.lint.settings import KINDS
+from unhang.jobs.lint.checks import PLATFORMS, Context
+from unhang.jobs.lint.linting import SEVERITIES, STDIN, lint, render_json, render_table
+from unhang.jobs.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
+from unhang.jobs.lint.rule_ids import RULES
+from unhang.jobs.lint.sarif import render_sarif
+from unhang.jobs.lint.settings import KINDS
 from unhang_node.versions.compare import check_version
 
 CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang import run_folder
 from unhang.ansible.run_files import node_document, utc_now, write_node
-from unhang.errors import UserError
-from unhang.judge.documents import MAX_NODE_BYTES
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.text import visible
+from unhang.audit.judge.documents import MAX_NODE_BYTES
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.text import visible
+from unhang.run import run_folder
 
 STDIN = "-"
 

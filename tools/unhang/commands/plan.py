@@ -11,24 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.triage.actions import remediate_options
+from unhang.base.errors import UserError
+from unhang.base.project import program_as_typed
+from unhang.base.text import ascii_only
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import deliver
-from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.plan.plan_document import FILE, Plan, render_plan
-from unhang.plan.plan_table import render_plan_table
-from unhang.plan.planned_findings import read_planned_findings
-from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
-from unhang.project import program_as_typed
-from unhang.report.table import terminal_shape
-from unhang.rollout.step_durations import measured_steps
-from unhang.run_folder import read_run
-from unhang.text import ascii_only
-from unhang.triage.actions import remediate_options
+from unhang.repair.plan.plan_document import FILE, Plan, render_plan
+from unhang.repair.plan.plan_table import render_plan_table
+from unhang.repair.plan.planned_findings import read_planned_findings
+from unhang.repair.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
+from unhang.repair.rollout.step_durations import measured_steps
+from unhang.run import run_folder
+from unhang.run.run_folder import read_run
+from unhang.show.report.table import terminal_shape
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")

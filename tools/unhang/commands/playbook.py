@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from unhang import project
 from unhang.ansible.limit_refusal import limit_refusal, translated
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import checked_inventory
 from unhang.commands.common_options import add_examples
-from unhang.errors import UserError
-from unhang.path_arguments import checked_inventory
-from unhang.run_folder import RUNS_ENV, runs_folder
+from unhang.run.run_folder import RUNS_ENV, runs_folder
 
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang import run_folder
+from unhang.audit.judge.documents import InvalidNode, to_facts
+from unhang.audit.triage.run_judging import judge_folder
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit, fold_hosts
+from unhang.base.path_arguments import checked_output
+from unhang.base.text import visible
 from unhang.commands import audit
 from unhang.commands.common_options import add_examples
-from unhang.errors import UserError
-from unhang.judge.documents import InvalidNode, to_facts
-from unhang.nodeset import expand_limit, fold_hosts
-from unhang.path_arguments import checked_output
-from unhang.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
-from unhang.smoke.baselines import read_baselines
-from unhang.text import visible
-from unhang.triage.run_judging import judge_folder
+from unhang.prove.smoke.baselines import read_baselines
+from unhang.repair.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
+from unhang.run import run_folder
 
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8

@@ -12,24 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.nodeset import expand_limit
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.commands.common_options import add_examples, add_format_option
-from unhang.errors import UserError
-from unhang.gate.deciding import FAIL as FAILED
-from unhang.gate.deciding import NOT_PROVED
-from unhang.gate.deciding import PASS as PASSED
-from unhang.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
-from unhang.gate.outcome import FILE_NAME, exit_code
-from unhang.gate.signing import public_key
-from unhang.judge.rules import SEVERITIES
-from unhang.nodeset import expand_limit
-from unhang.report.gate import render_gate, render_gate_junit
-from unhang.report.table import terminal_shape
-from unhang.rollout.list_arguments import split_list
-from unhang.smoke.burn_in_local import parse_duration
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.prove.burn_in.local import parse_duration
+from unhang.repair.gate.deciding import FAIL as FAILED
+from unhang.repair.gate.deciding import NOT_PROVED
+from unhang.repair.gate.deciding import PASS as PASSED
+from unhang.repair.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
+from unhang.repair.gate.outcome import FILE_NAME, exit_code
+from unhang.repair.gate.signing import public_key
+from unhang.repair.rollout.list_arguments import split_list
+from unhang.run import run_folder
+from unhang.show.report.gate import render_gate, render_gate_junit
+from unhang.show.report.table import terminal_shape
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\

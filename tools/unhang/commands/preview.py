@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import play_into
 from unhang.ansible.preview_events import PREVIEW_ENV
 from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import ascii_only, counted, visible
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
-from unhang.errors import UserError
-from unhang.plan.plan_document import Plan, read_plan
-from unhang.report.json import render_json
-from unhang.report.table import terminal_shape
-from unhang.rollout.preview import parse_events, preview_of
-from unhang.rollout.preview_table import render_preview
-from unhang.text import ascii_only, counted, visible
+from unhang.repair.plan.plan_document import Plan, read_plan
+from unhang.repair.rollout.preview import parse_events, preview_of
+from unhang.repair.rollout.preview_table import render_preview
+from unhang.run import run_folder
+from unhang.show.report.json import render_json
+from unhang.show.report.table import terminal_shape
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("host", "wave", "role", "outcome", "why", "changes", "reboots")

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import ascii_only, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
@@ -22,19 +24,18 @@ from unhang.commands.preview import run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
-from unhang.errors import UserError
-from unhang.plan.description import describe_totals, describe_unrepaired
-from unhang.plan.plan_document import FILE, Plan, read_plan
-from unhang.plan.planning import PlanOptions
-from unhang.report.json import render_json
-from unhang.report.table import terminal_shape
-from unhang.rollout.failure_limit import allowed_failures
-from unhang.rollout.journal import read_journal
-from unhang.rollout.status import exit_code, status_of, undo_command
-from unhang.rollout.status_junit import render_status_junit
-from unhang.rollout.status_table import render_status
-from unhang.rollout.status_view import inventories_of_run
-from unhang.text import ascii_only, visible
+from unhang.repair.plan.description import describe_totals, describe_unrepaired
+from unhang.repair.plan.plan_document import FILE, Plan, read_plan
+from unhang.repair.plan.planning import PlanOptions
+from unhang.repair.rollout.failure_limit import allowed_failures
+from unhang.repair.rollout.journal import read_journal
+from unhang.repair.rollout.status import exit_code, status_of, undo_command
+from unhang.repair.rollout.status_junit import render_status_junit
+from unhang.repair.rollout.status_table import render_status
+from unhang.repair.rollout.status_view import inventories_of_run
+from unhang.run import run_folder
+from unhang.show.report.json import render_json
+from unhang.show.report.table import terminal_shape
 
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unhang import run_folder
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import checked_output
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.run_output import add_format, show
-from unhang.errors import UserError
-from unhang.path_arguments import checked_output
-from unhang.report.phrases import left_out
-from unhang.report.run import read_findings
+from unhang.run import run_folder
+from unhang.show.report.phrases import left_out
+from unhang.show.report.run import read_findings
 
 EXAMPLES = """\
   unhang report                                        the last run as one screen

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from unhang.errors import UserError
-from unhang.plan.plan_document import Plan
-from unhang.rollout.conductor import utc_now
-from unhang.rollout.journal import JournalReader
-from unhang.rollout.progress import Progress
-from unhang.rollout.steps import Entry
+from unhang.base.errors import UserError
+from unhang.repair.plan.plan_document import Plan
+from unhang.repair.rollout.conductor import utc_now
+from unhang.repair.rollout.journal import JournalReader
+from unhang.repair.rollout.progress import Progress
+from unhang.repair.rollout.steps import Entry
 
 LOOK_EVERY_S = 1.0
 

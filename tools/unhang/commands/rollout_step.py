@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unhang.errors import UserError
-from unhang.judge.rules import SEVERITIES
-from unhang.rollout.baseline import from_document
-from unhang.rollout.list_arguments import split_list
-from unhang.rollout.proof import SERIOUS, Asked
-from unhang.rollout.rollout import begin, lost_since, prove_node
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.base.errors import UserError
+from unhang.repair.rollout.baseline import from_document
+from unhang.repair.rollout.list_arguments import split_list
+from unhang.repair.rollout.proof import SERIOUS, Asked
+from unhang.repair.rollout.rollout import begin, lost_since, prove_node
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

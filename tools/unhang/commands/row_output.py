@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from unhang.report.table import terminal_shape
-from unhang.text import ascii_only, brief, visible
+from unhang.base.text import ascii_only, brief, visible
+from unhang.show.report.table import terminal_shape
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 Row = Mapping[str, Any]

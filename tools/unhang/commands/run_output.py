@@ -11,22 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.audit.triage.actions import Setting, command, needs_list
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import counted
 from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS
-from unhang.errors import UserError
-from unhang.history.node_pasts import node_pasts
-from unhang.plan.plan_view import plan_view
-from unhang.report.exports import RENDERERS
-from unhang.report.html import render_html
-from unhang.report.json import render_json
-from unhang.report.run import read_run
-from unhang.report.screen import render_screen
-from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
-from unhang.rollout.status_view import rollout_view
-from unhang.text import counted
-from unhang.triage.actions import Setting, command, needs_list
+from unhang.repair.plan.plan_view import plan_view
+from unhang.repair.rollout.status_view import rollout_view
+from unhang.run import run_folder
+from unhang.show.history.node_pasts import node_pasts
+from unhang.show.report.exports import RENDERERS
+from unhang.show.report.html import render_html
+from unhang.show.report.json import render_json
+from unhang.show.report.run import read_run
+from unhang.show.report.screen import render_screen
+from unhang.show.report.table import PIPED_WIDTH, render_table, terminal_shape
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")
 LISTS = "limits"  # folder in a run folder: the nodes of a cause, one a line, if they are too many for a command line
@@ -91,7 +92,7 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
-    from unhang.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # the import takes 0.1 s, and no other format needs it
+    from unhang.show.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # the import takes 0.1 s, and no other format needs it
 
     if skipped := nodes_without_series(findings, arguments.per_node):
         sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")

@@ -9,16 +9,17 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from unhang import project, run_folder
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.text import counted, visible
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import show_rows
-from unhang.errors import UserError
-from unhang.history.database import reading
-from unhang.history.pruning import RunOnDisk, runs_on_disk, to_prune
-from unhang.history.recording import record
-from unhang.history.rendering import render_runs
-from unhang.history.run_rows import RunRow, moment_of, run_rows
-from unhang.text import counted, visible
+from unhang.run import run_folder
+from unhang.show.history.database import reading
+from unhang.show.history.pruning import RunOnDisk, runs_on_disk, to_prune
+from unhang.show.history.recording import record
+from unhang.show.history.rendering import render_runs
+from unhang.show.history.run_rows import RunRow, moment_of, run_rows
 
 SHOWN = 20
 EXAMPLES = """\

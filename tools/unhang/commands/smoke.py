@@ -14,26 +14,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang import project
+from unhang.base import project
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import checked_output
 from unhang.commands.burn_in import burn_in
 from unhang.commands.common_options import add_examples, add_format_option
 from unhang.commands.smoke_expectations import expectations_of
 from unhang.commands.smoke_output import deliver, exit_code
-from unhang.errors import UserError
-from unhang.path_arguments import checked_output
-from unhang.smoke import node_plans as planning
-from unhang.smoke.container import RUNTIMES, Container, choose_container
-from unhang.smoke.cross_check import cross_check
-from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.smoke.group import SessionOptions, expand_hosts
-from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
-from unhang.smoke.local import free_port, payload_path, run_local
-from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
-from unhang.smoke.result import judge
-from unhang.smoke.session import follow, smoke_session
-from unhang.smoke.smoke_folder import StepInputs, next_step, read_result
-from unhang.smoke.streams import Event, Stream
-from unhang.smoke.switches import read_switches
+from unhang.prove.smoke import node_plans as planning
+from unhang.prove.smoke.container import RUNTIMES, Container, choose_container
+from unhang.prove.smoke.cross_check import cross_check
+from unhang.prove.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
+from unhang.prove.smoke.group import SessionOptions, expand_hosts
+from unhang.prove.smoke.launch import Launcher, slurm_launcher, ssh_launcher
+from unhang.prove.smoke.local import free_port, payload_path, run_local
+from unhang.prove.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
+from unhang.prove.smoke.result import judge
+from unhang.prove.smoke.session import follow, smoke_session
+from unhang.prove.smoke.smoke_folder import StepInputs, next_step, read_result
+from unhang.prove.smoke.streams import Event, Stream
+from unhang.prove.smoke.switches import read_switches
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.report.json import render_json
-from unhang.report.table import terminal_shape
-from unhang.run_folder import write_atomically
-from unhang.smoke import burn_in, result
-from unhang.smoke.burn_in_render import render_burn_in, render_burn_in_junit
-from unhang.smoke.render import render_junit, render_table
+from unhang.prove.burn_in import verdict as burn_in
+from unhang.prove.burn_in.render import render_burn_in, render_burn_in_junit
+from unhang.prove.smoke import result
+from unhang.prove.smoke.render import render_junit, render_table
+from unhang.run.run_folder import write_atomically
+from unhang.show.report.json import render_json
+from unhang.show.report.table import terminal_shape
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang import run_folder
+from unhang.audit.judge.documents import InvalidNode, to_facts
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.text import visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, given_day
-from unhang.errors import UserError
-from unhang.gate.signing import GOOD, check, public_key
-from unhang.gate.verifying import Verified, verify
-from unhang.judge.documents import InvalidNode, to_facts
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.text import visible
+from unhang.repair.gate.signing import GOOD, check, public_key
+from unhang.repair.gate.verifying import Verified, verify
+from unhang.run import run_folder
 
 MOST_BYTES = 1 << 20
 EXAMPLES = """\

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang.ansible.limit_refusal import limit_refusal, translated
+from unhang.base.errors import UserError
 from unhang.commands.playbook import _with_hosts
-from unhang.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.ansible.slurm_inventory import group_names, inventory_of, parse_gres, parse_topology, read_slurm
-from unhang.errors import UserError
+from unhang.base.errors import UserError
 
 # As Slurm 22.05.8 prints them.
 TOPOLOGY = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[001-002]

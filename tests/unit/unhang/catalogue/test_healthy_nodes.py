@@ -9,11 +9,11 @@ import pytest
 from healthy_nodes import HEALTHY
 from public_machines import MACHINES, public_node
 
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.documents import to_fragment
-from unhang.judge.examples import catalogue_view
-from unhang.judge.groups import judge_fragments
-from unhang.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.examples import catalogue_view
+from unhang.audit.judge.groups import judge_fragments
+from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang_node.collect import collect

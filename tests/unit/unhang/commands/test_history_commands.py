@@ -10,11 +10,11 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.history.changes import Changes, FactChange
-from unhang.history.pruning import runs_on_disk, to_prune
-from unhang.history.recording import record
-from unhang.history.rendering import render_changes
-from unhang.history.run_rows import RunRow
+from unhang.show.history.changes import Changes, FactChange
+from unhang.show.history.pruning import runs_on_disk, to_prune
+from unhang.show.history.recording import record
+from unhang.show.history.rendering import render_changes
+from unhang.show.history.run_rows import RunRow
 
 NASTY = "n\x1b[2J\u202ee"
 

@@ -14,12 +14,12 @@ from run_folders import Fleet, facts, finding
 
 from unhang import cli
 from unhang.commands.hooks import HOOK_S, call, post, report_run
-from unhang.history.changes import FoundChange
-from unhang.history.news import MOST_ROWS, news_of
-from unhang.history.recording import record
-from unhang.history.run_rows import RunRow
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.show.history.changes import FoundChange
+from unhang.show.history.news import MOST_ROWS, news_of
+from unhang.show.history.recording import record
+from unhang.show.history.run_rows import RunRow
 
 RUNS = [RunRow(number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0) for number in (1, 2)]
 NEWS = {"schema": "unhang/news/1", "new": [{"rule": "bad"}], "text": "unhang: 1 new"}

@@ -10,11 +10,11 @@ import fleets
 import pytest
 
 from unhang.ansible import run_files
+from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser, main
 from unhang.commands.filters import asked_filter, named_hosts
-from unhang.nodeset import expand_limit
-from unhang.plan.plan_document import read_plan
-from unhang.report.run import read_findings
+from unhang.repair.plan.plan_document import read_plan
+from unhang.show.report.run import read_findings
 
 RUN = "20261120T070000Z-0123456789"
 FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}" for number in range(0, 900, 7)]

@@ -10,8 +10,8 @@ import fleets
 import pytest
 
 from unhang.cli import main
-from unhang.history.recording import record
-from unhang.run_folder import file_stem
+from unhang.run.run_folder import file_stem
+from unhang.show.history.recording import record
 
 RUN, LATER = "20261120T070000Z-0123456789", "20261121T070000Z-0123456789"
 

@@ -8,7 +8,7 @@ import random
 import pytest
 from damaged_nodes import recorded_nodes
 
-from unhang.judge.documents import part_names, to_fragment
+from unhang.audit.judge.documents import part_names, to_fragment
 from unhang.schemas import part_hashes
 from unhang.schemas.configuration import hash_of_sections
 from unhang.schemas.part_hashes import PartHashes

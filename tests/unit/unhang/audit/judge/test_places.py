@@ -1,0 +1,29 @@
+"""Where a finding is: the names by which people know the item that a rule looked at."""
+
+from __future__ import annotations
+
+import json
+
+import judge_cases
+
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.judging import judge_run
+from unhang.audit.judge.run_input import read_run_input
+from unhang.show.report.folding import item_label
+
+PORT = {"port": 1, "state": "active", "link_layer": "infiniband", "rate_gbps": 400.0, "lid": 4, "sm_lid": 1}
+
+
+def places(tmp_path, rule, **more):
+    facts = judge_cases.sections(**more)
+    judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", facts))
+    judge_run(read_run_input(tmp_path / "run"), load_catalogue(), "2026-11-20")
+    found = json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
+    return [one["where"] for one in found if (one["rule"], one["verdict"]) == (rule, "fail")]
+
+
+def test_a_port_is_named_by_its_device(tmp_path):
+    cards = [{"name": f"mlx5_{number}", "ports": [PORT | {"counters": {"symbol_error": 5000 * number}}]} for number in range(2)]
+    (where,) = places(tmp_path, "rdma-port-errors", network={"probe": judge_cases.OK, "rdma": cards})
+    assert where == {"path": "network.rdma[1].ports[0]", "port": 1, "name": "mlx5_1"}
+    assert item_label(where) == "mlx5_1"

@@ -1,0 +1,143 @@
+"""Causes of whole runs: their content and order, and that each node is counted once."""
+
+from __future__ import annotations
+
+import json
+
+import fleets
+import pytest
+
+from unhang.audit.judge.judged_node import Board
+from unhang.audit.triage.causes import NodeNote, triage
+from unhang.audit.triage.grouping import Explaining
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+from unhang.show.report import phrases
+
+
+def shown(findings, nodes=None, explains=None):
+    """The fields that triage adds; all nodes were read unless the test sets otherwise."""
+    hosts = {host for one in findings for host in one.get("hosts") or [one["host"]]}
+    return triage(fleets.failures(findings), Explaining(explains or {}), nodes or {host: NodeNote(True) for host in hosts})
+
+
+def finding(rule, host, severity="error", **more):
+    """A finding that a person repairs, unless it says otherwise."""
+    return fleets.finding(rule, host, severity, f"title of {rule}", "e", "f", **{"remedy": {"person": "look"}, **more})
+
+
+def role(name, **policy):
+    """A remedy that a role applies."""
+    return {"role": name, "policy": policy}
+
+
+def test_equal_causes_of_many_nodes_are_one_and_name_every_finding():
+    (cause,) = shown([finding("r", f"gpu{number}") for number in (10, 2, 1)])["causes"]
+    assert cause["nodes"] == ["gpu1", "gpu2", "gpu10"]
+    assert cause["findings"] == [0, 1, 2]
+
+
+def test_the_worst_of_what_it_explains_is_a_causes_severity():
+    (cause,) = shown([finding("small", "n", "warning"), finding("big", "n", "critical")], explains={"small": frozenset({"big"})})["causes"]
+    assert (cause["rule"], cause["severity"], cause["explains"]) == ("small", "critical", ["big"])
+
+
+def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors():
+    nodes = {**{f"n{number}": NodeNote(True) for number in range(5)}, "gone": NodeNote(False)}
+    findings = [
+        finding("few", "n0"),
+        *(finding("many", f"n{number}") for number in range(3)),
+        finding("node-unreachable", "gone"),
+        finding("bad", "n4", "critical"),
+    ]
+    assert [cause["id"] for cause in shown(findings, nodes)["causes"]] == ["bad", "node-unreachable", "many", "few"]
+
+
+def test_each_node_has_one_verdict():
+    nodes = {name: NodeNote(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
+    findings = [finding("x", "c", "critical"), finding("y", "c", "warning"), finding("y", "w", "warning"), finding("z", "e"), finding("i", "i", "info")]
+    assert shown([*findings, finding("node-unreachable", "gone")], nodes)["node_verdicts"] == {
+        "critical": ["c"], "error": ["e"], "warning": ["w"], "unread": ["gone"], "healthy": ["fine", "i"],
+    }  # fmt: skip
+
+
+def test_xids_with_another_code_are_another_cause_with_an_id_of_its_own():
+    codes = [finding("xid-fatal", f"n{code}", "critical", where={"code": code}) for code in (79, 48, 79)]
+    assert [(cause["id"], cause["nodes"]) for cause in shown(codes)["causes"]] == [("xid-fatal", ["n79"]), ("xid-fatal-2", ["n48"])]
+
+
+def test_two_rules_that_want_a_driver_give_one_answer_on_the_node_that_has_both():
+    old, older = role("gpu_driver", driver={"min": "550.54.14"}), role("gpu_driver", driver={"min": "580.65.06"})
+    causes = shown([finding("a", "n1", remedy=old), finding("a", "n2", remedy=old), finding("b", "n2", remedy=older)])["causes"]
+    answers = {(cause["rule"], node): cause["remedy"]["policy"]["driver"]["min"] for cause in causes for node in cause["nodes"]}
+    assert answers == {("a", "n1"): "550.54.14", ("a", "n2"): "580.65.06", ("b", "n2"): "580.65.06"}
+
+
+def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_as_a_conflict():
+    nodes = {"n": NodeNote(True, policy={"driver": {"version": "535.154.05"}}, policy_key=1)}
+    wanted = [
+        finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
+        finding("bad", "n", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
+    ]
+    causes = shown(wanted, nodes)["causes"]
+    assert [cause["remedy"]["policy"] for cause in causes] == [{}, {}]
+    assert all(cause["remedy"]["conflicts"][0]["sides"][1]["because"] == "unhang_policy" for cause in causes)
+    assert [cause["command"] for cause in causes] == ["unhang explain bad", "unhang explain policy-driver-version"]
+
+
+@pytest.mark.parametrize(
+    ("given", "note", "command"),
+    [
+        (finding("r", "gpu1", remedy=role("host_tuning", limits={"nofile": 65536})), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (finding("r", "gpu1", remedy=role("gpu_binding")), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (
+            finding("r", "gpu1", remedy=role("gpu_driver")),
+            NodeNote(True, policy={"driver": {"min": "535.154.05"}}, policy_key=1),
+            "unhang remediate runs/latest --rule r --host gpu1",
+        ),
+        # No policy says which driver, and of no package is an NCCL that the role could exchange: a plan would give both to a person.
+        (finding("r", "gpu1", remedy=role("gpu_driver")), NodeNote(True), "unhang explain r"),
+        (finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile")), NodeNote(True), "unhang explain policy-nccl-version"),
+        (
+            finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile"), where={"package": "libnccl2"}),
+            NodeNote(True),
+            "unhang remediate runs/latest --rule policy-nccl-version --host gpu1",
+        ),
+        (finding("r", "gpu1", "critical"), NodeNote(True, "slurm"), "scontrol update nodename=gpu1 state=drain reason='unhang: r'"),
+        (finding("r", "gpu1", "critical"), NodeNote(True, "kubernetes"), "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data"),
+        (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),
+        (finding("r", "gpu1"), NodeNote(True, "slurm"), "unhang explain r"),
+        (finding("node-unreachable", "gpu1"), NodeNote(False), "unhang audit --limit gpu1"),
+        (finding("r", "gpu1; reboot", "critical"), NodeNote(True, "slurm"), "scontrol update nodename='gpu1; reboot' state=drain reason='unhang: r'"),
+    ],
+)
+def test_every_cause_ends_in_a_command(given, note, command):
+    (cause,) = shown([given], {given["host"]: note})["causes"]
+    assert cause["command"] == command
+
+
+def test_a_ticket_has_uuid_and_pci_address_from_all_findings_of_the_cause():
+    same = [
+        finding("lost", "n", "critical", where={"index": 3, "uuid": "GPU-1"}),
+        finding("xid", "n", "critical", where={"index": 3, "pci_address": "0000:0b:00.0"}),
+    ]
+    (cause,) = shown(same, explains={"lost": frozenset({"xid"})})["causes"]
+    assert cause["devices"] == [{"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0", "serial": None}]
+
+
+def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it():
+    boards = (Board(0, "GPU-0", "0000:0a:00.0", "165000"), Board(3, "GPU-3", "0000:0b:00.0", "165003"))
+    events = [finding("xid", host, "critical", where={"pci_address": "0000:0b:00.0", "code": 79}) for host in ("n1", "n2")]
+    (cause,) = shown(events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])})["causes"]
+    assert cause["devices"] == [
+        {"host": "n1", "gpu": 3, "uuid": "GPU-3", "pci_address": "0000:0b:00.0", "serial": "165003"},
+        {"host": "n2", "gpu": None, "uuid": None, "pci_address": "0000:0b:00.0", "serial": None},
+    ]
+    assert phrases.devices(cause) == "n1 GPU 3 serial 165003 PCI 0000:0b:00.0 GPU-3; n2 PCI 0000:0b:00.0"
+
+
+def test_causes_and_verdicts_are_what_the_schema_allows():
+    nodes = {"a": NodeNote(True, "slurm"), "b": NodeNote(False)}
+    findings = [finding("x", "a", "critical", where={"uuid": "GPU-1"}), finding("node-unreachable", "b")]
+    document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | shown(findings, nodes)
+    assert list(check_schema(json.loads(json.dumps(document)), read_schema("findings-1"))) == []

@@ -1,0 +1,87 @@
+"""Each signature matches its own examples as declared, names its sources, and has bounded time on any line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
+from unhang.jobs.diagnose.weights import WEIGHTS, added_up, shares
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+SIGNATURES = {signature.id: signature for signature in load_signatures()}
+CAUSES = load_causes()
+KNOWN = {
+    "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "disk_full", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
+    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "dns_hostname",
+    "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "port_in_use", "rank_desync_app", "rank_device_mapping", "rank_failed",
+    "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
+    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build", "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
+    "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
+    "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
+    "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
+    "no_free_gpu", "stale_store",
+}  # fmt: skip
+HOME = Path(__file__).parents[6]
+ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_signature_matches_its_examples_and_not_its_near_misses(name):
+    assert list(proof_faults(SIGNATURES[name])) == []
+
+
+def test_signatures_name_causes_that_exist_and_sources_that_anybody_can_read():
+    assert {name: causes for name, row in SIGNATURES.items() if (causes := {*row.for_, *row.against} - set(CAUSES))} == {}
+    sources = [(name, source) for name, row in SIGNATURES.items() for source in row.sources]
+    assert len(sources) >= len(SIGNATURES)
+    assert [(name, source) for name, source in sources if urlsplit(source["url"]).scheme != "https" or len(source["says"]) <= 10] == []
+
+
+def test_every_file_of_signatures_is_read():
+    folder = HOME / "tools/unhang/catalogue/signatures"
+    assert {path for path, _content in signature_files()} == {path for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_cause_of_the_list_is_there_and_no_other():
+    assert set(CAUSES) == KNOWN
+
+
+@pytest.mark.parametrize("cause", sorted(KNOWN))
+def test_cause_has_several_signatures_or_rules_over_facts_that_speak_for_it(cause):
+    spoken = [one.id for one in SIGNATURES.values() if cause in one.for_]
+    assert len(spoken) >= 2 or cause in ("disk_full", "port_in_use", "kernel_too_old", "rank_failed", "watchdog_timeout_too_short")
+
+
+@pytest.mark.parametrize("cause", sorted(KNOWN))
+def test_remedy_is_a_role_with_real_policy_keys_or_says_what_a_person_must_do(cause):
+    remedy = CAUSES[cause]["remedy"]
+    assert remedy.get("role") in ROLES or len(remedy["person"]) > 20
+    assert [str(fault) for fault in check_schema(remedy.get("variables", {}), read_schema("policy-1"))] == []
+
+
+def test_rules_that_a_cause_names_are_rules_of_the_audit():
+    rules = {rule.id for rule in load_catalogue().rules}
+    assert {rule for row in CAUSES.values() for rule in row.get("rules", ())} - rules == set()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a*b", "(?:ab{1,30}){1,30}c", "x.{0,500}y", ".{0,100}a.{0,100}b.{0,100}c.{0,100}d", "(a+)+$"],
+)
+def test_pattern_that_could_run_away_is_refused(pattern):
+    assert list(pattern_faults(pattern))
+
+
+def test_hints_never_add_up_to_a_proof():
+    assert added_up([WEIGHTS["weak"]] * 100) < WEIGHTS["supporting"] < WEIGHTS["strong"] < WEIGHTS["decisive"]
+    assert added_up([WEIGHTS["supporting"]] * 100) <= WEIGHTS["strong"]
+
+
+def test_shares_of_belief_leave_room_for_none_of_these():
+    believed = shares([6.0, 2.0])
+    assert 0.9 < believed[0] < 1 and sum(believed) < 1 and shares([]) == []

@@ -1,0 +1,96 @@
+"""Batch scripts, launch commands and accelerate's configuration: nodes, processes and GPUs that do not fit each other, and limits that are too short."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.jobs.lint.checks import Context
+from unhang.jobs.lint.linting import lint_text
+
+BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\n"
+
+
+def found(text, kind="slurm"):
+    return {(one.line, one.rule) for one in lint_text(text, kind, Context())}
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("srun torchrun --nnodes=4 --nproc_per_node=4 --rdzv-backend=c10d a.py", "nodes-differ"),
+        ("N=4\nsrun torchrun --nnodes=$N --nproc_per_node=4 --rdzv-backend=c10d a.py", "nodes-differ"),
+        ("torchrun --nnodes=2 --nproc_per_node=4 a.py", "launcher-on-one-node"),
+        ("srun torchrun --nnodes=2 --node_rank=0 --master_addr=$M a.py", "same-node-rank"),
+        ("srun torchrun \\\n  --nnodes 2 \\\n  --nproc-per-node 8 a.py", "gpus-fewer-than-processes"),
+        ("srun torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 a.py", "master-is-loopback"),
+        ("export MASTER_ADDR=127.0.0.1\nsrun python a.py", "master-is-loopback"),
+        ("srun --gpus-per-task=1 python a.py", "one-gpu-per-task"),
+        ("docker run --gpus all image python a.py", "container-shm"),
+    ],
+)
+def test_launch_that_does_not_fit_is_found(command, rule):
+    rules = {name for _, name in found(f"{BATCH}{command}\n")}
+    assert rules == {rule}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 a.py",
+        "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=gpu --node_rank=$SLURM_NODEID a.py",
+        "srun torchrun --nnodes=1:2 --nproc_per_node=4 --rdzv-backend=c10d a.py",
+        "srun -N 1 -w $head torchrun --nnodes=1 --node_rank=0 a.py",
+        "pdsh -w $hosts torchrun --nnodes=2 a.py",
+        "# torchrun --nnodes=4 a.py",
+        "docker run --gpus all --shm-size=8g image",
+        "docker run --gpus all --ipc=host image",
+        "docker run image",
+    ],
+)
+def test_launch_that_fits_is_silent(command):
+    assert found(f"{BATCH}{command}\n") == set()
+
+
+def test_gpus_that_the_variable_shows_are_counted():
+    assert found("export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 a.py\n", "shell") == {(2, "gpus-fewer-than-processes")}
+    assert found("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 4 a.py\n", "shell") == {(1, "gpus-fewer-than-processes")}
+    assert found("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 a.py\n", "shell") == set()
+    assert found("CUDA_VISIBLE_DEVICES=0 python b.py\ntorchrun --nproc_per_node=4 a.py\n", "shell") == set()
+    assert found("#SBATCH --gres=gpu:a100:2\nsrun torchrun --nproc_per_node=4 a.py\n") == {(2, "gpus-fewer-than-processes")}
+
+
+def test_several_agents_of_one_script_are_on_one_machine():
+    agent = "torchrun --nnodes=2 --node_rank={} --master_addr=127.0.0.1 a.py"
+    assert found(f"{agent.format(0)}\n", "shell") == {(1, "master-is-loopback")}
+    assert found(f"{agent.format(0)} &\n{agent.format(1)}\n", "shell") == set()
+    assert found(f"for i in 0 1; do {agent.format('$i')} & done; wait\n", "shell") == set()
+    assert found(f"{agent.format(0)} > log 2>&1\n", "shell") == {(1, "master-is-loopback")}
+
+
+ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("num_machines: 2\nnum_processes: 16\nmain_process_ip: 127.0.0.1\n", {(5, "master-is-loopback")}),
+        ("num_machines: 2\nnum_processes: 9\nmain_process_ip: 10.0.0.1\n", {(4, "nodes-differ")}),
+        ("num_machines: 1\nnum_processes: 4\ngpu_ids: 0,1\n", {(5, "gpus-fewer-than-processes")}),
+        ("num_machines: 2\nnum_processes: 16\nmain_process_ip: 10.0.0.1\ngpu_ids: all\n", set()),
+        ("num_machines: 1\nnum_processes: 8\nmain_process_ip: 127.0.0.1\n", set()),
+    ],
+)
+def test_configuration_of_accelerate_is_read(lines, expected):
+    assert found(ACCELERATE + lines, "kubernetes") == expected
+
+
+def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
+    assert found("torchrun a.py --ddp_timeout 60\n", "shell") == {(1, "timeout-short")}
+    assert found("dist.init_process_group('nccl', timeout=timedelta(seconds=60))\n", "python") == {(1, "timeout-short")}
+    assert found("wait = timedelta(seconds=60)\n", "python") == set()
+    assert found("dist.init_process_group('nccl', timeout=timedelta(minutes=30))\n", "python") == set()
+
+
+@pytest.mark.parametrize("text", ["torchrun " + "--a=b " * 20000, "\\\n" * 20000 + "torchrun", "#SBATCH " + "-N " * 5000, "torchrun --nnodes=" + "9" * 5000])
+def test_hostile_script_is_no_failure(text):
+    assert found(text) <= {(1, "gpus-fewer-than-processes")}

@@ -1,0 +1,91 @@
+"""Pages that are written from the catalogue are not stale, and every fact is either used by a rule or listed as unused."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.show.reference.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
+from unhang.show.reference.runbooks import lines_of, render_runbooks
+
+DOCS = Path(__file__).resolve().parents[5] / "docs"
+CATALOGUE = load_catalogue()
+USED = rules_by_fact(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_page_is_what_the_catalogue_says(name):
+    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: make generated"
+
+
+def test_every_rule_and_table_stands_on_the_page_of_rules():
+    page = render_rules(CATALOGUE)
+    assert [rule.id for rule in CATALOGUE.rules if page.count(f"\n### {rule.id}\n") != 1] == []
+    assert [name for name in CATALOGUE.tables if f"| `{name}` |" not in page] == []
+
+
+@functools.cache
+def page_of_facts():
+    return render_facts(CATALOGUE)
+
+
+def test_each_fact_is_used_by_a_rule_or_listed_as_unused():
+    lines, paths = set(page_of_facts().splitlines()), fact_paths()
+    assert len(paths) > 300
+    assert [path for path in paths if (f"- `{path}`" in lines) == bool(USED[path])] == []
+    assert [path for path in paths if USED[path] and f"| `{path}` | {', '.join(USED[path])} |" not in lines] == []
+
+
+def only_asks_what_was_read(rule):
+    """Whether all that it asks is that a section could be read."""
+    asked = {path for path in rule.decision_reads if path[0] not in ("policy", "groups", "host", "run_status", "message", "policy_error")}
+    return all("probe" in path for path in asked)
+
+
+def test_every_rule_is_found_under_a_fact():
+    found = {rule_id for ids in USED.values() for rule_id in ids}
+    rules = [rule for rule in CATALOGUE.rules if rule.reads_facts]
+    assert [rule.id for rule in rules if rule.id not in found and not only_asks_what_was_read(rule)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("driver.loaded.version", "driver-545-23-08-p2p-deadlock"),
+        ("gpus.devices[*].pcie.width_now", "pcie-width-below-max"),
+        ("faults.events[*].code", "xid-fatal"),
+        ("torch.environments[*].packages", "torch-wheels-of-another-cuda"),
+        ("gpus.devices[*].clocks.throttle_reasons", "gpu-slowed-by-hardware"),
+    ],
+)
+def test_facts_are_joined_with_the_rules_that_read_them(path, rule):
+    assert rule in USED[path]
+
+
+@functools.cache
+def page_of_runbooks():
+    return render_runbooks(CATALOGUE)
+
+
+@pytest.mark.parametrize("cause", sorted(load_causes()))
+def test_a_cause_has_a_run_book_with_all_its_parts(cause):
+    book = page_of_runbooks().partition(f"\n## {cause}\n")[2].partition("\n## ")[0]
+    parts = [book.find(f"\n**{name}") for name in ("What you see.**", "Why.**", "What decides it**", "What to do.**", "How to undo it.**")]
+    assert -1 not in parts and parts == sorted(parts)
+    assert len(book.partition("**How to undo it.**")[2].partition("\nSources: ")[0].strip()) > 40
+
+
+def test_what_one_sees_of_a_cause_are_lines_that_point_at_it_strongly_first():
+    rows = [
+        {"for": {"oom": "weak"}, "says": "no", "examples": {"match": ["a weak line"]}},
+        {"for": {"oom": "supporting"}, "says": "third", "examples": {"match": ["a supporting line"]}},
+        {"for": {"oom": "strong"}, "says": "second", "examples": {"match": ["x" * 500, "a strong line"]}},
+        {"for": {"oom": "decisive"}, "says": "first", "examples": {"match": ["a decisive line"]}},
+        {"for": {"disk_full": "decisive"}, "says": "no", "examples": {"match": ["another cause's line"]}},
+        {"says": "no", "examples": {"match": ["nobody's line"]}},
+    ]
+    assert lines_of("oom", rows) == [("first", "a decisive line"), ("second", "a strong line"), ("third", "a supporting line")]

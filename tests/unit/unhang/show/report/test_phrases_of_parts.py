@@ -1,0 +1,27 @@
+"""Sentences about a part of a run, and about evidence that was cut."""
+
+from __future__ import annotations
+
+import fleets
+
+from unhang.show.report.filtering import Filter, narrowed
+from unhang.show.report.folding import fold_findings
+from unhang.show.report.phrases import headline, tally
+from unhang.show.report.table import render_table
+
+
+def document_of(findings):
+    return fleets.document(findings, {"ok": 3})
+
+
+def test_a_finding_of_a_group_counts_the_asked_node_alone():
+    group = fleets.finding("group-x-differs", None, "error", "x differs", "the same", "1 / 2", hosts=["gpu1", "gpu2", "gpu3"])
+    shown = narrowed(document_of([group]), Filter(frozenset(["gpu2"]), typed="--host gpu2"))
+    assert headline(tally(shown, fold_findings(shown["findings"]))) == "1 error finding on 1 of 1 node"
+
+
+def test_evidence_that_was_cut_is_no_fact():
+    rows = [{"path": "gpus.count", "value": 8}, {"path": "…", "value": "and 243 more"}]
+    text = render_table(document_of([fleets.finding("a", "gpu1", "error", "t", "e", "f", evidence=rows)]))
+    assert "why       gpus.count = 8\n" in text
+    assert "and 243 more" not in text

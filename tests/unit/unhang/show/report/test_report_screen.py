@@ -1,0 +1,125 @@
+"""The first screen: its length, the lines that are always on it, and commands that can be pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import fleets
+import hostile
+import pytest
+from scattered_fleet import finding, fleet
+
+from unhang.audit.triage.actions import Setting
+from unhang.base.nodeset import expand_limit
+from unhang.cli import command_and_parser
+from unhang.show.report.screen import LINES, render_screen
+
+
+@pytest.mark.parametrize("width", [80, 132])
+@pytest.mark.parametrize(("nodes", "criticals", "others", "unread"), [(4, 1, 3, 1), (4, 0, 0, 0), (1000, 5, 60, 20), (300, 0, 60, 0), (300, 12, 120, 27)])
+def test_it_is_one_screen_however_many_nodes_there_are(nodes, criticals, others, unread, width):
+    lines = render_screen(
+        fleet(nodes, criticals, others, unread), width, setting_of=lambda cause: Setting(list_file="runs/latest/limits/a-cause.txt")
+    ).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= width
+
+
+def test_more_critical_causes_than_fit_have_a_line_each_and_nothing_else_is_shown():
+    findings = fleet(300, 60, 10, 5)
+    shown = render_screen(findings, 80)
+    assert sum(line.startswith("CRITICAL ") for line in shown.splitlines()) == 60
+    assert sum(line.startswith("UNREAD ") for line in shown.splitlines()) == 1
+    assert re.search(r"and 10 more causes: 4 error, 3 warning, 3 info", shown)
+
+
+def test_each_node_is_counted_once_in_words_that_say_nodes():
+    findings = fleet(1000, 2, 9, 20)
+    line = next(line for line in render_screen(findings, 80).splitlines() if line.startswith("1,000 nodes: "))
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", line.partition(": ")[2])}
+    assert sum(counts.values()) == 1000
+    assert counts == {verdict: len(hosts) for verdict, hosts in findings["node_verdicts"].items() if hosts}
+    assert counts["unread"] == 20
+
+
+def test_it_says_which_nodes_have_to_leave_service_which_can_wait_and_what_mends_most():
+    found = [finding("even", "n1", "critical"), finding("xx", "n2", "warning"), finding("odd", "n3", "error"), finding("odds3", "n2", "error")]
+    shown = render_screen(fleets.document([*found, finding("node-unreachable", "n9", "error")], {"ok": 4, "unreachable": 1}), 80)
+    assert "\ncritical  n1: keep jobs off now\nerror     n[2-3]: repair next\nunread    n9: look why\n" in shown
+    assert "one action fixes most: role host_tuning on n[2-3]: 2 findings of 2 causes" in shown
+    narrow = render_screen(fleet(1000, 12, 20, 90), 40)
+    assert "keep jobs off now" not in narrow
+    assert all(re.fullmatch(r"gpu\d{5}|gpu\[.*|…", one) for one in re.findall(r"^(?:critical|unread)  (\S+?)(?:,|$)", narrow, re.MULTILINE))
+
+
+def test_no_set_of_nodes_is_broken_inside_a_number():
+    sets = re.findall(r"gpu\[[^\]]*\]", render_screen(fleet(1000, 12, 20, 90), 80))
+    assert len(sets) > 10
+    assert {len(number) for one in sets for number in re.findall(r"\d+", one)} == {5}
+
+
+def test_a_command_over_several_lines_is_the_command_when_it_is_pasted():
+    findings = fleet(40, 1, 3, 2)
+    pasted = re.findall(r"^  run     ((?:.*\\\n)*.*)$", render_screen(findings, 60), re.MULTILINE)
+    known = {tuple(shlex.split(cause["command"])) for cause in findings["causes"]}
+    assert pasted
+    assert {tuple(shlex.split(text.replace("\\\n", " "))) for text in pasted} <= known
+
+
+LONG = "/srv/cluster/tools/unhang/.venv/bin/unhang"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_program_with_a_long_path_is_broken_where_it_can_be_pasted(width, planned):
+    run = "/srv/cluster/runs/20261120T175745Z-0123456789"
+    shown = render_screen(fleet(40, 1, 3, 2), width, program=LONG, run=run, planned=planned)
+    below = shown[shown.index("every finding:") :]
+    assert max(map(len, below.splitlines())) <= width
+    foot = re.split(r"^(?:every finding|next):\s", shown, flags=re.MULTILINE)[1:]
+    after = ["plan", run] if planned else ["report", run, "--format", "html"]
+    assert [shlex.split(text.replace("\\\n", " ")) for text in foot] == [[LONG, "report", run, "-v"], [LONG, *after]]
+
+
+def test_hosts_of_a_command_are_what_the_limit_of_the_audit_takes():
+    (cause,) = fleets.document([finding("node-unreachable", f"gpu{number:03d}", "error") for number in (1, 2, 9)], {"unreachable": 3})["causes"]
+    assert sorted(expand_limit(shlex.split(cause["command"])[-1])) == ["gpu001", "gpu002", "gpu009"]
+
+
+@pytest.mark.parametrize("hosts", [("-e",), ("-e", "gpu1"), ("--apply",)])
+@pytest.mark.parametrize(("rule", "status"), [("node-unreachable", "unreachable"), ("remove-ipc-on", "ok")])
+def test_a_host_whose_name_begins_with_a_dash_is_no_option_of_a_command(hosts, rule, status):
+    (cause,) = fleets.document([finding(rule, host, "error") for host in hosts], {status: len(hosts)})["causes"]
+    _, name, *argv = shlex.split(cause["command"])
+    given = command_and_parser(name)[1].parse_args(argv)
+    assert sorted(expand_limit(given.limit if name == "audit" else given.host[0])) == sorted(hosts)
+
+
+@pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
+def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text):
+    findings = [fleets.finding(text[:60], text, "critical", text, text, text, where={"uuid": text}, remedy={"person": text})]
+    shown = render_screen(fleets.document(findings, {"ok": 1}, id=text), 100)
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
+def test_a_conflict_is_said_with_both_reasons_instead_of_two_answers():
+    found = fleets.document([finding("a", "n1", "critical")], {"ok": 1})
+    sides = [{"wants": "driver.min: 580.65.06", "because": "a"}, {"wants": "driver.version: 535.154.05", "because": "unhang_policy"}]
+    found["causes"][0]["remedy"]["conflicts"] = [{"key": "driver", "sides": sides, "decides": "unhang_policy decides"}]
+    shown = " ".join(render_screen(found, 100).split())
+    assert "conflict driver.min: 580.65.06 (a) against driver.version: 535.154.05 (unhang_policy); unhang_policy decides" in shown
+
+
+def test_the_run_the_day_the_rules_and_the_policy_are_named():
+    found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": "next.yml", "rules": ["own"]}}
+    first = " ".join(render_screen(found, 200).split("\n")[:1])
+    assert first == "run 2026-03-02T031407Z of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and policy next.yml"
+
+
+@pytest.mark.parametrize(
+    ("policies_from", "named"), [("inventory", "the inventory's policy"), ("documents", "the policies in the nodes' documents"), ("none", "no policy")]
+)
+def test_without_a_policy_file_the_head_says_which_policies_were_used(policies_from, named):
+    found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": None, "rules": [], "policies_from": policies_from}}
+    assert render_screen(found, 200).split("\n")[0].endswith(f"by 87 rules and {named}")

@@ -1,0 +1,1 @@
+"""Facts of nodes in, findings and their causes out."""

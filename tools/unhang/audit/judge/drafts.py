@@ -1,0 +1,242 @@
+"""Drafts a rule from its condition: the facts that it reads, an example on which it fires, and a near miss that differs in one fact."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unhang.audit.judge.documents import InvalidNode
+from unhang.audit.judge.draft_values import ABSENT, Place, places_of
+from unhang.audit.judge.examples import CatalogueView, catalogue_view, verdict_of
+from unhang.audit.judge.rules import Rule, compile_rule
+
+MOST_TRIED = 20_000  # fragments; the judge answers some ten thousand a second
+Fragment = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A row that is complete except for its texts and sources, and the facts that decide it. match and near_miss are None if none was found."""
+
+    rule: Rule
+    places: tuple[Place, ...]
+    match: Fragment | None
+    near_miss: Fragment | None
+
+
+def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], healthy: Mapping[str, Any] | None = None) -> Draft:
+    """The draft of a node rule. row: a complete row, whose examples are ignored. healthy: sections of a node on which it must not fire. Raises RuleError if
+    the condition is not accepted.
+    """
+    rule = compile_rule(row, tables)
+    view = catalogue_view(tables)
+    places = places_of(rule, tables)
+    named = _named(rule)
+    found = (_from_healthy(rule, places, named, healthy, view) if healthy is not None else None) or _searched(rule, places, named, view)
+    return Draft(rule, tuple(places), *(found or (None, None)))
+
+
+def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
+    """The most severe verdict, `invalid` for a fragment that cannot be the facts of a node."""
+    try:
+        return verdict_of(rule, fragment, view)
+    except InvalidNode:
+        return "invalid"
+
+
+def _named(rule: Rule) -> tuple[tuple[str, ...], ...]:
+    """Paths of the facts that name the rule's object, such as a GPU's index, because the rule's texts quote them."""
+    path = rule.for_each.kind.items().path if rule.for_each is not None else None
+    quoted = [one for one in rule.text_reads if path is not None and one[: len(path)] == path and one not in rule.decision_reads]
+    return tuple(sorted(one for one in quoted if "**" not in one))
+
+
+def _searched(rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], view: CatalogueView) -> tuple[Fragment, Fragment | None] | None:
+    """(match, near miss) from values that the condition and the schema name; None if it fires on none of the tried values."""
+    alone = (_built(places, values) for values in _combinations(places))
+    several = (fragment for values in _combinations(places) for fragment in _lists_varied(places, values))
+    for fragment in itertools.chain(alone, itertools.islice(several, MOST_TRIED)):
+        if verdict(rule, fragment, view) == "fail":
+            near_miss = _near_miss(rule, places, fragment, view)
+            return _with_names(fragment, named), None if near_miss is None else _with_names(near_miss, named)
+    return None
+
+
+def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
+    """Values for all places: all combinations if they are few, else a seeded random sample."""
+    count = 1
+    for place in places:
+        count *= len(place.values)
+    if count <= MOST_TRIED:
+        yield from itertools.product(*(place.values for place in places))
+        return
+    draw = random.Random(7)  # noqa: S311 - a search, no secret: the same draft every time
+    for _ in range(MOST_TRIED):
+        yield tuple(draw.choice(place.values) for place in places)
+
+
+def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Fragment]:
+    """Variants of the lists: no item, two equal items, and two items of which the second differs in one fact."""
+    fragment = _built(places, values)
+    for path in {place.path[: place.path.index("*")] for place in places if "*" in place.path}:
+        items = _at(fragment, path)
+        if not items:
+            continue
+        yield _replaced(fragment, path, [])
+        yield _replaced(fragment, path, [*items, *copy.deepcopy(items)])
+        for place, value in zip(places, values, strict=True):
+            if place.path[: len(path)] == path and len(place.path) > len(path) + 1:
+                for other in (one for one in place.values if one is not ABSENT and one != value):
+                    second = _at(_built([place], (other,)), path)
+                    yield _replaced(fragment, path, [*items, _laid_over(items[0], second[0])])
+
+
+def _near_miss(rule: Rule, places: list[Place], match: Fragment, view: CatalogueView) -> Fragment | None:
+    """The match with one fact changed so that the rule passes; if there is none, so that it does not apply."""
+    skipped = None
+    for changed in _changes(places, match):
+        found = verdict(rule, changed, view)
+        if found == "pass":
+            return changed
+        skipped = changed if found == "skip" and skipped is None else skipped
+    return skipped
+
+
+def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
+    for place in places:
+        for value in place.values:
+            changed = copy.deepcopy(fragment)
+            if _set_everywhere(changed, place.path, value) and changed != fragment:
+                yield changed
+
+
+def _from_healthy(
+    rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView
+) -> tuple[Fragment, Fragment] | None:
+    """(the healthy node with one fact changed, the healthy node), both reduced to the facts that the rule reads."""
+    whole = _cut(healthy, [*(place.path for place in places), *named])
+    for base in (_shortened(whole), whole):
+        if verdict(rule, base, view) not in ("pass", "skip"):
+            continue
+        for changed in _changes(_with_values_of(base, places), base):
+            if verdict(rule, changed, view) == "fail":
+                return changed, base
+    return None
+
+
+def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:
+    """The places, samples first; numbers also get the node's own values, because a used amount may equal the total."""
+    numbers = tuple(
+        dict.fromkeys(one for place in places for one in (_first(node, place.path),) if isinstance(one, (int, float)) and not isinstance(one, bool))
+    )
+    more = [replace(place, values=(*place.values, *numbers)) if place.shape.kind == "number" and not place.shape.values else place for place in places]
+    return sorted(more, key=lambda place: not place.shape.sample)
+
+
+def _first(holder: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        holder = (holder[0] if holder else None) if part == "*" and isinstance(holder, list) else holder.get(part) if isinstance(holder, dict) else None
+    return holder
+
+
+def _cut(sections: Mapping[str, Any], paths: list[tuple[str, ...]]) -> Fragment:
+    """Only the values at the paths, without nulls: a fact that is missing in an example has no value."""
+    kept: Fragment = {}
+    for path in paths:
+        _copy_path(sections, kept, [part for part in path if part != "**"])
+    return kept
+
+
+def _copy_path(source: Any, target: Any, path: list[str]) -> None:
+    head, rest = path[0], path[1:]
+    value = source.get(head) if isinstance(source, Mapping) else None
+    if value is None:
+        return
+    if not rest or rest == ["*"]:
+        target[head] = copy.deepcopy(value)
+    elif rest[0] == "*":
+        items = target.setdefault(head, [{} for _ in value])
+        for one, other in zip(value, items, strict=True):
+            _copy_path(one, other, rest[1:])
+    else:
+        _copy_path(value, target.setdefault(head, {}), rest)
+
+
+def _shortened(value: Any) -> Any:
+    """The value with every list reduced to its first item."""
+    if isinstance(value, dict):
+        return {key: _shortened(one) for key, one in value.items()}
+    return [_shortened(one) for one in value[:1]] if isinstance(value, list) and value and isinstance(value[0], dict) else copy.deepcopy(value)
+
+
+def _built(places: list[Place], values: tuple[Any, ...]) -> Fragment:
+    fragment: Fragment = {}
+    for place, value in zip(places, values, strict=True):
+        _put(fragment, list(place.path), None if value is ABSENT else value)
+        if value is ABSENT:
+            _set_everywhere(fragment, place.path, ABSENT)
+    return fragment
+
+
+def _put(holder: Any, path: list[str], value: Any) -> None:
+    """Sets the value at a path; lists on the way get one item."""
+    head, rest = path[0], [part for part in path[1:] if part != "**"]
+    if not rest or rest == ["*"]:
+        holder[head] = copy.deepcopy(value)
+    elif rest[0] == "*":
+        _put(holder.setdefault(head, [{}])[0], rest[1:], value)
+    else:
+        _put(holder.setdefault(head, {}), rest, value)
+
+
+def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
+    """Sets the value at a path in the first item of each list on the way. False if there is no such path."""
+    box: Any = holder
+    parts = [part for part in path if part != "**"]
+    if parts[-1] == "*":
+        parts = parts[:-1]
+    for part in parts[:-1]:
+        box = (box[0] if box else None) if part == "*" else box.get(part) if isinstance(box, dict) else None
+        if box is None:
+            return False
+    if not isinstance(box, dict):
+        return False
+    if value is ABSENT:
+        return box.pop(parts[-1], ABSENT) is not ABSENT
+    box[parts[-1]] = copy.deepcopy(value)
+    return True
+
+
+def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragment:
+    """The fragment with a name for each object in it: numbers count from 0, texts are made from the field's name."""
+    named_all = copy.deepcopy(fragment)
+    for path in named:
+        if path.count("*") != 1 or path[-1] == "*":
+            continue
+        place = path.index("*")
+        for number, item in enumerate(_at(named_all, path[:place]) or []):
+            if len(path) == place + 2 and isinstance(item, dict):
+                item.setdefault(path[-1], number if path[-1] in ("index", "minor", "gpu", "link", "port", "line") else f"{path[-1]}-{number}")
+    return named_all
+
+
+def _at(fragment: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        fragment = fragment.get(part) if isinstance(fragment, dict) else None
+    return fragment
+
+
+def _replaced(fragment: Fragment, path: tuple[str, ...], value: Any) -> Fragment:
+    changed = copy.deepcopy(fragment)
+    _at(changed, path[:-1])[path[-1]] = value
+    return changed
+
+
+def _laid_over(first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**copy.deepcopy(first), **{key: _laid_over(first.get(key), value) for key, value in second.items()}}
+    return copy.deepcopy(second)

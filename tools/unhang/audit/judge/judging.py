@@ -1,0 +1,310 @@
+"""Judges a whole run folder: nodes, then groups, then groups against each other; waivers last."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unhang.audit.judge.ballots import ballots_of
+from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.audit.judge.documents import NodeDocument, one_text
+from unhang.audit.judge.engine import Engine, NodeVerdicts, view_of
+from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
+from unhang.audit.judge.groups import Ballot, GroupJudged, judge_fleet, judge_group, peers_of
+from unhang.audit.judge.judged_node import Conclude, JudgedNode, Keep, boards_of, scheduler_of
+from unhang.audit.judge.memory import BundleVerdicts
+from unhang.audit.judge.node_rules import CatalogueView
+from unhang.audit.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.audit.judge.rules import Rule, tables_shape
+from unhang.audit.judge.run_input import RunInput, read_nodes
+from unhang.base.errors import UserError
+
+NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
+CROWD_CPU_S = 30.0
+COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
+
+
+@dataclass
+class _Policies:
+    """Policies of the run, each distinct one checked once."""
+
+    override: PolicyFile | None
+    thresholds: tuple[str, ...]
+    known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
+
+    def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
+        """(number, policy, fault or "", rule -> waivers) for one node. A policy with a fault is treated as empty; the fault is a finding."""
+        policy = document.policy if self.override is None else self.override.for_groups(document.groups)
+        key = msgspec.json.encode(policy)
+        if key not in self.known:
+            faults = policy_faults(policy, self.thresholds)
+            usable: dict[str, Any] = {} if faults else policy
+            waivers: dict[str, list[Waiver]] = {}
+            for waiver in waivers_of(usable):
+                waivers.setdefault(waiver.rule, []).append(waiver)
+            self.known[key] = (len(self.known), usable, "; ".join(map(one_line, faults[:5])), waivers)
+        return self.known[key]
+
+
+@dataclass
+class _Peers:
+    """A peer group: its first node's policy applies to all; values are kept as outcome -> hosts."""
+
+    policy: dict[str, Any]
+    waivers: dict[str, list[Waiver]]
+    groups: tuple[str, ...]
+    votes: dict[BundleVerdicts, list[str]] = field(default_factory=dict)
+
+
+class _NodeTooCostly(Exception):
+    """A node document that takes more processor time to judge than any regular one."""
+
+
+@dataclass
+class _Budget:
+    """Processor time of the node that is judged now. It is charged to the node, so that no rule is stopped because of one node's document."""
+
+    forgive: Callable[[float], None]
+    began_s: float = 0.0
+    crowd_s: float = CROWD_CPU_S
+
+    def begin(self) -> None:
+        """Starts a node; the time that the previous one took beyond its share is counted."""
+        now = time.process_time()
+        if self.began_s and now - self.began_s > CROWDED_NODE_CPU_S:
+            self.crowd_s -= now - self.began_s
+            self.forgive(now - self.began_s)
+        self.began_s = now
+
+    def check(self) -> None:
+        """Raises _NodeTooCostly if the node has used its processor time."""
+        most = NODE_CPU_S if self.crowd_s > 0 else CROWDED_NODE_CPU_S
+        if time.process_time() - self.began_s > most:
+            raise _NodeTooCostly(f"it takes more than {most:g} s of processor time; see how long its lists are")
+
+
+@dataclass
+class _State:
+    engine: Engine
+    policies: _Policies
+    today: str
+    budget: _Budget
+    entries: list[Entry] = field(default_factory=list)
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    peers: dict[str, _Peers] = field(default_factory=dict)
+    outcomes: dict[BundleVerdicts, None] = field(default_factory=dict)
+    in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
+    unread: int = 0
+    hosts: dict[str, JudgedNode] = field(default_factory=dict)
+    keep: Keep = lambda document: None
+
+    def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
+        """Adds to the totals of a rule."""
+        row = self.totals.get(rule.id)
+        if row is None:
+            row = self.totals[rule.id] = dict.fromkeys(VERDICTS, 0)
+        row[verdict] += number
+
+
+def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The names under policy.thresholds that any rule reads."""
+    paths = {path for rule in rules for path in (*rule.decision_reads, *rule.text_reads) if path[:2] == ("policy", "thresholds")}
+    return tuple(sorted({path[2] for path in paths if len(path) > 2}))
+
+
+def judge_run(
+    run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
+    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
+    keep: Keep = lambda document: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Judges a run and writes its findings.json, or the file `out`. Returns the document without its findings.
+
+    without: ids of rules that had to be stopped; keep: makes the data that is kept of each node.
+    """
+    stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
+    rules = [rule for rule in catalogue.rules if rule.id not in stopped]
+    view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
+    budget = _Budget(getattr(mark, "forgive", lambda seconds: None))
+
+    def note(rule: str) -> None:
+        mark(rule)
+        if nodes_first:
+            budget.check()
+
+    nodes_first = True
+    state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget, keep=keep)
+    gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
+    try:
+        for document in read_nodes(run):
+            _judge_node(state, document)
+            mark("")  # the time to read the next node is not charged to a rule
+        nodes_first = False
+        _count_nodes(state)
+        _judge_peers(state, view)
+        _add_stopped(state, stopped.values())
+        entries = in_order(state.entries)
+        head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
+        write_findings(out or run.folder / "findings.json", head, entries)
+    finally:
+        gc.enable()
+    return head
+
+
+def _kept(state: _State, document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
+    sections = document.sections
+    return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections), state.keep(document))
+
+
+def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
+    """Judges one node: its verdicts, kept data and waivers. An exception that its document causes makes only this node invalid."""
+    state.budget.begin()
+    try:
+        number, policy, fault, waivers = state.policies.of(document)
+        verdicts = state.engine.judge(view_of(document, policy, fault), number)
+        return document, verdicts, _kept(state, document, verdicts, policy, number), waivers
+    except (MemoryError, UserError):
+        raise
+    except _NodeTooCostly as problem:
+        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
+    except Exception as problem:
+        if document.sections is None and not document.policy:
+            raise  # the exception cannot come from the node's document any more
+        reason = f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of unhang, please report it with this node's file"
+        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
+
+
+def _judge_node(state: _State, document: NodeDocument) -> None:
+    document, verdicts, node, waivers = _judge_one(state, document)
+    state.hosts[document.host] = node
+    status = document.status
+    state.nodes[status] = state.nodes.get(status, 0) + 1
+    state.unread += verdicts.unread
+    for outcome in verdicts.outcomes:
+        state.outcomes.setdefault(outcome)
+    _add_entries(state, verdicts, document, waivers)
+    if verdicts.unread:
+        return
+    name = peers_of(document.groups, node.policy)
+    peers = state.peers.get(name)
+    if peers is None:
+        peers = state.peers[name] = _Peers(node.policy, waivers, document.groups)
+    for outcome in verdicts.outcomes:
+        if outcome.compared:
+            peers.votes.setdefault(outcome, []).append(document.host)
+    state.in_groups.setdefault(document.groups, []).append((document.host, name))
+
+
+def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]]) -> None:
+    for number, judged, texts, where in verdicts.listed:
+        rule = state.engine.rules[number]
+        verdict, waiver = judged.verdict, None
+        if verdict == "fail" and rule.id in waivers:
+            waiver = _waiver(state, waivers[rule.id], document.host, document.groups)
+            if waiver is not None:
+                verdict = "waived"
+                state.count(rule, "fail", -judged.items)
+                state.count(rule, "waived", judged.items)
+        state.entries.append(Entry(rule, verdict, document.host, judged, texts, where, waiver))
+
+
+def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
+    """The waiver that is valid today for this host, or None."""
+    return next((dict(one.row) for one in waivers if one.row["until"] >= state.today and one.covers(host, groups)), None)
+
+
+def _count_nodes(state: _State) -> None:
+    """Totals of node scope: each outcome counts as often as nodes have it. A node that was not read is unknown to every rule over facts."""
+    for outcome in state.outcomes:
+        for number, verdict, count in outcome.counts:
+            state.count(state.engine.rules[number], verdict, count * outcome.hits)
+    for rule in state.engine.rules:
+        if state.unread and rule.scope == "node" and rule.reads_facts:
+            state.count(rule, "unknown", state.unread)
+
+
+def _judge_peers(state: _State, view: CatalogueView) -> None:
+    ballots = {name: ballots_of(peers.votes.items(), name) for name, peers in state.peers.items()}
+    for name, peers in state.peers.items():
+        same_as = peers.policy.get("same_as")
+        there = _ballots_of_group(state, same_as) if same_as else {}
+        for number, ballot in ballots[name].items():
+            rule = state.engine.rules[number]
+            state.engine.mark(rule.id)
+            state.engine.evaluations += 1
+            if rule.scope == "group":
+                judged = judge_group(rule, ballot, peers.policy, view, same_as)
+                _add_lacking(state, rule, ballot)
+            elif same_as:
+                judged = judge_fleet(rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as)
+            else:
+                judged = GroupJudged("skip", name)
+            _add_group(state, rule, judged, peers)
+
+
+def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
+    """The values of all hosts of one inventory group, in any peer group."""
+    wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host, _ in hosts}
+    chosen: list[tuple[BundleVerdicts, list[str]]] = []
+    for peers in state.peers.values():
+        named = [(outcome, [host for host in hosts if host in wanted]) for outcome, hosts in peers.votes.items()]
+        chosen += [(outcome, hosts) for outcome, hosts in named if hosts]
+    return ballots_of(chosen, inventory_group)
+
+
+def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
+    """Adds the verdict unknown for hosts whose value was not read."""
+    for host, judged in ballot.lacking:
+        state.count(rule, "unknown")
+        path, status, reason = judged.missing[0]
+        texts = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
+        known = GroupJudged("unknown", ballot.group, (host,), missing=judged.missing)
+        state.entries.append(Entry(rule, "unknown", None, known, texts, {}))
+
+
+def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: _Peers) -> None:
+    verdict, waiver = judged.verdict, None
+    if verdict == "fail" and rule.id in peers.waivers:
+        held = [_waiver(state, peers.waivers[rule.id], host, peers.groups) for host in judged.hosts]
+        if held and all(held):
+            verdict, waiver = "waived", held[0]
+    state.count(rule, verdict)
+    if verdict in ("fail", "unknown", "waived"):
+        lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
+        texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
+        state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
+
+
+def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
+    for rule in stopped:
+        reason = "it used up the time or memory that judging may take, and was left out"
+        missing = ((f"rule {rule.id}", "error", reason),)
+        texts = {"expected": "a rule that ends", "found": f"rule {rule.id} was stopped: {reason}"}
+        judged = GroupJudged("unknown", "", missing=missing)
+        state.count(rule, "unknown")
+        state.entries.append(Entry(rule, "unknown", None, judged, texts, {}))
+
+
+def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
+    totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
+    severities: dict[str, int] = {}
+    for rule in state.engine.rules:
+        if failed := state.totals.get(rule.id, {}).get("fail", 0):
+            severities[rule.severity] = severities.get(rule.severity, 0) + failed
+    document = run.document
+    return {
+        "schema": "unhang/findings/1",
+        "run": {"id": document["id"], "started": document.get("started"), "finished": document.get("finished"), "judged": state.today},
+        "host_count": sum(state.nodes.values()),
+        "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
+        "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
+        "totals": totals,
+        "totals_by_severity": severities,
+        "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # independent of the order of look-ups
+    }

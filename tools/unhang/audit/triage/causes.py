@@ -1,0 +1,277 @@
+"""The causes of a run: findings of a node or group under the finding that explains them; equal causes of all nodes are reported once.
+
+Values in, values out; one pass over the findings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.judged_node import Board
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.run_input import natural
+from unhang.audit.triage.actions import Setting, command
+from unhang.audit.triage.found import Found
+from unhang.audit.triage.grouping import Explaining, Share, shares_of
+from unhang.audit.triage.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
+from unhang.audit.triage.role_needs import NEEDS, is_configured, reaches, unconfigured_text
+
+VERDICTS = ("critical", "error", "warning", "unread", "healthy")
+MOST_DEVICES, MOST_PERSONS = 64, 8
+_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_NO_REMEDY = Merged({}, [])
+
+
+class NodeNote(NamedTuple):
+    """What triage needs of a node beside its findings. policy: the inventory's, {} for none; policy_key: the same for equal ones."""
+
+    read: bool
+    scheduler: str = ""  # slurm or kubernetes, if the facts show it
+    policy: Mapping[str, Any] = {}
+    policy_key: int = 0
+    boards: tuple[Board, ...] = ()
+    kept: Any = None  # the result of a promise's keep()
+
+
+class Promised(Protocol):
+    """A plan's work on one host: role -> rules; (rule, manual work); conflicts: rules that a person must decide first; turned_down: (rule, why its role
+    refuses the node).
+    """
+
+    @property
+    def roles(self) -> Mapping[str, Sequence[str]]: ...
+    @property
+    def person(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def conflicts(self) -> Sequence[str]: ...
+    @property
+    def turned_down(self) -> Sequence[tuple[str, str]]: ...
+
+
+class Promising(Protocol):
+    """Decides which findings of a host a plan gives to a role."""
+
+    def keep(self, document: NodeDocument) -> Any:
+        """The data of a node's facts that it needs later."""
+
+    def repaired(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, present: Any) -> Promised:
+        """The work on one host's findings."""
+
+
+class _Kind(NamedTuple):
+    """The key of a cause, by which shares of nodes are merged: the rule, its case, the merged remedy, the node's scheduler."""
+
+    rule: str
+    case: str
+    policy: str
+    conflicts: str
+    scheduler: str
+    unread: bool
+    role: str | None
+
+
+def triage(
+    findings: Sequence[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None, promise: Promising | None = None
+) -> dict[str, Any]:
+    """The keys that triage adds to a findings document: `node_verdicts` and `causes`, as in the schema findings-1.
+
+    nodes: every host of the run; setting: surroundings for the commands of the causes; promise: without one the rule's role is shown.
+    """
+    shares = shares_of(findings, explaining)
+    merged = _merged_by_host(shares, nodes)
+    promised = _promised_by_host(findings, nodes, promise) if promise is not None else {}
+    kinds: dict[_Kind, list[Share]] = {}
+    written: dict[tuple[str, int], tuple[str, str]] = {}
+    for share in shares:
+        kinds.setdefault(_kind(share, merged, nodes, written, promised), []).append(share)
+    order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
+    causes = [_cause(kind, members, order, nodes, promised) for kind, members in kinds.items()]
+    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
+    _number(causes)
+    for cause in causes:
+        cause["command"] = command(cause, setting or Setting())
+    return {"node_verdicts": node_verdicts(shares, nodes, order), "causes": causes}
+
+
+def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]) -> dict[str, list[str]]:
+    """Verdict -> hosts. Each node once: unread, else by its worst finding; info is healthy."""
+    worst: dict[str, int] = {}
+    for share in shares:
+        for one in share.members:
+            worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    for host in sorted(nodes, key=order.__getitem__):
+        found = SEVERITIES[worst[host]] if host in worst else "info"
+        by_verdict["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)
+    return by_verdict
+
+
+def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> dict[str, Merged]:
+    """Host -> one policy, merged from the remedies of its causes."""
+    by_host: dict[str, list[Found]] = {}
+    for share in shares:
+        if share.root.remedy.get("role"):
+            by_host.setdefault(share.host, []).append(share.root)
+    known: dict[Any, Merged] = {}
+    merged: dict[str, Merged] = {}
+    for host, roots in by_host.items():
+        note = nodes.get(host)
+        key = (note.policy_key if note else 0, tuple(root.rule for root in roots if root.remedy.get("policy")))
+        if key not in known:
+            proposals = {root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")}
+            requests = [PolicyRequest(rule, policy) for rule, policy in proposals.items()]
+            known[key] = merge_requests([*requests, *([PolicyRequest(INVENTORY, note.policy)] if note and note.policy else [])])
+        merged[host] = known[key]
+    return merged
+
+
+def _promised_by_host(findings: Iterable[Found], nodes: Mapping[str, NodeNote], promise: Promising) -> dict[str, Promised]:
+    """Host -> the work of a plan, for hosts that have a finding with a role."""
+    by_host: dict[str, list[Found]] = {}
+    with_role = set()
+    for one in findings:
+        for host in one.hosts:
+            by_host.setdefault(host, []).append(one)
+            if one.remedy.get("role"):
+                with_role.add(host)
+    return {host: promise.repaired(by_host[host], nodes[host].policy, nodes[host].policy_key, nodes[host].kept) for host in with_role if host in nodes}
+
+
+def _kind(
+    share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], promised: Mapping[str, Promised]
+) -> _Kind:
+    """written: the remedy of a rule as text, by the merged policy of the node; nodes with the same remedy share one text."""
+    root, note = share.root, nodes.get(share.host)
+    code = root.where.get("code")
+    case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
+    one = merged.get(share.host, _NO_REMEDY) if root.remedy.get("role") else _NO_REMEDY
+    role = _role(root, one, note) if share.host not in promised else _promised_role(root, promised[share.host])
+    key = (root.rule, id(one))
+    if key not in written:
+        policy = _own_part(root.remedy.get("policy") or {}, one.policy)
+        written[key] = _text(policy), _text([conflict for conflict in one.conflicts if _concerns(conflict, root)])
+    unread = root.of_reading and note is not None and not note.read
+    return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread, role)
+
+
+def _promised_role(root: Found, promised: Promised) -> str | None:
+    """The role that a plan gives it to, also if a person must decide a conflict first; None if the plan gives it to a person."""
+    role = root.remedy.get("role")
+    return role if role and (root.rule in promised.roles.get(role, ()) or root.rule in promised.conflicts) else None
+
+
+def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
+    """The role that repairs the cause on this node; None if the role would lack a target or would not change what was found, so that a person must act."""
+    role = root.remedy.get("role")
+    configured = role and (root.scope != "node" or note is None or is_configured(role, note.policy, merged.policy, *_concerned(merged, root)))
+    return role if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
+
+
+def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
+    """The rule's own remedy if it is in conflict: a person decides first, then the role applies it."""
+    return [root.remedy["policy"]] if merged.conflicts and root.remedy.get("policy") else []
+
+
+def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a rule proposes, with the values that satisfy all rules of the node; a key in conflict is left out."""
+    kept: dict[str, Any] = {}
+    for key, value in proposal.items():
+        if key in merged and isinstance(value, Mapping):
+            inside = _own_part(value, merged[key])
+            kept |= {key: inside} if inside else {}
+        elif key in merged:
+            kept[key] = merged[key]
+    return kept
+
+
+def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
+    """The rules that belong to a conflict: the rules of its sides, and rules that want the inventory's value."""
+    sides = {side["because"] for side in conflict["sides"]}
+    return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
+
+
+def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
+    """Manual work, the work on most nodes first: why the role refuses the node, and the rule's own text, else the plan's."""
+    root = shares[0].root
+    instructions = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
+    wanted = root.remedy.get("role")
+    if not wanted or kind.role is not None:
+        return [text for text, _ in instructions.most_common(MOST_PERSONS)]
+    plans = [promised[share.host] for share in shares if share.host in promised]
+    refusals = Counter(text for one in plans for rule, text in one.turned_down if rule == root.rule)
+    if not instructions and not refusals:
+        instructions.update(text for one in plans for rule, text in one.person if rule == root.rule)
+        if not instructions and wanted in NEEDS:
+            instructions[unconfigured_text(wanted)] += 1
+    return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][:MOST_PERSONS]
+
+
+def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], promised: Mapping[str, Promised]) -> dict[str, Any]:
+    root = shares[0].root
+    members = {one.number: one for share in shares for one in share.members}
+    severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
+    return {
+        "id": root.rule,
+        "rule": root.rule,
+        "title": root.title,
+        "severity": severity,
+        "nodes": sorted({share.host for share in shares if share.host}, key=order.__getitem__),
+        "unread": kind.unread,
+        "findings": sorted(members),
+        "explains": sorted({one.rule for one in members.values()} - {root.rule}),
+        "devices": [_with_serial(row, nodes.get(row["host"])) for row in _devices(shares)],
+        "remedy": {
+            "role": kind.role,
+            "policy": json.loads(kind.policy),
+            "person": _persons(kind, shares, promised),
+            "conflicts": json.loads(kind.conflicts),
+        },
+        "scheduler": kind.scheduler or None,
+    }
+
+
+def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
+    """Devices for a ticket: GPU, UUID and PCI address, as far as the findings of a cause name them; each once."""
+    devices: list[dict[str, Any]] = []
+    known: dict[tuple[str, str, Any], dict[str, Any]] = {}
+    for share in shares:
+        for one in share.members:
+            names = {"gpu": one.where.get("index", one.where.get("gpu")), "uuid": one.where.get("uuid"), "pci_address": one.where.get("pci_address")}
+            if names["uuid"] is None and names["pci_address"] is None:
+                continue
+            keys = [(share.host, name, value) for name, value in names.items() if value is not None]
+            row = next((known[key] for key in keys if key in known), None)
+            if row is None:
+                if len(devices) >= MOST_DEVICES:
+                    return devices
+                row = {"host": share.host, "gpu": None, "uuid": None, "pci_address": None}
+                devices.append(row)
+            row |= {name: value for name, value in names.items() if row[name] is None}
+            known |= dict.fromkeys(keys, row)
+    return devices
+
+
+def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
+    """The row with the serial number and other names of its board, if its node reported them."""
+    for board in note.boards if note is not None else ():
+        known = {"gpu": board.gpu, "uuid": board.uuid, "pci_address": board.pci_address}
+        if any(row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")):
+            return {**row, **{name: value for name, value in known.items() if row[name] is None}, "serial": board.serial}
+    return {**row, "serial": None}
+
+
+def _number(causes: Sequence[dict[str, Any]]) -> None:
+    """Makes ids unique: the second cause of a rule is RULE-2."""
+    seen: Counter[str] = Counter()
+    for cause in causes:
+        seen[cause["rule"]] += 1
+        if seen[cause["rule"]] > 1:
+            cause["id"] = f"{cause['rule']}-{seen[cause['rule']]}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

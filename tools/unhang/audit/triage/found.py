@@ -1,0 +1,43 @@
+"""The failures of a run in the form that triage needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.audit.judge.findings import Entry
+from unhang.audit.judge.groups import GroupJudged
+
+
+class Found(NamedTuple):
+    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group and fleet scope, the hosts of each value."""
+
+    number: int
+    rule: str
+    title: str
+    severity: str
+    scope: str
+    hosts: tuple[str, ...]
+    where: Mapping[str, Any]
+    remedy: Mapping[str, Any]
+    apart: tuple[frozenset[str], ...] = ()
+    of_reading: bool = False  # the finding reports that the node was not read
+
+
+def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
+    """The failures among the judge's entries, in the order of findings.json."""
+    for number, entry in enumerate(entries):
+        if entry.verdict != "fail":
+            continue
+        row, judged = entry.rule.row, entry.judged
+        remedy = {**row["remedy"], "person": entry.texts["remedy.person"]} if "remedy.person" in entry.texts else row["remedy"]
+        grouped = isinstance(judged, GroupJudged)
+        hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
+        apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
+        where = {} if grouped else entry.where
+        of_reading = ("run_status",) in entry.rule.decision_reads
+        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading)
+
+
+def _apart(comparison: Mapping[str, Any] | None) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(row.get("hosts") or ()) for row in (comparison or {}).get("counts") or ())

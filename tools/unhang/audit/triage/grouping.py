@@ -1,0 +1,154 @@
+"""Finds out per node which findings explain others, by the rules' `explains`. A finding that no other explains is a root. Values in, values out. Nodes on
+which the same rules failed are handled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.triage.found import Found
+
+_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+# If two findings have one of these fields, they are about the same thing only if it is equal. A GPU is `index` in one section and `gpu` in another.
+_NAMES = (("index", "gpu"), ("uuid",), ("pci_address",), ("name",), ("interface",))
+
+
+class Share(NamedTuple):
+    """One root on one host, and every finding that it explains there, itself first."""
+
+    root: Found
+    host: str
+    members: list[Found]
+
+
+class Explaining(NamedTuple):
+    """rules: rule id -> the rules that its row names; where: rule id -> values that its finding must have to explain others, such as {"code": [79]}."""
+
+    rules: Mapping[str, frozenset[str]]
+    where: Mapping[str, Mapping[str, Sequence[Any]]] = {}
+
+
+def explaining_of(rows: Mapping[str, Mapping[str, Any]]) -> Explaining:
+    """`explains` and `explains_where` of the catalogue's rows."""
+    named = {rule: frozenset(row["explains"]) for rule, row in rows.items() if row.get("explains")}
+    return Explaining(named, {rule: rows[rule]["explains_where"] for rule in named if rows[rule].get("explains_where")})
+
+
+def shares_of(findings: Iterable[Found], explaining: Explaining) -> list[Share]:
+    """Roots, host by host, in the order of the findings."""
+    of_nodes: dict[str, list[Found]] = {}
+    of_groups: list[Found] = []
+    for one in findings:
+        if one.scope == "node":
+            of_nodes.setdefault(one.hosts[0] if one.hosts else "", []).append(one)
+        else:
+            of_groups.append(one)
+    shares: dict[tuple[int, str], Share] = {}
+    known: dict[frozenset[str], dict[str, list[str]]] = {}
+    for host, on_host in of_nodes.items():
+        _share_node(host, on_host, explaining, known, shares)
+    by_host: dict[str, list[Share]] = {}
+    for share in shares.values():
+        by_host.setdefault(share.host, []).append(share)
+    for one in _causes_first(of_groups, explaining):
+        _share_group(one, explaining, by_host, shares)
+    return sorted(shares.values(), key=lambda share: (share.root.number, share.host))
+
+
+def _causes_first(findings: Sequence[Found], explaining: Explaining) -> list[Found]:
+    """Comparisons, each after those that may explain it."""
+    reach = {one.rule: len(_reached(one.rule, frozenset(), explaining.rules)) for one in findings}
+    return sorted(findings, key=lambda one: (-reach[one.rule], one.number))
+
+
+def _share_node(
+    host: str, findings: Sequence[Found], explaining: Explaining, known: dict[frozenset[str], dict[str, list[str]]], shares: dict[tuple[int, str], Share]
+) -> None:
+    rules = frozenset(one.rule for one in findings)
+    if rules not in known:
+        known[rules] = _explainers(rules, explaining.rules)
+    causes = known[rules]
+    by_rule: dict[str, list[Found]] = {}
+    for one in findings if causes else ():
+        if _may_explain(one, explaining):
+            by_rule.setdefault(one.rule, []).append(one)
+    for one in findings:
+        root = _root(one, causes, by_rule) if causes else one
+        share = shares.setdefault((root.number, host), Share(root, host, [root]))
+        if one is not root:
+            share.members.append(one)
+
+
+def _may_explain(one: Found, explaining: Explaining) -> bool:
+    return all(one.where.get(name) in values for name, values in explaining.where.get(one.rule, {}).items())
+
+
+def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    """Rule -> the failed rules of the same node that explain it."""
+    found: dict[str, list[str]] = {}
+    for cause in sorted(rules & explains.keys()):
+        for one in _reached(cause, rules, explains) & rules:
+            found.setdefault(one, []).append(cause)
+    return found
+
+
+def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozenset[str]]) -> set[str]:
+    """The rules that a rule explains, also through rules that did not fail; for a rule that failed, its own finding decides whether it is about the same
+    thing."""
+    reached: set[str] = set()
+    waiting = list(explains.get(cause, ()))
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            waiting += explains.get(one, ()) if one not in failed else ()
+    return reached
+
+
+def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
+    """Follows the explanations of a finding to its root; there is one, because no rule explains itself."""
+    above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule.get(rule, ()) if same_thing(cause.where, one.where)]
+    if not above:
+        return one
+    return _root(min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)), causes, by_rule)
+
+
+def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """False if both name a device, a setting or an interface, but different ones: GPU 3's link does not explain GPU 5."""
+    for names in _NAMES:
+        left, right = _named(one, names), _named(other, names)
+        if left is not None and right is not None and left != right:
+            return False
+    return True
+
+
+def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((where[name] for name in names if where.get(name) is not None), None)
+
+
+def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
+    """A comparison of nodes: explained by the causes on its hosts if the other hosts are all equal, else a root on the remaining hosts."""
+    above = {host: share for host in one.hosts if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None}
+    remaining = [host for host in one.hosts if host not in above]
+    if above and (not remaining or not _still_apart(one, above)):
+        for share in above.values():
+            share.members.append(one)
+        return
+    for host in remaining or one.hosts or ("",):
+        share = shares[one.number, host] = Share(one, host, [one])
+        by_host.setdefault(host, []).append(share)
+
+
+def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
+    """The cause on a host that explains a comparison."""
+    for share in shares:
+        if any(one.rule in _reached(member.rule, frozenset(), explaining.rules) and _may_explain(member, explaining) for member in share.members):
+            return share
+    return None
+
+
+def _still_apart(one: Found, without: Mapping[str, Any]) -> bool:
+    """Whether the nodes differ even without those that have a cause of their own."""
+    return sum(bool(hosts - without.keys()) for hosts in one.apart) > 1 if one.apart else True

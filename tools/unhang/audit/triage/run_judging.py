@@ -1,0 +1,113 @@
+"""Judges a run folder in a child process with limits: rules that exceed them are left out and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.judge.findings import Entry
+from unhang.audit.judge.judged_node import Conclude, JudgedNode
+from unhang.audit.judge.judging import judge_run, thresholds_of
+from unhang.audit.judge.limits import Limits, Stopped, run_limited
+from unhang.audit.judge.policy import PolicyFile, load_policy
+from unhang.audit.judge.rules import Rule
+from unhang.audit.judge.run_input import RunInput, read_run_input
+from unhang.audit.triage.actions import Setting
+from unhang.audit.triage.causes import NodeNote, Promising, triage
+from unhang.audit.triage.found import found_of_entries
+from unhang.audit.triage.grouping import explaining_of
+from unhang.base.errors import UserError
+
+MakePromise = Callable[[Catalogue], Promising]
+MOST_STOPPED = 5
+SHOWN_FAULTS = 20
+
+
+def judge_folder(
+    folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, promise: MakePromise | None = None
+) -> dict[str, Any]:
+    """Writes findings.json (or `out`) and returns it without its findings. A rule that must be stopped is omitted and named. Raises UserError, OSError.
+    promise: makes the Promising that decides which findings a plan gives to a role; without it the rule's role is shown.
+    """
+    run_input = read_run_input(folder)
+    limits = limits or _limits(len(run_input.files))
+    stopped: list[str] = []
+    while True:
+        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out, promise), limits)
+        if not isinstance(found, Stopped):
+            return found
+        if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
+            raise UserError(f"judging was stopped: it used up its {found.by} ({limits}); last at {found.at or 'reading the rules'}")
+        stopped.append(found.at)
+
+
+def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
+    """Raises UserError for rules or a policy that could not be used, before any work that needs them."""
+
+    def work(mark: Callable[[str], None]) -> list[str]:
+        catalogue = load_catalogue(rules)
+        if policy:
+            load_policy(Path(policy), thresholds_of(catalogue.rules))
+        return list(catalogue.faults)
+
+    faults = run_limited(work, Limits()) if rules or policy else []
+    if isinstance(faults, Stopped):
+        raise UserError(f"reading the rules was stopped: it used up its {faults.by}; unhang catalogue --check DIR names the rule of a folder")
+    if faults:
+        more = [f"and {len(faults) - SHOWN_FAULTS} more"] if len(faults) > SHOWN_FAULTS else []
+        raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang catalogue --check DIR"]))
+
+
+def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None, promise: Promising | None = None) -> Conclude:
+    """The function that the judge calls when all findings are known; it returns the keys of findings.json that triage adds. judged_by: as in the schema
+    findings-1; setting: surroundings for the commands of the causes.
+    """
+    explaining = explaining_of({rule.id: rule.row for rule in rules})
+
+    def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
+        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.kept) for host, node in nodes.items()}
+        by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}
+        return {**by, **triage(list(found_of_entries(entries)), explaining, notes, setting, promise)}
+
+    return conclude
+
+
+def _with_used_policies(judged_by: Mapping[str, Any], nodes: Mapping[str, JudgedNode]) -> dict[str, Any]:
+    """judged_by, with policies_from: none where the nodes' own policies count and no node has one that can be used."""
+    nobody_has_one = "policies_from" in judged_by and not any(node.policy for node in nodes.values())
+    return {**judged_by, **({"policies_from": "none"} if nobody_has_one else {})}
+
+
+def _limits(nodes: int) -> Limits:
+    """Limits far above the needs of any regular catalogue, so that only a rule that never ends reaches them."""
+    return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
+
+
+def _work(
+    run_input: RunInput,
+    rules: list[Path],
+    policy: str | None,
+    today: str,
+    without: list[str],
+    out: Path | None,
+    make_promise: MakePromise | None = None,
+) -> Callable[[Callable[[str], None]], Any]:
+    inventories = run_input.document.get("inventory")
+    own = {} if policy else {"policies_from": "documents" if inventories is None else "inventory"}
+    judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
+    planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
+    options = tuple(map(str, run_input.document.get("options") or ()))
+    setting = Setting(run=planned, reachable=inventories is not None, options=options)
+
+    def work(mark: Callable[[str], None]) -> dict[str, Any]:
+        catalogue = load_catalogue(rules)
+        if not catalogue.rules:
+            raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
+        chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
+        promise = make_promise(catalogue) if make_promise and planned else None
+        keep = promise.keep if promise else lambda document: None
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting, promise), out, keep)
+
+    return work

@@ -1,0 +1,1 @@
+"""What every house uses: errors, text, node sets, strict readers, paths."""

@@ -1,0 +1,1 @@
+"""Logs, scripts and files of jobs in, causes of hangs out."""

@@ -1,0 +1,107 @@
+"""Uses an audit of the log's hosts (`--run RUN`): its findings become evidence, and its facts are added to those of the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.logs.line_prefixes import Prefix
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.signatures import Signature
+from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.run.run_folder import LONGEST_DOCUMENT, find_run
+
+_LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
+
+
+def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
+    """(findings.json, its content) of a run. Raises UserError if it is missing or no findings document."""
+    path = find_run(run) / "findings.json"
+    try:
+        content = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
+    except FileNotFoundError:
+        raise UserError(f"{path}: not there; next: unhang judge {run}") from None
+    except (OSError, NotStrict) as problem:
+        raise UserError(f"{path}: cannot be read: {problem}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("findings"), list):
+        raise UserError(f"{path}: expected a findings document, found something else; next: unhang judge {run}")
+    return path, content
+
+
+def audit_evidence(path: Path, findings: Mapping[str, Any], hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]) -> list[Evidence]:
+    """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
+    by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
+    known = {_bare(host) for host in hosts}
+    failed = [one for one in findings["findings"] if isinstance(one, Mapping) and one.get("verdict") == "fail" and one.get("rule") in by_rule]
+    seen: dict[tuple[str, str], Evidence] = {}
+    for one in failed:
+        shared = [host for host in _hosts(one) if _bare(host) in known]
+        if not shared:
+            continue
+        cause = by_rule[one["rule"]]
+        where = ", ".join(shared[:4])
+        text = f"{where}: {one.get('title', one['rule'])}: {one.get('found', '')}"[:400]
+        event = Event(_signature(str(one["rule"]), text), str(path), 1, text, {}, Prefix(host=shared[0]))
+        weight = WEIGHTS[_LEVELS.get(str(one.get("severity")), "weak")]
+        seen.setdefault((cause, one["rule"]), Evidence(cause, weight, f"the audit found {one['rule']} on {where}", (event,), f"audit:{one['rule']}"))
+    return list(seen.values())
+
+
+def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of those hosts of the log that the run has. Reads their node files."""
+    known = {_bare(unquote(path.stem)): path for path in sorted((run / "nodes").glob("*.json"))} if (run / "nodes").is_dir() else {}
+    by_host: dict[str, list[str]] = {}
+    for one in findings["findings"]:
+        if isinstance(one, Mapping) and one.get("verdict") == "fail":
+            for host in _hosts(one):
+                by_host.setdefault(_bare(host), []).append(str(one.get("rule")))
+    for host in hosts:
+        bare = _bare(host)
+        if bare in by_host or bare in known:
+            yield {"host": host, "findings": sorted(set(by_host.get(bare, ()))), "facts": _node_facts(known.get(bare))}
+
+
+def _node_facts(path: Path | None) -> dict[str, Any] | None:
+    """The few facts of a node that are compared with a log; None if its file cannot be read."""
+    try:
+        sections = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))["facts"]["sections"] if path else None
+        if not isinstance(sections, dict):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    devices = _at(sections, "gpus", "devices")
+    models = [one.get("model") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    return {
+        "driver": _at(sections, "driver", "loaded", "version"),
+        "kernel": _at(sections, "kernel", "release"),
+        "fabric_manager": _at(sections, "fabric_manager", "running"),
+        "gpus": dict(Counter(str(model) for model in models)) or None,
+        "nccl": [one.get("version") for one in _at(sections, "nccl", "libraries") or [] if isinstance(one, dict)][:8] or None,
+    }
+
+
+def _at(sections: Mapping[str, Any], *path: str) -> Any:
+    place: Any = sections
+    for name in path:
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
+
+
+def _hosts(finding: Mapping[str, Any]) -> list[str]:
+    hosts = finding.get("hosts") or ([finding["host"]] if finding.get("host") else [])
+    return [str(host) for host in hosts]
+
+
+def _bare(host: str) -> str:
+    """gpu001 from gpu001.cluster.example, because logs and inventories use both forms."""
+    return host.split(".")[0].lower()
+
+
+def _signature(rule: str, text: str) -> Signature:
+    return Signature(rule, "fact", (b"audit",), "audit", text, "unhang audit", "any")

@@ -1,0 +1,120 @@
+"""The conclusion about a log, one of five: a cause, a failure without a cause, a healthy end, no end, nothing readable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from unhang.jobs.diagnose.endings import started_again, unfinished_traceback
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of
+from unhang.jobs.diagnose.logs.reading import Input
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.rules.failures import failed_of_root, peer_without_log, who_failed
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+
+EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
+ASK_ALL_RANKS = (
+    "py-spy dump --pid PID of every rank: the call that each one waits in",
+    "the flight recorder's dumps of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
+    "the job's log of every rank with NCCL_DEBUG=INFO",
+    "dmesg -T of every node: NVRM, Xid, SXid, AER, mlx5, DMAR, AMD-Vi, Killed process",
+)
+NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
+NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
+_OF_A_JOB = ("progress", "healthy", "symptom")
+_OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
+
+_OF_A_MACHINE_FACTS = (
+    "bandwidth_row", "cuda_driver_version", "driver_version", "fabric_manager_not_needed", "gid_row", "gpu", "gpu_listed", "gpu_load", "gpu_row",
+    "ib_adapter", "ib_port_up", "interface", "kernel_version", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
+    "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device", "topology",
+)  # fmt: skip
+"""Facts from output of tools that examine a machine, which do not show how the job ended. Settings, remarks and advice are not among them."""
+
+
+class Conclusion(NamedTuple):
+    """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if any. ask: what to collect if the log is not enough. first: what to
+    collect before anything else.
+    """
+
+    word: str
+    why: str
+    event: Event | None = None
+    ask: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+
+
+def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Conclusion:
+    """The conclusion of a diagnosis. Values in, value out."""
+    if found:
+        return Conclusion("cause", "a cause is named below")
+    if trouble:
+        return _without_cause(facts)
+    own = {file.name for file in facts.job}
+    if all(event.file in own for event in facts.events):
+        return Conclusion("nothing", _nothing(inputs))
+    ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
+    if ends and (start := started_again(facts, ends[-1])):
+        return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start, ASK_ALL_RANKS)
+    if ends:
+        return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
+    if end := reported_end(facts):
+        return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
+    if inputs and all(NO_LOG in one.notes for one in inputs):
+        return Conclusion("nothing", NO_LOG_AMONG)
+    if _is_of_a_job(facts):
+        return Conclusion(
+            "no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows", ask=ASK_ALL_RANKS
+        )
+    if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
+        return Conclusion("healthy", "the output of the machine's tools shows no fault")
+    return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job", ask=ASK_ALL_RANKS)
+
+
+def reported_end(facts: Facts) -> Event | None:
+    """The last line in which a program reports its own end, if it is at the end of the log; every rank with output must have reported its end."""
+    reports = [event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)]
+    ended = {_rank(event) for event in facts.of("end_told")} - {None}
+    heard = {rank_of(event) for event in facts.events} - {None} if ended else set()
+    return reports[-1] if reports and heard <= ended else None
+
+
+def _rank(event: Event) -> int | None:
+    named = event.fields.get("rank")
+    return int(named) if named else rank_of(event)
+
+
+def _without_cause(facts: Facts) -> Conclusion:
+    first = facts.first_error
+    if first is not None and first.signature.kind == "error":
+        why = "something failed that is not a known fault of the cluster" if first.signature.fact == "crash" else "something failed, and the log shows no cause"
+        return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
+    if event := unfinished_traceback(facts):
+        return Conclusion("failure", "a process raised an exception whose name and message are not in the log", event, ASK_ALL_RANKS[2:])
+    reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint") for event in facts.of(name) if not event.quoted]
+    if reports:
+        failed = failed_of_root(facts)
+        exits = [failed.exit] if failed else facts.of("failed_exit")
+        exit_code = next((f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")), "")
+        why = f"{who_failed(facts, reports[0])} ended{exit_code}, and its own output is not in the log"
+        return Conclusion("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
+    if peer := peer_without_log(facts):
+        why = f"{peer.name} closed its connection, and its own output is not in the log"
+        return Conclusion("no_end", why, peer.event, ASK_ALL_RANKS, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
+    signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
+    return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None, ASK_ALL_RANKS)
+
+
+def _nothing(inputs: Sequence[Input]) -> str:
+    if all(one.kind == "empty" for one in inputs if one.kind != "job"):
+        return "expected a log, found an empty file"
+    return "no line is from a known program; is this the log of the job?"
+
+
+def _is_of_a_job(facts: Facts) -> bool:
+    return any(event.signature.kind in _OF_A_JOB for event in facts.events) or any(facts.of(name) for name in _OF_A_JOB_FACTS)
+
+
+def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
+    """The `outcome` of a diagnosis document."""
+    return {"word": conclusion.word, "why": conclusion.why, "line": evidence_of(conclusion.event) if conclusion.event else None}

@@ -1,0 +1,220 @@
+"""Makes the diagnosis document (`unhang/diagnosis/1`) from names of files: reads, scans, ranks."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from unhang.jobs.diagnose.affected import who_is_meant
+from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.fitting_remedies import fitting_remedy
+from unhang.jobs.diagnose.job_evidence import FROM_JOB
+from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
+from unhang.jobs.diagnose.logs.flight import Flight, compare_flights, read_dump
+from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
+from unhang.jobs.diagnose.logs.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
+from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
+from unhang.jobs.diagnose.matching.signatures import Signature, load_causes, load_signatures
+from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
+from unhang.jobs.diagnose.priors import usual_of
+from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
+from unhang.jobs.diagnose.timeouts import how_to_raise
+from unhang.jobs.diagnose.word_model import Wording, load_wording
+
+SCHEMA = "unhang/diagnosis/1"
+START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
+JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """The knowledge that a diagnosis must not use, to measure it on logs that it was learnt from. urls: threads whose signatures are omitted. learnt: ids of
+    signatures and rules. wording: the words of the other solved logs.
+    """
+
+    urls: frozenset[str] = frozenset()
+    learnt: frozenset[str] = frozenset()
+    wording: Wording | None = None
+
+    def signatures(self) -> list[Signature]:
+        """The remaining signatures."""
+        return [row for row in load_signatures() if row.id not in self.learnt and not self.urls & {source["url"] for source in row.sources}]
+
+
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: Withheld | None = None) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be read."""
+    inputs, scans, flights = read_all(names, sieve=_sieve_of_all() if without is None else _sieve_without(without))
+    facts = gather_facts(scans, compare_flights(flights) if flights else None)
+    return document(inputs, facts, more, without=without or Withheld())
+
+
+def diagnose_text(text: str) -> dict[str, Any]:
+    """The diagnosis of a text by itself, such as one error message. Text in, document out."""
+    about = Input("(text)")
+    scan = scan_blocks(read_blocks(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about), about.name, _sieve_of_all())
+    return document([about], gather_facts([scan], None))
+
+
+def read_all(names: Iterable[str], *, sieve: Sieve | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
+    """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. sieve: of the signatures to search, None for
+    all."""
+    sieve = sieve or _sieve_of_all()
+    inputs: list[Input] = []
+    scans: list[Scan] = []
+    flights: list[Flight] = []
+    found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
+    beside_log = any(kind is None for _, _, kind in found)
+    for name, path, kind in found:
+        about = Input(name)
+        inputs.append(about)
+        try:
+            if beside_log and kind is not None and path is not None:
+                _read_job_file(name, path, kind, about, sieve, scans)
+            else:
+                _read_one(name, path, about, sieve, scans, flights)
+                about.notes += [NO_LOG] if kind in START_A_JOB and about.kind == "log" else []
+        except OSError as problem:
+            about.kind = "unread"
+            about.notes.append(problem.strerror or str(problem))
+    return inputs, scans, flights
+
+
+@lru_cache(maxsize=1)
+def _sieve_without(without: Withheld) -> Sieve:
+    return Sieve(without.signatures())
+
+
+@cache
+def _sieve_of_all() -> Sieve:
+    """The sieve of all signatures, made once in a process, because sorting all anchors takes longer than reading a short log."""
+    return Sieve(load_signatures())
+
+
+def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
+    stream = open_input(path)
+    try:
+        scan = scan_blocks(read_blocks(stream, about), name, sieve)
+    finally:
+        if path is not None:
+            stream.close()
+    if about.kind == "dump" and path is not None:
+        reopened = open_input(path)
+        try:
+            flights.append(read_dump(reopened.read(LARGEST_DUMP + 1), name))
+        except (ValueError, EOFError) as problem:
+            about.kind = "unread"
+            about.notes.append(f"is not a flight-recorder dump that can be read: {problem}")
+        finally:
+            reopened.close()
+        return
+    if scan.full:
+        about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")
+    scans.append(scan)
+
+
+def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
+    """Reads a file with which the job was started. Of a script's lines that match signatures, only those count that configure the job."""
+    from unhang.jobs.diagnose.logs.job_reading import read_job_file  # brings lint along, which a log alone does not need
+
+    about.kind = "job"
+    job = read_job_file(name, path, kind) if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES else None
+    if job is None:
+        about.notes.append(f"was not read: binary, or more than {MOST_JOB_FILES} files of the job")
+        return
+    about.lines, about.bytes = job.lines, path.stat().st_size
+    graver = [f"line {one.line} {one.rule}" for one in job.findings if one.severity != "info"]
+    about.notes += [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"] if graver else []
+    scan = Scan(name, job=job)
+    if kind not in ("python", DEEPSPEED):
+        with path.open("rb") as stream:
+            read = scan_blocks(read_blocks(stream, Input(name)), name, sieve)
+        lasting = {(one.name, one.line) for one in job.settings}
+        scan = replace(read, job=job) if job.has_state else replace(scan, events=[event for event in read.events if _tells_of_the_job(event, lasting)])
+    scans.append(scan)
+
+
+def _tells_of_the_job(event: Event, lasting: Collection[tuple[str, int]]) -> bool:
+    """Whether a line of a script configures the job. lasting: (variable, line) that lint reads as set for the whole job."""
+    if event.signature.fact == "setting":
+        return (event.fields["name"] or "", event.line) in lasting
+    return event.signature.fact in JOB_FACTS
+
+
+def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (), *, without: Withheld = Withheld()) -> dict[str, Any]:
+    """The diagnosis document. Values in, value out."""
+    rows = load_causes()
+    causes = rank_causes(facts, rows, more, without.wording or load_wording(), without.learnt)
+    decided = is_decided(causes)
+    found = any(cause.severity != "info" for cause in causes)
+    trouble = is_trouble(facts, more)
+    conclusion = conclude(facts, inputs, found=found, trouble=trouble)
+    usual = () if conclusion.word in ("healthy", "nothing") else usual_of(facts)
+    return {
+        "schema": SCHEMA,
+        "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
+        "outcome": describe_conclusion(conclusion),
+        "found": found,
+        "trouble": trouble,
+        "decided": decided,
+        "facts": describe(facts),
+        "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
+        "remarks": _remarks(facts),
+        "collect_next": [] if decided else [*conclusion.first, *what_to_run_next(causes, rows, conclusion.ask, usual, given=commands_with_output(facts))],
+    }
+
+
+def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    remedy = fitting_remedy(row["remedy"], facts)
+    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io"):
+        remedy["how"] = how_to_raise(facts.values("framework"))
+    if repairs := _repairs_of_the_job(cause, facts):
+        remedy["how"] = {**repairs, **remedy.get("how", {})}
+    sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
+    sources.update((source["url"], dict(source)) for source in row["sources"])
+    return {
+        "cause": cause.id,
+        "title": row["title"],
+        "score": round(cause.score, 3),
+        "points": round(cause.points, 2),
+        "severity": cause.severity,
+        "certainty": certainty_of(cause),
+        "where": who_is_meant(cause.for_, facts),
+        "means": row["means"],
+        "evidence": lines_of(cause.for_),
+        "against": lines_of(cause.against),
+        "remedy": remedy,
+        "workaround": row.get("workaround"),
+        "collect": list(row["collect"]),
+        "confidence": row["confidence"],
+        "sources": list(sources.values())[:8],
+    }
+
+
+def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:
+    """file:line -> the replacement, from lint's findings that support the cause."""
+    meant = {(place["file"], place["line"], one.id.removeprefix(FROM_JOB)) for one in cause.for_ if one.id.startswith(FROM_JOB) for place in one.places}
+    return {f"{file.name}:{one.line}": one.instead for file in facts.job for one in file.findings if (file.name, one.line, one.rule) in meant}
+
+
+def _remarks(facts: Facts) -> list[dict[str, Any]]:
+    """Harmless lines and folklore, each once, with better advice."""
+    seen: dict[str, dict[str, Any]] = {}
+    for event in facts.events:
+        if event.signature.kind in ("harmless", "folklore"):
+            signature = event.signature
+            seen.setdefault(signature.id, {
+                "id": signature.id, "kind": signature.kind, "says": signature.says, "instead": signature.instead,
+                "evidence": [evidence_of(event)], "sources": [dict(one) for one in signature.sources],
+            })  # fmt: skip
+    return list(seen.values())
+
+
+def render_json(diagnosis: Mapping[str, Any]) -> str:
+    """One JSON object and nothing else."""
+    return json.dumps(diagnosis, ensure_ascii=False, indent=1) + "\n"

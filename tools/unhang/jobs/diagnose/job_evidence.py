@@ -1,0 +1,244 @@
+"""Evidence from the files of a job for a cause that its log does not decide: lint's findings and settings, each with the line of the log that it would
+explain. A file alone is not evidence: without a matching line of the log, a finding stays a finding of lint. A cause that the log decides by itself is not
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of
+from unhang.jobs.diagnose.logs.job_files import JobFile, Trait
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.weights import WEIGHTS, added_up
+
+if TYPE_CHECKING:
+    from unhang.jobs.lint.checks import Finding
+
+DECISIVE, STRONG, SUPPORTING, HINTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+MOST_OF_A_RULE = 3
+FROM_JOB = "job:"  # with the rule of lint: ids of evidence from the job's files
+_DID_NOT_MEET = ("store_timeout", "clients_joined", "missing_ranks", "tasks_not_met")
+_NO_CONNECTION = ("connect_retried", "socket_failed", "store_timeout", "clients_joined")
+
+
+class _Row(NamedTuple):
+    """rules of lint, the cause that they support, the weight, and the function that finds the line of the log that they would explain."""
+
+    rules: tuple[str, ...]
+    cause: str
+    weight: float
+    explains: Callable[[Facts], Event | None]
+
+
+def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """The evidence of the job's files. evidence: of the log; if it decides, only the same cause gets more weight."""
+    found = [*_of_findings(facts), *_of_interfaces(facts), *_of_devices(facts), *_of_limits(facts), *_of_memory(facts), *_of_silence(facts)]
+    decided = {
+        cause for cause in {one.cause for one in evidence} if added_up(one.weight for one in evidence if one.cause == cause and one.weight > 0) >= DECISIVE
+    }
+    return [one for one in found if not decided or (one.cause in decided and one.weight > 0)]
+
+
+def some_ranks_wait(facts: Facts) -> Event | None:
+    """A hang in which not all ranks are known to wait in the same collective, and no rank failed first."""
+    signs = hang_signs(facts)
+    if not signs or first_failure(facts) is not None or killed_first(facts) is not None:
+        return None
+    ranks = {one.rank for one in facts.timeouts}
+    alike = len({(one.group, one.op, one.seq, one.numel) for one in facts.timeouts}) == 1
+    return (
+        None
+        if facts.timeouts and alike and facts.world_size is not None and len(ranks) > 1 and len(ranks) >= facts.world_size and _counted(facts)
+        else signs[0]
+    )
+
+
+def _counted(facts: Facts) -> bool:
+    """Whether the log has the world size, and not only the ranks that wait."""
+    return bool(facts.of("world_size") or facts.of("init_start") or facts.of("init_complete") or facts.of("launch_shape"))
+
+
+def some_ranks_wait_sharded(facts: Facts) -> Event | None:
+    """The same, where the log or a file of the job shows that the model is sharded."""
+    is_logged = any(word in event.text for event in facts.events for word in ("FSDP", "FullySharded", "zero_stage=3", "ZeRO-3"))
+    return some_ranks_wait(facts) if is_logged or any(trait.name == "sharded" for file in facts.job for trait in file.traits) else None
+
+
+def device_in_doubt(facts: Facts) -> Event | None:
+    """A line that suggests ranks with wrong GPUs, memory that ran out on GPU 0, or a hang before the first step."""
+    for event in facts.events:
+        if not event.quoted and ("rank_device_mapping" in event.signature.for_ or ("oom" in event.signature.for_ and "GPU 0" in event.text)):
+            return event
+    return next(iter(hang_signs(facts)), None) if not facts.of("training_step") else None
+
+
+def no_such_device(facts: Facts) -> Event | None:
+    """CUDA refused the number of a GPU."""
+    return next((event for event in facts.events if "invalid device ordinal" in event.text and not event.quoted), None)
+
+
+def did_not_meet(facts: Facts) -> Event | None:
+    """Ranks or nodes that waited for each other before the first step."""
+    if facts.of("training_step") or facts.of("healthy_end"):
+        return None
+    missed = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
+    lost = [event for event in facts.events if not event.quoted and {"launch_mismatch", "dns_hostname", "firewall_ports"} & event.signature.for_.keys()]
+    return next(iter([*missed, *lost]), None) or (None if facts.of("init_complete") else next(iter(hang_signs(facts)), None))
+
+
+def system_call_failed(facts: Facts) -> Event | None:
+    """NCCL's unhandled system error, a bus error, or a line that suggests shared memory."""
+    for event in facts.events:
+        is_unhandled = event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower()
+        if not event.quoted and (is_unhandled or "shm_too_small" in event.signature.for_ or event.fields.get("code") in ("-7", "135")):
+            return event
+    return None
+
+
+def memory_not_registered(facts: Facts) -> Event | None:
+    """A line that suggests the limit of locked memory, or NCCL's unhandled system error."""
+    lines = (event for event in facts.events if "memlock_ulimit" in event.signature.for_ and not event.quoted)
+    return next(lines, None) or system_call_failed(facts)
+
+
+def slow(facts: Facts) -> Event | None:
+    """The job is reported as slow, and does not hang."""
+    return None if hang_signs(facts) else next(iter(facts.of("slow_told")), None)
+
+
+ROWS = (
+    _Row(("collective-on-some-ranks",), "rank_desync_app", STRONG + 1, some_ranks_wait),
+    _Row(("sharded-save-on-some-ranks",), "rank_desync_app", STRONG, some_ranks_wait_sharded),
+    _Row(("exit-before-collective",), "rank_desync_app", STRONG + 1, some_ranks_wait),
+    _Row(("decided-by-each-rank",), "rank_desync_app", SUPPORTING, some_ranks_wait),
+    _Row(("forward-on-some-ranks",), "rank_desync_app", HINTING, some_ranks_wait),
+    _Row(("exception-skips-collective", "uneven-shards"), "rank_desync_app", STRONG - 1, some_ranks_wait),
+    _Row(("no-set-device", "gpus-fewer-than-processes"), "rank_device_mapping", STRONG, device_in_doubt),
+    _Row(("device-by-global-rank",), "rank_device_mapping", STRONG, no_such_device),
+    _Row(("nodes-differ", "launcher-on-one-node", "same-node-rank"), "launch_mismatch", STRONG, did_not_meet),
+    _Row(("master-is-loopback",), "dns_hostname", STRONG, did_not_meet),
+    _Row(("pod-shm", "container-shm"), "shm_too_small", STRONG, system_call_failed),
+    _Row(("pod-ipc-lock",), "memlock_ulimit", SUPPORTING, memory_not_registered),
+    _Row(("hides-fault",), "env_var_misconfig", SUPPORTING, slow),
+)
+PARTING = tuple(rule for row in ROWS if row.cause == "rank_desync_app" for rule in row.rules)
+
+
+def _of_findings(facts: Facts) -> Iterator[Evidence]:
+    for row in ROWS:
+        found = [(file, one) for file in facts.job for one in file.findings if one.rule in row.rules]
+        event = row.explains(facts) if found else None
+        if event is None:
+            continue
+        for file, one in found[:MOST_OF_A_RULE]:
+            yield _evidence(row.cause, row.weight, file, one, event)
+        if row.cause == "rank_desync_app" and row.weight >= STRONG:
+            file, one = found[0]
+            why = "some ranks make a call that the others do not make, so more time does not help"
+            yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (), f"{FROM_JOB}{one.rule}", (), (file.place(one.line),))
+
+
+def _evidence(cause: str, weight: float, file: JobFile, one: Finding, event: Event | None) -> Evidence:
+    source = {"url": one.source, "says": f"unhang lint, rule {one.rule}"}
+    places = (
+        file.place(one.line),
+        *([_explained(event)] if event else []),
+    )  # the waiting rank in the log's line is not the cause, so the line is no event here
+    return Evidence(cause, weight, one.why, (), f"{FROM_JOB}{one.rule}", (source,), places)
+
+
+def _explained(event: Event) -> dict[str, object]:
+    """The place of a log's line that a file of the job explains, with a reason of its own, because the file's reason is about the file."""
+    return {**evidence_of(event), "says": f"the file explains this: {event.signature.says}"}
+
+
+def _of_trait(cause: str, weight: float, why: str, file: JobFile, trait: Trait, event: Event) -> Evidence:
+    places = ({"file": file.name, "line": trait.line, "text": trait.text}, _explained(event))
+    return Evidence(cause, weight, why, (), f"{FROM_JOB}{trait.name.replace(' ', '-')}", (), places)
+
+
+def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
+    return [(file, trait) for file in facts.job for trait in file.traits if trait.name == name]
+
+
+def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
+    """A file of the job requests an interface that the hosts of the log do not have, and connections fail."""
+    there = _interfaces(facts)
+    failed = next(iter(_failed_connections(facts)), None)
+    if not there or failed is None:
+        return
+    for file, trait in _traits(facts, "interface"):
+        wanted = trait.value.partition("=")[2]
+        if wanted.startswith("^") or any(_takes(one, name) for one in wanted.split(",") for name in there):
+            continue
+        why = f"the interfaces of the log are {', '.join(sorted(there)[:6])}; {wanted} is none of them"
+        yield _of_trait("wrong_interface", STRONG, why, file, trait, failed)
+        return
+
+
+def _takes(pattern: str, name: str) -> bool:
+    """Whether NCCL's pattern matches an interface: as a prefix, or with = the exact name."""
+    return name == pattern.lstrip("=") if pattern.startswith("=") else name.startswith(pattern)
+
+
+def _interfaces(facts: Facts) -> set[str]:
+    found = {event.fields.get("interface") or "" for event in facts.of("bootstrap")}
+    found |= {event.fields.get(name) or "" for event in facts.of("socket_interfaces") for name in ("interface", "second")}
+    found |= {event.fields.get("name") or "" for event in facts.of("interface")}
+    return found - {""}
+
+
+def _failed_connections(facts: Facts) -> Iterator[Event]:
+    yield from (event for name in _NO_CONNECTION for event in facts.of(name) if not event.quoted)
+    yield from (event for event in facts.events if "wrong_interface" in event.signature.for_ and not event.quoted)
+
+
+def _of_devices(facts: Facts) -> Iterator[Evidence]:
+    """Each task sees one GPU, and the script uses the local rank as the index of its GPU."""
+    single = [(file, one) for file in facts.job for one in file.findings if one.rule == "one-gpu-per-task"]
+    index, refused = _traits(facts, "local device"), no_such_device(facts)
+    if single and index and refused:
+        (file, one), (script, trait) = single[0], index[0]
+        yield _evidence("rank_device_mapping", STRONG, file, one, refused)
+        yield _of_trait(
+            "rank_device_mapping", SUPPORTING, "the local rank is used as the index of a GPU, and this task sees only one GPU", script, trait, refused
+        )
+
+
+def _of_limits(facts: Facts) -> Iterator[Evidence]:
+    """The limit that ran out is set in a file and is short; ranks that wait in different collectives have another fault."""
+    if not facts.timeouts or len({(one.op, one.seq, one.numel) for one in facts.timeouts}) > 1:
+        return
+    one, short = facts.timeouts[0], {(file.name, found.line) for file in facts.job for found in file.findings if found.rule == "timeout-short"}
+    for file, trait in _traits(facts, "limit"):
+        if one.timeout_ms == 1000 * int(trait.value) and (file.name, trait.line) in short:
+            why = f"the limit that ran out is set here: {trait.value} s; saving, loading or compiling may take that long"
+            yield _of_trait("watchdog_timeout_too_short", STRONG, why, file, trait, one.event)
+            return
+
+
+def _of_memory(facts: Facts) -> Iterator[Evidence]:
+    """A process was killed, and a file of the job limits the host's memory."""
+    killed = next((event for event in facts.of("killed") if not event.quoted), None)
+    limits = _traits(facts, "memory")
+    if killed is not None and limits:
+        file, trait = limits[0]
+        yield _of_trait("oom", SUPPORTING, f"the job has {trait.value} of the host's memory, and a process was killed", file, trait, killed)
+
+
+def _of_silence(facts: Facts) -> Iterator[Evidence]:
+    """A log that just stops: a remark."""
+    ended = any(facts.of(name) for name in ("healthy_end", "average_bandwidth", "end_told"))
+    failed = any(event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events)
+    if ended or failed or hang_signs(facts):
+        return
+    for file in facts.job:
+        for one in file.findings:
+            if one.rule in PARTING and one.severity != "info":
+                yield _evidence("rank_desync_app", HINTING, file, one, None)
+                return

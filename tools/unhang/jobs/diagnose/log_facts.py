@@ -1,0 +1,343 @@
+"""The facts of a log, collected from the events of all files: collectives and ranks, first error, versions, hosts, network, settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unhang.jobs.diagnose.endings import without_what_a_good_end_outlived
+from unhang.jobs.diagnose.logs.calls import compare_calls
+from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
+
+MOST_LISTED = 64
+WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
+RETRIED = (
+    "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
+    "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
+    "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
+    "pod-fits-no-node", "ray-waits-for-gpus", "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
+)  # fmt: skip
+WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
+# Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
+PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
+NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
+OTHER_TAKEN = ("net-plugin-no-provider",)  # a plugin tries one kind of provider after the other
+# A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
+SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
+ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
+_REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
+_ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
+
+
+@dataclass(frozen=True)
+class Timeout:
+    """One rank's collective that did not end. seq None before torch 2.0."""
+
+    rank: int | None
+    group: str | None
+    op: str
+    seq: int | None
+    numel: int | None
+    timeout_ms: int
+    ran_ms: int
+    event: Event
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. words: of all files. job: its own files."""
+
+    events: tuple[Event, ...]
+    by_fact: Mapping[str, Sequence[Event]]
+    timeouts: tuple[Timeout, ...]
+    first_error: Event | None
+    hosts: tuple[str, ...]
+    world_size: int | None
+    last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
+    flights: Mapping[str, Any] | None = None
+    calls: Sequence[Mapping[str, Any]] = ()
+    words: frozenset[str] = frozenset()
+    job: tuple[JobFile, ...] = ()
+
+    def of(self, name: str) -> Sequence[Event]:
+        """The events of a fact."""
+        return self.by_fact.get(name, ())
+
+    def has(self, *ids: str) -> bool:
+        """Whether a signature with one of these ids matched outside a quotation."""
+        return any(event.signature.id in ids and not event.quoted for event in self.events)
+
+    def values(self, name: str) -> list[str]:
+        """The distinct values of a fact, in their order."""
+        return list(dict.fromkeys(value for event in self.of(name) if (value := event.fields.get("value"))))
+
+
+def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
+    """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
+    job = tuple(scan.job for scan in scans if scan.job is not None)
+    scans = _without_what_the_log_knows(scans) if job else scans
+    events = tuple(event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(logged_by_the_job(scan.events))))
+    by_fact: dict[str, list[Event]] = {}
+    for event in events:
+        if event.signature.fact:
+            by_fact.setdefault(event.signature.fact, []).append(event)
+    timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
+    hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
+    hosts.update((call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values())
+    last = {scan.file: tuple(scan.last) for scan in scans}
+    size = _world_size(by_fact, timeouts)
+    set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
+    calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
+    words = frozenset(word for scan in scans for word in scan.words)
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, words, job)
+
+
+def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
+    """The scans; those of job files without settings that the log itself, or an earlier file, shows."""
+    known = {event.fields["name"] for scan in scans if scan.job is None for event in scan.events if event.signature.fact == "setting"}
+    kept = []
+    for scan in scans:
+        if scan.job is None:
+            kept.append(scan)
+            continue
+        events = [event for event in scan.events if event.signature.fact != "setting" or event.fields["name"] not in known]
+        known |= {event.fields["name"] for event in events if event.signature.fact == "setting"}
+        kept.append(replace(scan, events=events))
+    return kept
+
+
+def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file. If all its faults follow a ">", the whole log was pasted as a quotation, and they count."""
+    failures = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
+    if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
+        return events
+    return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
+
+
+def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without failed connections, names and waits that must have worked on a later try, because the job worked afterwards."""
+    worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
+    ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
+    in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
+    over_fabric = max((event.line for event in events if event.signature.fact == "network_used" and "abric" in (event.fields["value"] or "")), default=0)
+    ended_after_all = _ended_well_after_all(events)
+    too_large = _lines_of_batches_too_large(events) if ended_after_all else ()
+    events = [event for event in events if event.line not in too_large or event.line > ended_after_all]
+    passed = {
+        **dict.fromkeys(SURVIVED, ended_after_all),
+        **dict.fromkeys((*RETRIED, *WAITED), worked),
+        **dict.fromkeys(PROBED, ended_well),
+        **dict.fromkeys(NOT_MISSED, in_use),
+        **dict.fromkeys(OTHER_TAKEN, over_fabric),
+    }
+    assigned = [event for event in events if event.signature.fact == "pod_assigned"]
+    return [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]
+
+
+def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
+    """Whether a pod that fitted on no node got one later in the same file, as after the start of more nodes. An event may have no name of a pod."""
+    if event.signature.id not in ("pod-finds-no-gpu", "pod-fits-no-node"):
+        return False
+    pod = event.fields.get("pod")
+    return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)
+
+
+def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
+    """The lines of batches that ran out of memory before the last step: a smaller batch followed."""
+    stepped = max((event.line for event in events if event.signature.fact == "training_step"), default=0)
+    return {event.line for event in events if event.signature.id in SURVIVED and event.line < stepped}
+
+
+def _ended_well_after_all(events: Sequence[Event]) -> int:
+    """The line of the last healthy end of a job without a failed process; 0 without one. An exception because a batch was too large is not a failed process."""
+    too_large = _lines_of_batches_too_large(events)
+    if any(event.signature.fact in ENDED and not event.quoted and event.line not in too_large for event in events):
+        return 0
+    return max((event.line for event in events if event.signature.fact == "healthy_end" and not event.quoted), default=0)
+
+
+def _timeout(event: Event) -> Timeout:
+    part = event.fields
+    rank = part.get("pgrank") or part.get("rank")
+    numel = part.get("numel_in") or _product(part.get("shape"))
+    return Timeout(
+        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or "?", int(part["seq"] or 0) if part.get("seq") else None,
+        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0), event,
+    )  # fmt: skip
+
+
+def _product(shape: str | None) -> str | None:
+    if not shape:
+        return None
+    whole = 1
+    for part in shape.split(","):
+        whole *= int(part) if part.strip().isdigit() else 1
+    return str(whole)
+
+
+def first_error(events: Iterable[Event]) -> Event | None:
+    """The earliest error by time stamps, or without stamps the first in the order of the files; a symptom only if there is no error. A line without a stamp
+    before the earliest stamped error in the same file is earlier than it.
+    """
+    shown = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event))]
+    shown = _without_reports_above_the_root(shown)
+    chosen = [event for event in shown if event.signature.kind == "error"] or shown
+    if not chosen:
+        return None
+    stamped = [event for event in chosen if event.prefix.time_s is not None]
+    if not stamped:
+        return chosen[0]
+    year_known = any(event.prefix.has_year for event in stamped)
+    alike = [event for event in stamped if event.prefix.has_year == year_known]
+    earliest = min(alike, key=lambda event: (event.prefix.time_s, event.line))
+    before = [event for event in chosen if event.file == earliest.file and event.line < earliest.line and event.prefix.time_s is None]
+    return before[0] if before else earliest
+
+
+def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
+    """Without torchrun's reports of processes that ended after the one that it names as the root cause below them."""
+    root = {event.file: event.line for event in shown if event.signature.fact == "root_cause"}
+    return [event for event in shown if event.line > root.get(event.file, 0) or not _REPORT.match(event.text)]
+
+
+def _spoken(event: Event) -> bool:
+    return event.signature.program.startswith("people")
+
+
+def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:
+    shown = [int(event.fields["value"] or 0) for event in by_fact.get("world_size", ()) if event.fields.get("value")]
+    shown += [int(event.fields["nranks"] or 0) for name in ("init_start", "init_complete") for event in by_fact.get(name, ()) if event.fields.get("nranks")]
+    if shown:
+        return max(shown)
+    shape = [event for event in by_fact.get("launch_shape", ()) if event.fields.get("per_node")]
+    if shape:
+        nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
+        return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
+    ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
+    prefixed = [event.prefix.rank for events in by_fact.values() for event in events if event.prefix.rank is not None]
+    return max(*ranks, *prefixed, 0) + 1 if ranks else None
+
+
+def evidence_of(event: Event) -> dict[str, Any]:
+    """{file, line, text} of an event."""
+    return {"file": event.file, "line": event.line, "text": event.text}
+
+
+def describe(facts: Facts) -> dict[str, Any]:
+    """The `facts` of a diagnosis document: each fact with its line."""
+    return {
+        "collectives": _collectives(facts),
+        "ranks": _ranks(facts),
+        "first_error": _first(facts),
+        "hosts": list(facts.hosts[:4096]),
+        "versions": {name.removesuffix("_version"): _valued(facts.of(name)) for name in _ADDRESSED if facts.of(name)},
+        "gpus": _valued(facts.of("gpu")),
+        "topology": [{"value": " ".join(event.text.split()), "file": event.file, "line": event.line} for event in facts.of("topology")[:MOST_LISTED]],
+        "transports": _counted(facts.of("transport"), _transport),
+        "network": {
+            "chosen": _valued(facts.of("network_used")),
+            "devices": _valued(facts.of("net_devices")),
+            "bootstrap": _counted(facts.of("bootstrap"), lambda event: f"{event.fields['interface']} {event.fields['address']}"),
+            "gpudirect_rdma": "on" if facts.of("gdr_enabled") else "off" if facts.of("gdr_disabled") else None,
+        },
+        "settings": _settings(facts),
+        "nodes": _nodes(facts),
+        "bandwidth": _bandwidth(facts),
+        "flight_recorder": facts.flights,
+        "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
+        "last": [{"file": file, "line": lines[-1][0], "text": lines[-1][1]} for file, lines in list(facts.last.items())[:MOST_LISTED] if lines],
+    }
+
+
+def _collectives(facts: Facts) -> list[dict[str, Any]]:
+    """Timed-out collectives, equal ones of several ranks as one."""
+    groups: dict[tuple, list[Timeout]] = {}
+    for one in facts.timeouts:
+        groups.setdefault((one.group, one.op, one.seq, one.numel, one.timeout_ms), []).append(one)
+    return [
+        {
+            "op": op, "seq": seq, "group": group, "numel": numel, "timeout_ms": timeout_ms, "ran_ms": max(one.ran_ms for one in alike),
+            "ranks": sorted({one.rank for one in alike if one.rank is not None}), "lines": [evidence_of(one.event) for one in alike[:8]],
+        }
+        for (group, op, seq, numel, timeout_ms), alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0, str(item[0])))[:MOST_LISTED]
+    ]  # fmt: skip
+
+
+def _ranks(facts: Facts) -> dict[str, Any]:
+    """The ranks that reached the failed collective: their watchdog reports it, or they completed the set-up. The others are missing or silent."""
+    arrived = {one.rank for one in facts.timeouts if one.rank is not None}
+    if not arrived:
+        arrived = {int(event.fields["rank"] or 0) for event in facts.of("init_start") if event.fields.get("rank")}
+    shown = {int(part) for event in facts.of("missing_ranks") for part in (event.fields.get("ranks") or "").replace(",", " ").split() if part.isdigit()}
+    missing = shown or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
+    heard = {rank_of(event) for event in facts.events}
+    return {
+        "world_size": facts.world_size, "at_least": not _is_size_logged(facts), "arrived": sorted(arrived), "not_arrived": sorted(missing),
+        "silent": sorted(missing - heard),
+    }  # fmt: skip
+
+
+def _is_size_logged(facts: Facts) -> bool:
+    """Whether the log has the number of ranks; without it, the world size is only the highest rank that the log names."""
+    sized = [event for event in (*facts.of("init_start"), *facts.of("init_complete")) if event.fields.get("nranks")]
+    shaped = [event for event in facts.of("launch_shape") if event.fields.get("per_node")]
+    return bool(facts.values("world_size") or sized or shaped)
+
+
+def _first(facts: Facts) -> dict[str, Any] | None:
+    event = facts.first_error
+    if event is None:
+        return None
+    return {**evidence_of(event), "time": event.prefix.stamp, "host": event.prefix.host, "rank": event.prefix.rank, "says": event.signature.says}
+
+
+def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
+    seen: dict[str, Event] = {}
+    for event in events:
+        if value := event.fields.get("value"):
+            seen.setdefault(value.strip(), event)
+    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+
+
+def _counted(events: Sequence[Event], name: Callable[[Event], str]) -> list[dict[str, Any]]:
+    seen: dict[str, Event] = {}
+    for event in events:
+        seen.setdefault(name(event), event)
+    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+
+
+def _transport(event: Event) -> str:
+    value = (event.fields.get("value") or event.fields.get("old") or "?").strip()
+    parts = [part for part in value.split("/") if not part.split("(")[0].isdigit()]
+    return "/".join(parts)
+
+
+def _settings(facts: Facts) -> list[dict[str, Any]]:
+    seen: dict[tuple[str, str], Event] = {}
+    for event in facts.of("setting"):
+        name, value = event.fields.get("name") or "", (event.fields.get("value") or "").strip("\"'")
+        seen.setdefault((name, value), event)
+    return [{"name": name, "value": value, "file": event.file, "line": event.line} for (name, value), event in list(seen.items())[:256]]
+
+
+def _nodes(facts: Facts) -> list[dict[str, Any]]:
+    """The state of each node in Slurm, as scontrol prints it: state and reason follow the name."""
+    nodes: list[dict[str, Any]] = []
+    for event in facts.events:
+        if event.signature.fact == "slurm_node":
+            nodes.append({"node": event.fields["node"], "state": None, "reason": None, "file": event.file, "line": event.line})
+        elif event.signature.fact in ("slurm_state", "slurm_reason") and nodes and nodes[-1]["file"] == event.file:
+            nodes[-1][event.signature.fact.removeprefix("slurm_")] = event.fields.get("value")
+    return nodes[:MOST_LISTED]
+
+
+def _bandwidth(facts: Facts) -> dict[str, Any] | None:
+    rows = facts.of("bandwidth_row")
+    if not rows:
+        return None
+    best = max(rows, key=lambda event: float(event.fields["busbw"] or 0))
+    average = next((float(event.fields["value"] or 0) for event in facts.of("average_bandwidth")), None)
+    return {"best_busbw_gb_s": float(best.fields["busbw"] or 0), "at_bytes": int(best.fields["size"] or 0), "average_gb_s": average, **evidence_of(best)}

@@ -1,0 +1,103 @@
+"""The files with which a job was started, given in addition to its log: scripts, launch commands, images, pods, configurations; which files these are, and
+what is known of them. Most logs come alone, so lint is imported only for a file that may be one of a job.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unhang.jobs.lint.checks import Finding
+    from unhang.jobs.lint.settings import Setting
+
+MOST_JOB_FILES = 200
+HEAD = 8192
+DEEPSPEED = "deepspeed"
+_SCRIPTS = (".py", ".sbatch", ".slurm", ".sh", ".bash", ".job", ".dockerfile", ".service")
+_OUTPUTS = (".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz")
+_CONFIGURED = re.compile(
+    r"^(?:apiVersion|kind|services|compute_environment|distributed_type|num_processes|num_machines|fsdp_config|deepspeed_config|fsdp|ddp_timeout):",
+    re.MULTILINE,
+)
+_DEEPSPEED = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu|gradient_accumulation_steps)"\s{0,4}:')
+_COMMAND = re.compile(r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|mpirun|deepspeed|accelerate launch|python3? -m torch\.distributed)\b")
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A property of a job file that is not a fault by itself. name: interface, memory, limit, local device or sharded. value: verbatim."""
+
+    name: str
+    value: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class JobFile:
+    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too."""
+
+    name: str
+    kind: str
+    lines: int
+    findings: tuple[Finding, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    traits: tuple[Trait, ...] = ()
+    texts: Mapping[int, str] | None = None
+    has_state: bool = False
+
+    def place(self, line: int) -> dict[str, object]:
+        """{file, line, text} of a line with a finding."""
+        return {"file": self.name, "line": line, "text": (self.texts or {}).get(line, "")}
+
+
+def job_kind(path: Path | None) -> str | None:
+    """The kind of a job's file, by its name and its first lines; None for a log, and for a file that cannot be read."""
+    if path is None or path.suffix.lower() in _OUTPUTS[-3:]:
+        return None
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        size = path.stat().st_size
+        with path.open("rb") as source:
+            head = source.read(HEAD)
+    except OSError:
+        return None  # the reader of logs reports why it cannot be read
+    kind = None if b"\0" in head else _kind_by_text(path, head.decode("utf-8", "replace").removeprefix("\ufeff"))
+    return kind if kind and _is_small(size) else None
+
+
+def _is_small(size: int) -> bool:
+    from unhang.jobs.lint.linting import LARGEST
+
+    return size <= LARGEST
+
+
+def _kind_by_text(path: Path, head: str) -> str | None:
+    name, suffix = path.name.lower(), path.suffix.lower()
+    if suffix in _SCRIPTS or name.startswith(("dockerfile", "containerfile")) or name.endswith("nccl.conf"):
+        return _kind_for_lint(str(path), head)
+    if suffix in (".yaml", ".yml"):
+        return "kubernetes" if _CONFIGURED.search(head) else None
+    if suffix == ".json":
+        return DEEPSPEED if _DEEPSPEED.search(head) else None
+    if head.startswith("#!") and suffix not in _OUTPUTS:
+        return _kind_for_lint(name, head)
+    return "shell" if len(head) < HEAD and _COMMAND.match(head) and _is_one_command(head) else None
+
+
+def _kind_for_lint(name: str, head: str) -> str:
+    from unhang.jobs.lint.settings import kind_of
+
+    return kind_of(name, head)
+
+
+def _is_one_command(text: str) -> bool:
+    from unhang.jobs.lint.launches import read_commands
+
+    return len(read_commands(text.strip().splitlines())) == 1

@@ -1,0 +1,70 @@
+"""Reads a file with which a job was started: lint's findings and settings, and properties that are no fault by themselves. Nothing runs the file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, JobFile, Trait
+from unhang.jobs.lint.checks import Context
+from unhang.jobs.lint.lines import limits_in
+from unhang.jobs.lint.linting import lint_text, read_script
+from unhang.jobs.lint.python_devices import line_of_local_device
+from unhang.jobs.lint.python_names import parse_python, read_names
+from unhang.jobs.lint.settings import find_settings
+
+MOST_TRAITS = 64
+_STATE = re.compile(r"^\s{0,40}(?:containerStatuses|lastState|lastTransitionTime):", re.MULTILINE)
+_INTERFACE = re.compile(
+    r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
+)
+_MEMORY = re.compile(
+    r"^#SBATCH\s{1,8}--mem(?:-per-(?:cpu|gpu))?=(?P<slurm>\d{1,8}[KMGT]?)|^\s{1,60}memory:\s{1,8}[\"']?(?P<pod>\d{1,6}[KMGT]i?)|"
+    r"--memory[= ](?P<docker>\d{1,6}[bkmg])"
+)
+_SHARDED = re.compile(
+    r'"stage"\s{0,4}:\s{0,4}3|zero_stage:\s{0,4}3|distributed_type:\s{0,4}FSDP|^fsdp_config:|--(?:use_)?fsdp\b|--zero_stage[= ]3', re.MULTILINE
+)
+
+
+def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
+    """The findings and properties of a file of the job; None if it is binary. Raises UserError if it cannot be read."""
+    raw = read_script(path)
+    if raw is None:
+        return None
+    text = raw.encode("utf-8", "replace").decode("utf-8")
+    lines = text.splitlines()
+    findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
+    settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
+    wanted = {*(one.line for one in findings), *(one.line for one in settings)}
+    shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
+    return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, kind == "kubernetes" and bool(_STATE.search(text)))
+
+
+def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
+    if found := _SHARDED.search(text):
+        yield Trait("sharded", found.group().strip(), text.count("\n", 0, found.start()) + 1, found.group().strip())
+    if kind == "python" and (tree := parse_python(text)) is not None:
+        nodes = list(ast.walk(tree))
+        if at := line_of_local_device(nodes, read_names(nodes)):
+            yield Trait("local device", "local rank", at, text.splitlines()[at - 1].strip()[:300])
+    count = 0
+    for number, raw in enumerate(lines, 1):
+        shown = raw[:2000]
+        if shown.lstrip().startswith("# ") or count >= MOST_TRAITS:
+            continue
+        for one in _of_line(shown, number):
+            count += 1
+            yield one
+
+
+def _of_line(line: str, number: int) -> Iterator[Trait]:
+    shown = line.strip()[:300]
+    if found := _INTERFACE.search(line):
+        yield Trait("interface", f"{found['name']}={found['value']}", number, shown)
+    if found := _MEMORY.search(line):
+        yield Trait("memory", found["slurm"] or found["pod"] or found["docker"], number, shown)
+    for _text, limit_s in limits_in(line):
+        yield Trait("limit", str(limit_s), number, shown)

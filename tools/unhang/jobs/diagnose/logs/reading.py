@@ -1,0 +1,331 @@
+"""Reads any mix of files, folders, archives and standard input as blocks of lines, in bounded memory.
+
+A line longer than LONGEST_LINE is cut and its rest is skipped; carriage returns of progress bars split a line into several with the same number; colours and
+other terminal sequences are removed; UTF-16 becomes UTF-8; a binary file is reported and not read.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import os
+import re
+import stat
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.base.text import counted
+from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
+
+BLOCK = 1 << 20
+LONGEST_LINE = 16 * 1024
+MOST_FILES = 20_000
+SNIFFED = 64 * 1024
+MOST_NOTES = 20
+MOST_BYTES = 16 << 30  # of one input, unpacked
+LONGEST_READ_S = 300  # of one input
+LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
+_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
+# What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without width.
+_BLANKS = ((b"\xc2\xa0", b" "), (b"\xe2\x80\xaf", b" "), (b"\xe2\x80\x8b", b""))
+_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some lines of one file, without line ends. numbers: None if they count up from `first`. wrapping: the wrapper of each line. text: the lines as one
+    text, if available.
+    """
+
+    first: int
+    lines: list[bytes]
+    numbers: list[int] | None = None
+    wrapping: Wrapping = PLAIN
+    text: bytes | None = None
+
+    def whole(self) -> bytes:
+        """The lines joined by line ends."""
+        return b"\n".join(self.lines) if self.text is None else self.text
+
+    def number(self, index: int) -> int:
+        """The line number, from 1, of the line at `index`."""
+        return self.first + index if self.numbers is None else self.numbers[index]
+
+    def readings(self, index: int) -> tuple[bytes, ...]:
+        """The different forms of a line: without its wrapper, with the common indentation, and unchanged."""
+        line = self.lines[index]
+        if self.wrapping is PLAIN:
+            return (line,)
+        indented, bare = self.wrapping.bare(line)
+        return tuple(dict.fromkeys((bare, indented, line)))
+
+
+@dataclass
+class Input:
+    """One input. kind: log, dump, binary, empty, unread, job. notes: for a person, about its reading."""
+
+    name: str
+    kind: str = "log"
+    lines: int = 0
+    bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    most_bytes: int = MOST_BYTES
+    wrapping: Wrapping = PLAIN
+    began_s: float = field(default_factory=time.monotonic)
+
+
+def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
+    """(name to show, path or None for standard input) of each file, also those in folders. Raises UserError for a missing name."""
+    seen = 0
+    for name in names:
+        if name == "-":
+            yield "(stdin)", None
+            continue
+        path = Path(name)
+        if not path.exists():
+            raise UserError(f"expected a log, a folder of logs or -, found nothing at {name}{_log_of_job(name)}")
+        if (path / "run.json").is_file() and (path / "nodes").is_dir():
+            raise UserError(f"expected logs, found a run folder of unhang at {name}; what it found is evidence beside a log: unhang diagnose LOG --run {name}")
+        for one in _files_under(path):
+            seen += 1
+            if seen > MOST_FILES:
+                raise UserError(f"{name}: holds more than {MOST_FILES} files; name those that matter")
+            yield str(one), one
+
+
+def _log_of_job(name: str) -> str:
+    """A hint where Slurm writes the log of a job, if the name is a job's number."""
+    if not (name.isascii() and name.isdigit()):
+        return ""
+    return f"; Slurm names the log of job {name} while it knows the job: scontrol show job {name} (StdOut); by default slurm-{name}.out where it was submitted"
+
+
+def _files_under(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, files in os.walk(path, followlinks=False):
+        folders.sort()
+        for file in sorted(files):
+            one = Path(folder) / file
+            if stat.S_ISREG(one.stat(follow_symlinks=False).st_mode):
+                yield one
+
+
+def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[bytes]:
+    """A stream of the file's content, unpacked if it is an archive of one file. Raises OSError."""
+    if path is None:
+        return sys.stdin.buffer
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError("is a device, not a log")
+    if stat.S_ISFIFO(mode):
+        return PatientPipe(path, patience_s)  # type: ignore[return-value]
+    raw = path.open("rb")
+    head = raw.read(6)
+    raw.seek(0)
+    for magic, opener in _OPENERS.items():
+        if head.startswith(magic):
+            return opener(raw)
+    return raw
+
+
+def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
+    """The blocks of one log; fills `about` as it goes. A dump or a binary file yields nothing: see about.kind, and about.notes for the reason."""
+    head = _read(stream, SNIFFED, about)
+    about.kind = kind_of(head)
+    if about.kind == "dump":
+        return
+    if about.kind == "binary":
+        about.notes.append(_why_not_read(head))
+        return
+    about.wrapping = _wrapping_of(head)
+    rest, cut, line = b"", False, 1
+    for more in _decoded(head, stream, about):
+        data = rest + more
+        end = data.rfind(b"\n") + 1
+        if end:
+            block = _block(data[:end], line, cut, about)
+            cut = False
+            line += data.count(b"\n", 0, end)
+            rest = data[end:]
+            yield block
+        else:
+            rest = data
+        if len(rest) > LONGEST_LINE * 4:
+            if not cut:
+                yield _block(rest[:LONGEST_LINE] + b"\n", line, False, about)
+                _note_once(about, f"line {line} is longer than {LONGEST_LINE} bytes and was cut")
+            cut, rest = True, b""
+    if rest and not cut:
+        yield _block(rest + b"\n", line, False, about)
+        line += 1
+    elif cut:
+        line += 1
+    about.lines = line - 1
+
+
+def _wrapping_of(head: bytes) -> Wrapping:
+    if _encoding(head):
+        return PLAIN
+    lines = _with_plain_blanks(_TERMINAL.sub(b"", head)).replace(b"\r\n", b"\n").split(b"\n")
+    return find_wrapping([line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])])
+
+
+def kind_of(head: bytes) -> str:
+    """log, dump, binary or empty, by the first bytes."""
+    if not head:
+        return "empty"
+    if head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "dump"
+    if head.lstrip()[:1] == b"{" and b'"entries"' in head and (b'"pg_config"' in head or b'"collective_seq_id"' in head):
+        return "dump"
+    if _encoding(head):
+        return "log"
+    control = sum(head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31))
+    if head.count(0) > len(head) * 0.95:
+        return "log"  # after a crash a log may have zeros before, between and after its lines
+    return "binary" if (control + head.count(0)) * 20 > len(head) else "log"
+
+
+def _why_not_read(head: bytes) -> str:
+    """The kind of a binary file, and how to read it, if its first bytes show that. head: unpacked if the file is .gz, .bz2 or .xz."""
+    if head[257:262] == b"ustar":
+        return "is a tar archive and was not read; unpack it and name its folder: tar -xf FILE -C FOLDER"
+    if head.startswith(b"PK\x03\x04"):
+        return "is a zip archive and was not read; unpack it and name its folder: unzip FILE -d FOLDER"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return "is packed with zstd and was not read; unpack it: zstd -dc FILE | unhang diagnose -"
+    return "is binary and was not read"
+
+
+def _encoding(head: bytes) -> str | None:
+    """utf-16 of either byte order, recognised by its mark or by a zero in every other byte."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    sample = head[:2000]
+    if len(sample) >= 16 and sample[1::2].count(0) * 10 > len(sample) * 4 and sample[::2].count(0) * 10 < len(sample):
+        return "utf-16-le"
+    if len(sample) >= 16 and sample[::2].count(0) * 10 > len(sample) * 4 and sample[1::2].count(0) * 10 < len(sample):
+        return "utf-16-be"
+    return None
+
+
+def _single_byte(head: bytes) -> str | None:
+    """cp1252 (Windows, Western Europe) if the bytes beyond ASCII are never UTF-8: one letter that is neither must not turn a log of UTF-8 into another."""
+    if head.isascii():
+        return None
+    beyond = {letter for letter in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if not letter.isascii()}
+    return "cp1252" if beyond == {"\ufffd"} else None
+
+
+def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
+    encoding = _encoding(head) or _single_byte(head)
+    decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
+    if encoding:
+        about.notes.append(f"was read as {encoding}")
+    data = head.removeprefix(codecs.BOM_UTF8)
+    while data:
+        if decoder:
+            data = decoder.decode(data).encode("utf-8", "replace")
+        elif b"\0" in data:
+            data = data.replace(b"\0", b"")
+        if data:
+            yield data
+        data = _read(stream, BLOCK, about)
+
+
+def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
+    """Some bytes, b"" at the end. A truncated archive, and a stream without an end, end with a note."""
+    if about.bytes >= about.most_bytes or time.monotonic() - about.began_s > LONGEST_READ_S:
+        over = f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
+        _note_once(about, f"was read for {over} and no further; cut out the part that matters")
+        return b""
+    try:
+        data = stream.read(size)
+    except _BROKEN as problem:
+        about.notes.append(f"broke off after {counted(about.bytes, 'byte')}: {problem}")
+        return b""
+    about.bytes += len(data)
+    return data
+
+
+def _note_once(about: Input, note: str) -> None:
+    if len(about.notes) < MOST_NOTES and note not in about.notes:
+        about.notes.append(note)
+
+
+def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
+    if cut:  # the rest of a line that was cut in the previous block
+        data = data[data.find(b"\n") :]
+    if b"\x1b" in data:
+        data = _TERMINAL.sub(b"", data)
+    data = _with_plain_blanks(data)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    lines = data.split(b"\n")
+    lines.pop()
+    if about.wrapping.is_json or about.wrapping.columns or (_may_hold_long_lines(data) and max(map(len, lines), default=0) > LONGEST_LINE):
+        lines, numbers = _parted(lines, first, about)
+        if about.wrapping.columns:
+            lines, numbers = joined(lines, numbers, about.wrapping.columns)
+    elif b"\r" in data:
+        lines, numbers = _redrawn(lines, first)
+    else:
+        return Block(first, lines, None, about.wrapping, data[:-1])
+    return Block(first, lines, numbers, about.wrapping)
+
+
+def _with_plain_blanks(data: bytes) -> bytes:
+    if data.isascii():
+        return data
+    for code, blank in _BLANKS:
+        if code[1:2] in data and code in data:  # the search of a single byte is several times as fast
+            data = data.replace(code, blank)
+    return data
+
+
+def _may_hold_long_lines(data: bytes) -> bool:
+    """Whether a stretch has no line end: a line that is too long covers at least one whole stretch."""
+    half = LONGEST_LINE // 2
+    return any(data.find(b"\n", at, at + half) < 0 for at in range(0, len(data), half))
+
+
+def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
+    """The lines with their numbers; redrawn lines are split into their parts."""
+    parted: list[bytes] = []
+    numbers: list[int] = []
+    for number, line in enumerate(lines, first):
+        if b"\r" in line:
+            parts = [part for part in line.split(b"\r") if part] or [b""]
+            parted += parts
+            numbers += [number] * len(parts)
+        else:
+            parted.append(line)
+            numbers.append(number)
+    return parted, numbers
+
+
+def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:
+    """Lines of bounded length with their numbers: redrawn lines split, and of a JSON line the message."""
+    parted: list[bytes] = []
+    numbers: list[int] = []
+    for number, line in enumerate(lines, first):
+        message = message_of(line) if about.wrapping.is_json else None
+        text = line if message is None else _TERMINAL.sub(b"", message).replace(b"\n", b"\r")
+        parts = [part for part in text.split(b"\r") if part] or [b""]
+        if any(len(part) > LONGEST_LINE for part in parts):
+            _note_once(about, f"line {number} is longer than {LONGEST_LINE} bytes and was cut")
+        parted += [part[:LONGEST_LINE] for part in parts]
+        numbers += [number] * len(parts)
+    return parted, numbers

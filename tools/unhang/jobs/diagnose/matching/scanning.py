@@ -1,0 +1,279 @@
+"""One pass over each log: most lines are skipped by their shape, the few that contain an anchor are searched by its signatures. Lines with the same shape
+differ only in their digits. All lines of a block are stripped of digits at once, in C; a shape that was seen before and contains no anchor costs one set
+look-up, so that scanning a million channel lines costs about as much as reading them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from pathlib import PurePath
+
+from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
+from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
+from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
+from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.matching.line_shapes import LONGEST_REMEMBERED, LineShapes
+from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
+from unhang.jobs.diagnose.matching.signatures import Signature
+from unhang.jobs.diagnose.matching.statements import is_spoken
+from unhang.jobs.diagnose.word_model import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
+
+MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
+MOST_ONCE = 512
+LONGEST_COMMAND = 4000
+LAST_LINES = 8
+LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
+TEXT_LIMIT = 500
+# Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
+_FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
+_CODE = re.compile(
+    r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
+    r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
+)
+_SAMPLE = re.compile(
+    r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
+    re.IGNORECASE,
+)
+_OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
+_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
+_RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
+_RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
+_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")  # torchrun --log-dir, a folder for each local rank
+_LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")  # of pdsh and clush, before each line
+_SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital letter in which somebody tells what happened
+_REPORTED = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
+_QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code."""
+
+    signature: Signature
+    file: str
+    line: int
+    text: str
+    fields: Mapping[str, str | None]
+    prefix: Prefix
+    quoted: bool = False
+    source: bool = False
+
+
+@dataclass
+class Scan:
+    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. words: of its
+    first distinct lines, and of later ones that report a failure. job: the result of lint, if it is a file of the job and no log.
+    """
+
+    file: str
+    events: list[Event] = field(default_factory=list)
+    last: list[tuple[int, str]] = field(default_factory=list)
+    calls: dict[tuple[str, str], Call] = field(default_factory=dict)
+    full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
+    words: set[str] = field(default_factory=set)
+    lines_heard: int = 0
+    outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
+    job: JobFile | None = None
+
+
+def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
+    """Every event of one file, in its order."""
+    scan = Scan(file)
+    memory = LineShapes(sieve)
+    counts: dict[str, int] = {}
+    for block in blocks:
+        text = block.whole()
+        if MARK in text:
+            note_calls(block, file, scan.calls)
+            text = without_calls(text)
+        shapes = text.translate(None, DIGITS).split(b"\n")
+        new = memory.learn(shapes)
+        if new and block.wrapping.layers:
+            _collect_words(*_without_layers(new, shapes, block), scan)
+        else:
+            _collect_words(new, shapes, scan)
+        if memory.wanted:
+            _keep_events(block, shapes, memory, scan, counts)
+            memory.forget_many()
+        _remember_last(block, scan)
+    if scan.outside:
+        scan.events = _with_what_stands_outside(scan)
+    return scan
+
+
+def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]) -> None:
+    for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
+        line_shape = shapes[index]
+        readings: list[str] = []
+        prose: bool | None = None
+        done = []
+        for trial in memory.wanted[line_shape]:
+            signature = trial.signature
+            if signature.id in scan.full:
+                done.append(trial)
+                continue
+            if trial.is_in_vain(block.lines[index]):
+                continue
+            readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
+            if signature.program == "people":
+                prose = is_prose(readings[0]) if prose is None else prose
+                if not prose:
+                    if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
+                        done.append(trial)
+                    continue
+            seen, found = _first_match(trial, readings, block, index)
+            if found:
+                place = len(scan.events)
+                scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
+                if len(readings) > 1:
+                    scan.outside[place] = _outside(readings)
+                counts[signature.id] = counts.get(signature.id, 0) + 1
+                if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
+                    scan.full.add(signature.id)
+            if memory.tried(signature, line_shape, found is not None):
+                done.append(trial)
+        if done:
+            memory.leave_out(line_shape, done)
+
+
+def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
+    """The event of a match; for a command line that sets several things, one event for each."""
+    line = block.number(index)
+    event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
+    raised_at = _frame_above(block, index) if signature.fact == "crash" else None
+    above = {"raised_at": raised_at} if raised_at else killed_container(lambda at: _indented(block, at), index) if found.group() == "OOMKilled" else {}
+    yield replace(event, fields={**event.fields, **above}) if above else event
+    if signature.fact == "setting":
+        for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
+            yield event_of(signature, more, seen, file, line)
+
+
+def _indented(block: Block, index: int) -> bytes:
+    """A line without its wrapper, with its indentation."""
+    readings = block.readings(index)
+    return readings[min(1, len(readings) - 1)]
+
+
+def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
+    """(text, match) of the first form of a line, or of it and the lines below it, that matches the signature."""
+    signature = trial.signature
+    for place, text in enumerate(readings):
+        seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
+        if found := signature.search(seen, trial.anchors):
+            return seen, found
+    return readings[0], None
+
+
+def _outside(readings: Sequence[str]) -> Prefix:
+    """The prefix in the wrapper of a line, with time, host or rank."""
+    outside = readings[-1].removesuffix(readings[0])
+    prefix = parse_prefix(outside, len(outside))
+    labelled = _LABEL.fullmatch(outside.rstrip()) if prefix.host is None else None
+    return replace(prefix, host=labelled["host"]) if labelled else prefix
+
+
+def _with_what_stands_outside(scan: Scan) -> list[Event]:
+    """The events; if no line of the file has a time or host of its own, with those of the wrappers."""
+    timed = any(event.prefix.time_s is not None for event in scan.events)
+    hosted = any(event.prefix.host for event in scan.events)
+    return [
+        replace(event, prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted)) if place in scan.outside else event
+        for place, event in enumerate(scan.events)
+    ]
+
+
+def _without_layers(new: set[bytes], shapes: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
+    """The shapes of the lines without wrappers in place of those of the wrapped ones."""
+    bare = {line_shape: block.readings(index)[0].translate(None, DIGITS) for index, line_shape in enumerate(shapes) if line_shape in new}
+    return set(bare.values()), [bare[one] for one in shapes if one in bare]
+
+
+def _collect_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
+    """Adds the words of new lines: of all early ones, and of later ones that report a failure."""
+    if not new or len(scan.words) >= MOST_WORDS:
+        return
+    if scan.lines_heard < FIRST_LINES:
+        first = [line for line in dict.fromkeys(shapes) if line in new][: FIRST_LINES - scan.lines_heard]
+        scan.lines_heard += len(first)
+        scan.words |= words_in(b"\n".join(first))
+        new = new.difference(first)
+    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in naming_a_failure(list(new))))
+
+
+def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
+    """A line and those below it: a command and its output. place: which form of each line, 0 for the one without wrappers."""
+    below = range(index, min(index + 1 + lines, len(block.lines)))
+    return b"\n".join((readings := block.readings(at))[min(place, len(readings) - 1)][:TEXT_LIMIT] for at in below).decode("utf-8", "replace")
+
+
+def _frame_above(block: Block, index: int) -> str | None:
+    """FILE:LINE of the innermost frame of the traceback that ends with this line; its source and marks may be between. Other ranks' frames are not it."""
+    own = _RANK_LABEL.search(block.lines[index])
+    for at in range(index - 1, max(-1, index - 1 - LINES_OF_A_FRAME), -1):
+        found, label = _FRAME.search(block.lines[at]), _RANK_LABEL.search(block.lines[at])
+        if found and (own and own.group()) == (label and label.group()):
+            _, path, place = found.group().split(b'"', 2)
+            number = place.removeprefix(b", line ").partition(b",")[0]
+            return f"{path.decode('utf-8', 'replace')}:{number.decode()}"
+    return None
+
+
+def _is_source(block: Block, index: int) -> bool:
+    """Whether the line is source code: the previous line is a frame of a Python traceback, and this one is indented further. Without its source, a frame is
+    followed by another one or by the exception.
+    """
+    frame = _FRAME.search(block.lines[index - 1]) if index > 0 else None
+    return frame is not None and block.lines[index][frame.start() : frame.start() + 1] in (b" ", b"\t", b"")
+
+
+def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int, *, source: bool = False) -> Event:
+    """The event of a match; a match in source code is marked as such."""
+    quoted = signature.kind not in ("fact", "progress", "folklore") and not signature.reads_on and is_quotation(text, found.start())
+    if signature.reads_on:
+        shown = " / ".join(line.strip() for line in text[: found.end()].splitlines())
+        return Event(signature, file, line, shown[:TEXT_LIMIT], found.groupdict(), parse_prefix(text, found.start()))
+    return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
+
+
+def rank_of(event: Event) -> int | None:
+    """The rank that the line names, or the name of its file."""
+    if event.prefix.rank is not None:
+        return event.prefix.rank
+    found = _RANK_IN_FILE.search(PurePath(event.file).name) or _RANK_IN_FOLDER.search(event.file)
+    return int(found["rank"]) if found else None
+
+
+def is_prose(text: str) -> bool:
+    """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
+    plain = _SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None
+    return _PROSE.match(text) is not None or plain or is_spoken(text)
+
+
+def is_quotation(text: str, start: int) -> bool:
+    """Whether the text at `start` is only quoted: in a ticket, source code, a search command, or a sample of training data."""
+    if _CODE.match(text) or _QUOTE.match(text):
+        return True
+    before = min(start, 4000)
+    return _OPENED.search(text, 0, before) is not None and _SAMPLE.search(text, 0, before) is not None
+
+
+def around(text: str, start: int, end: int) -> str:
+    """The line, or the part of a long line around the match."""
+    if len(text) <= TEXT_LIMIT:
+        return text.strip()
+    left = max(0, min(start - 150, len(text) - TEXT_LIMIT))
+    return ("…" if left else "") + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip() + "…"
+
+
+def _remember_last(block: Block, scan: Scan) -> None:
+    kept: list[tuple[int, str]] = []
+    for index in range(len(block.lines) - 1, max(-1, len(block.lines) - 200), -1):
+        if block.lines[index].strip():
+            kept.append((block.number(index), block.lines[index][:TEXT_LIMIT].decode("utf-8", "replace").strip()))
+            if len(kept) == LAST_LINES:
+                break
+    scan.last = (scan.last + kept[::-1])[-LAST_LINES:]

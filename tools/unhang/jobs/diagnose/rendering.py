@@ -1,0 +1,357 @@
+"""A diagnosis for people: as a table for the terminal and as Markdown for a ticket. Document in, text out."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from unhang.base.text import ascii_only, counted, visible
+from unhang.jobs.diagnose.ranking import RESEMBLES
+
+SHOWN_LINES = 4
+SHOWN_CAUSES = 5
+SHOWN_LAST = 8
+SHOWN_GUESSES = 3
+NAMED_IN_VERDICT = 4
+FIRST_ERROR = "first error: "
+_ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
+_WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
+
+
+def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool = False) -> str:
+    """The table for a terminal: what happened, causes, remarks, and what to collect."""
+    diagnosis = with_short_names(diagnosis)
+    lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
+    lines += [*_verdict(diagnosis, width), ""]
+    for place, cause in enumerate(shown_causes(diagnosis), 1):
+        lines += [*_cause(place, cause, width), ""]
+    lines += _remarks(diagnosis["remarks"], width) + _collect(diagnosis["collect_next"], width)
+    text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+    return ascii_only(text) if plain else text
+
+
+def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The first causes, remarks last. Remarks that rest on similar words alone are among the first SHOWN_GUESSES, and not shown if a cause is decided."""
+    causes = sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")
+    guesses = 0 if diagnosis["decided"] else SHOWN_GUESSES
+    return [one for place, one in enumerate(causes) if one["severity"] != "info" or place < guesses or not _is_by_words_alone(one)][:SHOWN_CAUSES]
+
+
+def _is_by_words_alone(cause: Mapping[str, Any]) -> bool:
+    return bool(cause["evidence"]) and all(one["file"] == RESEMBLES for one in cause["evidence"])
+
+
+def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """The document for people: a file is named without its folders if that is unique, else without those that all files share."""
+    names = [str(one["file"]) for one in diagnosis["inputs"]]
+    last = [PurePath(name).name or name for name in names]
+    folder = os.path.commonpath(names) if len(names) > 1 and all(map(os.path.isabs, names)) == any(map(os.path.isabs, names)) else ""
+    short = {name: bare if last.count(bare) == 1 else os.path.relpath(name, folder) if folder else name for name, bare in zip(names, last, strict=True)}
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: short.get(one, one) if key == "file" and isinstance(one, str) else renamed(one) for key, one in value.items()}
+        return [renamed(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    answer: dict[str, Any] = {key: value if key == "inputs" else renamed(value) for key, value in diagnosis.items()}
+    return answer
+
+
+def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
+    shown = diagnosis["inputs"]
+    for one in shown[:12]:
+        notes = f" ({'; '.join(visible(note, 200) for note in one['notes'][:3])})" if one["notes"] else ""
+        yield f"read {visible(one['file'], 200)}: {one['kind']}, {counted(one['lines'], 'line')}{notes}"
+    if len(shown) > 12:
+        yield f"and {counted(len(shown) - 12, 'more input')}, {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
+
+
+def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
+    """The facts; if the log has no end, with the last line of each file, which shows when and where it stopped."""
+    lines = facts_in_words(diagnosis["facts"])
+    if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
+        lines = [f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line for line in lines]
+    last = diagnosis["facts"].get("last", []) if diagnosis["outcome"]["word"] == "no_end" else []
+    lines += [f"last line: {shortened(one['text'], 160)} [{path_shown(one['file'])}:{one['line']}]" for one in last[:SHOWN_LAST]]
+    return [*lines, *([f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"] if len(last) > SHOWN_LAST else [])]
+
+
+def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
+    """One line for each known fact, with its file and line."""
+    lines = [*_what_happened(facts), *_job(facts), *_measured(facts)]
+    return lines or ["no error, no timeout and no fact about the job was recognised"]
+
+
+def _what_happened(facts: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    first = facts["first_error"]
+    if first:
+        shown = shortened(first["text"], 240)
+        lines.append(f"{FIRST_ERROR}{shown} [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]")
+    for one in facts["collectives"][:8]:
+        size = f", {counted(one['numel'], 'element')}" if one["numel"] else ""
+        seq = f" #{one['seq']}" if one["seq"] is not None else ""
+        ranks = f" on {_named_ranks(one['ranks'])}" if one["ranks"] else ""
+        lines.append(
+            f"timed out: {one['op']}{seq}{size}, limit {one['timeout_ms'] / 1000:g} s{ranks} [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]"
+        )
+    return lines + _ranks(facts["ranks"], "timed out" if facts["collectives"] else "began to connect")
+
+
+def _who(first: Mapping[str, Any], shown: str) -> str:
+    """Time, host and rank of the first error, as far as its line does not show them."""
+    rank = None if first["rank"] is None else f"rank {first['rank']}"
+    printed = shown.lower().replace(" ", "")
+    return "".join(f"; {part}" for part in (first["time"], first["host"], rank) if part and str(part).lower().replace(" ", "") not in printed)
+
+
+def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:
+    """The number of ranks, and which of them did what. arrived: what the ranks did that arrived."""
+    if not ranks["world_size"]:
+        return []
+    size = f"at least {ranks['world_size']}" if ranks["at_least"] else str(ranks["world_size"])
+    others = [rank for rank in ranks["not_arrived"] if rank not in set(ranks["silent"])]
+    groups = ((arrived, ranks["arrived"]), ("with other lines", others), ("not heard of", ranks["silent"]))
+    shown = [f"{word}: {_named_ranks(group)}" for word, group in groups if group and ranks["arrived"]]
+    return ["; ".join([f"ranks: {size}", *shown])]
+
+
+def _named_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {_ranges(ranks)}"
+
+
+def _job(facts: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    if facts["hosts"]:
+        lines.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
+    lines += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
+    lines += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
+    network = facts["network"]
+    lines += [
+        f"{name}: {_values(network[key])}" for name, key in (("network", "chosen"), ("adapters", "devices"), ("bootstrap over", "bootstrap")) if network[key]
+    ]
+    if network["gpudirect_rdma"]:
+        lines.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
+    if facts["settings"]:
+        lines.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
+    lines += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
+    return lines
+
+
+def _measured(facts: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    if facts["bandwidth"]:
+        lines.append(
+            f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {counted(facts['bandwidth']['at_bytes'], 'byte')}"
+            f" [line {facts['bandwidth']['line']}]"
+        )
+    for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
+        behind, stuck = (_named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck"))
+        lines.append(f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']}; behind: {behind}; not finished on: {stuck}")
+    lines += [_trace(one) for one in facts.get("calls", ())[:4]]
+    return lines
+
+
+def _trace(one: Mapping[str, Any]) -> str:
+    behind = ", ".join(f"{visible(rank['rank'], 60)} at {rank['op']} {rank['number']}" for rank in one["behind"][:8])
+    place = f"[{path_shown(one['file'])}:{one['line']}]"
+    return f"NCCL's trace of calls: {len(one['ranks'])} of {one['nranks']} ranks at {one['op']} {one['number']}, behind: {behind or 'none'} {place}"
+
+
+def _values(values: Sequence[Mapping[str, Any]]) -> str:
+    shown = [f"{visible(one['value'], 80)} [{one['line']}]" for one in values[:5]]
+    return ", ".join(shown) + (f" and {len(values) - 5} more" if len(values) > 5 else "")
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0-3, 7 from [0, 1, 2, 3, 7]."""
+    parts: list[str] = []
+    start = last = None
+    for number in [*numbers, None]:
+        if last is not None and number is not None and number == last + 1:
+            last = number
+            continue
+        if last is not None:
+            parts.append(str(start) if start == last else f"{start}-{last}")
+        start = last = number
+    return ", ".join(parts[:20]) + (" …" if len(parts) > 20 else "")
+
+
+def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
+    wrapped: list[str] = []
+    for line in lines:
+        wrapped += textwrap.wrap(line, max(40, width), initial_indent=" " * by, subsequent_indent=" " * (by + 4), break_on_hyphens=False) or [""]
+    return wrapped
+
+
+def _verdict(diagnosis: Mapping[str, Any], width: int) -> list[str]:
+    return _indented([verdict_of(diagnosis)], width, 0)
+
+
+def verdict_of(diagnosis: Mapping[str, Any]) -> str:
+    """The diagnosis in one sentence."""
+    causes = diagnosis["causes"]
+    outcome = diagnosis["outcome"]
+    if outcome["word"] != "cause":
+        line = outcome["line"]
+        place = f" [{path_shown(line['file'])}:{line['line']}: {shortened(line['text'], 200)}]" if line else ""
+        return f"{_ANSWERS[outcome['word']]}: {outcome['why']}{place}"
+    if diagnosis["decided"]:
+        named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
+        return f"MOST PROBABLE CAUSE: {causes[0]['title']}{f' ({named})' if named else ''}"
+    likely = [cause["title"] for cause in causes if cause["severity"] != "info"][:3]
+    return f"THE LOG DOES NOT DECIDE; most probable first: {'; '.join(likely)}"
+
+
+def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
+    lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty(cause)})"], width, 0)
+    label = "" if cause["means"].startswith("because ") else "because: "
+    lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
+    lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
+    if place > 1 and cause["severity"] == "info":
+        return lines + _in_short(cause, width)
+    for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
+        for one, reason in with_new_reasons(evidence[:SHOWN_LINES]):
+            lines += _evidence(word, one, reason, width)
+        if len(evidence) > SHOWN_LINES:
+            lines += _indented([f"and {counted(len(evidence) - SHOWN_LINES, 'more line')} {word} it"], width, 3)
+    lines += _indented([f"do: {remedy_in_words(cause['remedy'])}"], width, 3)
+    if place == 1:
+        lines += _indented([f"{name}: {how}" for name, how in cause["remedy"].get("how", {}).items()], width, 7)
+        if cause["workaround"]:
+            lines += _indented([f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"], width, 3)
+    lines += _indented([f"source: {one['url']} ({one['says']})" for one in cause["sources"][:2]], width, 3)
+    return lines
+
+
+def _in_short(cause: Mapping[str, Any], width: int) -> list[str]:
+    """A remark beside a cause: its first line and what to do."""
+    lines = [line for one in cause["evidence"][:1] for line in _evidence("for", one, one["says"], width)]
+    return lines + _indented([f"do: {remedy_in_words(cause['remedy'])}"], width, 3)
+
+
+def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str | None]]:
+    """(line, its reason) of evidence; no reason where it is that of the line before, because several lines of one signature or rule have the same."""
+    before = [None, *(one["says"] for one in evidence)]
+    return [(one, None if one["says"] == last else one["says"]) for one, last in zip(evidence, before, strict=False)]
+
+
+def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int) -> list[str]:
+    """A line of a log with its meaning. Evidence without a line (the word model, missing ranks) has line 0, and is one sentence."""
+    if not one["line"] and one["text"] == one["says"]:
+        return _indented([f"{word}: {visible(one['says'], 400)}"], width, 3)
+    line = f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {shortened(one['text'], 240)}"
+    return _indented([line], width, 3) + _indented([f"({reason})"] if reason else [], width, 7)
+
+
+def _certainty(cause: Mapping[str, Any]) -> str:
+    return "a remark" if cause["severity"] == "info" else str(cause["certainty"])
+
+
+def path_shown(path: str, most: int = 80) -> str:
+    """A path that is too long without its beginning, because its end names the file. most: characters of the path that are shown."""
+    if len(path) <= most:
+        return visible(path, most)
+    _, slash, end = path[-most:].partition("/")
+    return f"...{visible(slash + end if end else path[-most:], most)}"
+
+
+def shortened(text: str, most: int) -> str:
+    """A line that is too long without its middle, because a message begins with its source and ends with the fault."""
+    if len(text) <= most + most // 4:
+        return visible(text, most + most // 4)
+    head, _, _ = text[: most // 3].rpartition(" ")
+    _, _, tail = text[len(head) - most :].partition(" ")
+    return (
+        f"{visible(head, most)} [...] {visible(tail, most)}"
+        if head and tail
+        else f"{visible(text[: most // 3], most)} [...] {visible(text[-most + most // 3 :], most)}"
+    )
+
+
+def remedy_in_words(remedy: Mapping[str, Any]) -> str:
+    """apply role X with a.b: 1; and the manual work."""
+    parts = []
+    if remedy.get("role"):
+        variables = ", ".join(f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {}))
+        parts.append(f"apply role {remedy['role']}" + (f" with {variables}" if variables else ""))
+    if remedy.get("person"):
+        parts.append(str(remedy["person"]))
+    return "; ".join(parts)
+
+
+def _flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in variables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    if not remarks:
+        return []
+    lines = ["ALSO SEEN"]
+    for one in remarks[:10]:
+        where = one["evidence"][0]
+        lines += _indented([f"{one['kind']}: {path_shown(where['file'])}:{where['line']}: {shortened(where['text'], 160)}"], width)
+        lines += _indented([f"{one['says']}; {one['instead']}" if one["instead"] else one["says"]], width, 6)
+    return [*lines, ""]
+
+
+def _collect(collect: Sequence[str], width: int) -> list[str]:
+    return ["COLLECT NEXT", *_indented([f"- {one}" for one in collect], width), ""] if collect else []
+
+
+def render_markdown(diagnosis: Mapping[str, Any]) -> str:
+    """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
+    diagnosis = with_short_names(diagnosis)
+    lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", "### What happened", ""]
+    lines += [f"- {_code_or_text(line)}" for line in what_happened(diagnosis)]
+    for place, cause in enumerate(shown_causes(diagnosis), 1):
+        lines += [
+            "",
+            f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty(cause)})",
+            "",
+            f"{cause['means'][:1].upper()}{cause['means'][1:]}.",
+            "",
+        ]
+        for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
+            lines += [f"- {word if reason else 'and'}: {_in_markdown(one, reason)}" for one, reason in with_new_reasons(evidence[:SHOWN_LINES])]
+        lines += [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"] if cause["where"] else []
+        lines += ["", f"**Do:** {remedy_in_words(cause['remedy'])}", ""]
+        lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 else []
+        lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
+    if diagnosis["remarks"]:
+        lines += ["", "### Also seen", ""]
+        lines += [
+            f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in diagnosis["remarks"][:10]
+        ]
+    if diagnosis["collect_next"]:
+        lines += ["", "### Collect next", ""] + [f"- {_code(one)}" for one in diagnosis["collect_next"]]
+    return "\n".join(lines) + "\n"
+
+
+def _in_markdown(one: Mapping[str, Any], reason: str | None) -> str:
+    if not one["line"] and one["text"] == one["says"]:
+        return visible(one["says"], 400)
+    return f"{_code(path_shown(one['file']) + ':' + str(one['line']))} {_code(visible(one['text'], 300))}{f' ({reason})' if reason else ''}"
+
+
+def _code(text: str) -> str:
+    """Inline code that its content cannot close: a fence longer than any run of backticks inside."""
+    longest, run = 0, 0
+    for letter in text:
+        run = run + 1 if letter == "`" else 0
+        longest = max(longest, run)
+    fence = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _code_or_text(line: str) -> str:
+    name, colon, rest = line.partition(": ")
+    return f"{name}: {_code(rest)}" if colon else line

@@ -1,0 +1,85 @@
+"""Situations that people describe without a message: what was done before, what is seen and what it depends on. One part decides nothing; two stand together.
+
+Each part is a fact from a person's sentence. A description never alone makes an error: all situations of a cause together count as much as the strongest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+SUPPORTING = WEIGHTS["supporting"]
+TOGETHER = SUPPORTING + WEIGHTS["hinting"]  # below the score at which a cause gets the severity of its row
+HANG = "hang"  # a part that any sign of a hang or a timeout fulfils
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What stands together for a cause. parts: names of facts, all of which must be told; "one|other" where either will do."""
+
+    cause: str
+    parts: tuple[str, ...]
+    why: str
+    weight: float = TOGETHER
+
+
+SITUATIONS = (
+    Situation("session_closed", ("session_ends_job",), "the job ends when a session or terminal ends", SUPPORTING),
+    Situation("session_closed", ("session_ends_job", "hangup_told"), "the job ends with the terminal, although something was to guard it"),
+    Situation("orphan_processes_hold_gpu", ("stopped_by_hand", "memory_stays_taken"), "a run was stopped, and the memory of a GPU stays taken"),
+    Situation("shm_too_small", ("no_workers_works", "container_told"), "in a container it works only without worker processes, which share memory"),
+    Situation("oom", ("copy_per_process", "ram_runs_out"), "each process holds a copy for itself, and memory runs out"),
+    Situation("oom", ("ram_runs_out", "machine_freezes"), "memory fills up, and the whole machine freezes"),
+    Situation("rank_device_mapping", ("gpu0_holds_more", "device_not_chosen"), "the first GPU holds parts of all ranks, which choose no device"),
+    Situation("rank_device_mapping", ("gpu0_holds_more",), "the first GPU holds what belongs to other ranks", SUPPORTING),
+    Situation("cpu_affinity", ("few_cores_busy", "cpu_binding_told"), "a few cores do all the work, and processes are bound to cores"),
+    Situation("cpu_affinity", ("few_cores_busy", "slower_told"), "a few cores do all the work, and it is slow"),
+    Situation("software_versions_differ", ("versions_unlike", f"machines_told|{HANG}|crash_told"), "machines run different versions of software"),
+    Situation("stale_store", ("init_file_named", "file_left"), "the ranks meet through a file, and one is left from an earlier run"),
+    Situation("slow_rank_or_io", ("one_rank_prepares", "takes_long"), "one rank prepares data, which takes long"),
+    Situation("slow_rank_or_io", ("one_rank_prepares", "others_wait"), "one rank prepares data while the others wait", SUPPORTING),
+    Situation("rank_desync_app", ("every_nth", HANG, "only_one_rank"), "it hangs where one rank alone does something every few epochs"),
+    Situation("port_in_use", ("two_jobs", "one_job_runs", f"{HANG}|crash_told"), "one job runs, and a second one on the machine does not start", SUPPORTING),
+    Situation("jit_cache_shared", ("cache_on_network", "kernels_compiled", f"{HANG}|crash_told"), "kernels are compiled into a cache on shared storage"),
+    Situation("disk_full", ("disk_full_told", "writing_told"), "a disk or quota is full, and the job writes"),
+    Situation("nvlink_down", ("pair_without_nvlink", "nvlink_elsewhere"), "some GPUs have no NVLink, and others have"),
+    Situation("pcie_link_degraded", ("fewer_lanes", "slower_told"), "a PCIe link has fewer lanes, and transfers are slow"),
+    Situation("acs_iommu", ("acs_on", f"slower_told|{HANG}"), "ACS or the IOMMU is on, and traffic between GPUs is slow or hangs"),
+    Situation("cuda_driver_too_old", ("newer_driver_works", "finds_no_gpu|older_driver"), "it works where the driver is newer"),
+    Situation("cuda_driver_too_old", ("older_driver", "finds_no_gpu"), "no GPU is found where the driver is old"),
+    Situation("nccl_bug", ("image_with_nccl_works", "nccl_named"), "an image with another release of NCCL works"),
+    Situation("env_var_misconfig", ("variable_inherited", f"slower_told|{HANG}"), "a variable from elsewhere is still set, and it is slow or hangs"),
+    Situation("cuda_interposer_hang", ("gpu_sharing", "limit_taken_out"), "it works without the limit of the library that shares GPUs"),
+    Situation("proxy_env", ("proxy_set", HANG), "a web proxy is set, and processes wait for each other"),
+    Situation("foreign_connections", ("stranger_connects", f"crash_told|{HANG}"), "something else connects to the job's ports, and the job fails"),
+    Situation("clock_skew", ("clock_off", f"machines_told|crash_told|{HANG}"), "the clocks of machines differ"),
+    Situation("mtu_mismatch", ("mtu_unlike",), "interfaces have different MTUs", SUPPORTING),
+    Situation("mtu_mismatch", ("mtu_unlike", f"{HANG}|slower_told|crash_told"), "interfaces have different MTUs, and traffic hangs or is slow"),
+    Situation("driver_gsp_bug", ("smi_hangs", "only_reboot"), "nvidia-smi itself hangs until the machine is restarted", SUPPORTING),
+    Situation("kernel_module_not_loaded", ("kernel_updated", "finds_no_gpu|smi_fails"), "the kernel was updated, and no GPU is found"),
+    Situation("bar_not_assigned", ("above_4g", "card_missing"), "a setting for address space is named, and a card is not seen"),
+    Situation("fabric_manager_down", ("switch_board", "smi_shows_all", "finds_no_gpu"), "nvidia-smi shows the GPUs of a board with NVSwitches, and CUDA none"),
+)
+
+
+def situations_described(facts: Facts) -> Iterator[Evidence]:
+    """The strongest situation of each cause all of whose parts are told."""
+    strongest: dict[str, Evidence] = {}
+    for one in SITUATIONS:
+        told = [_told(facts, part) for part in one.parts]
+        if all(told) and (one.cause not in strongest or strongest[one.cause].weight < one.weight):
+            lines = tuple(events[0] for events in told)
+            strongest[one.cause] = Evidence(one.cause, one.weight, one.why, lines, "described-" + one.cause.replace("_", "-"))
+    yield from strongest.values()
+    if old := strongest.get("cuda_driver_too_old"):  # peer-to-peer fails only where GPUs are found
+        yield Evidence("driver_p2p_bug", -SUPPORTING, old.why, old.events, old.id)
+
+
+def _told(facts: Facts, part: str) -> Sequence[Event]:
+    return [event for name in part.split("|") for event in (hang_signs(facts) if name == HANG else facts.of(name)) if not event.quoted]

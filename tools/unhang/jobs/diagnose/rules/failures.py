@@ -1,0 +1,215 @@
+"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the cause, and the timeouts of others follow from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+ENDINGS = ("crash", "host_lost", "task_lost")
+# A launcher's report of a failure, and the end of a failed job's remaining processes.
+REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
+# SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; not SIGABRT, by which watchdogs end processes too.
+CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}
+OF_THE_PROGRAM = {
+    "AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "SyntaxError", "TypeError",
+    "UnboundLocalError", "ZeroDivisionError",
+}  # fmt: skip
+_CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
+RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
+CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
+NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
+HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
+
+
+def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
+    """A rank raised, crashed or lost its host, and other ranks show the consequences."""
+    first = first_failure(facts)
+    if first is None:
+        return
+    echoes = echoes_of(facts, first)
+    if echoes:
+        why = f"{who_failed(facts, first)} failed first; the others waited for it"
+        yield Evidence("rank_failed", WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED), why, (first, *echoes[:2]), "failed-first")
+
+
+def _is_own_fault(first: Event) -> bool:
+    """Whether the failure is one of the program or of its process; an exception of a library may have a cause outside, which no line names."""
+    what = (first.fields.get("what") or "").rsplit(".", 1)[-1]
+    return not what.endswith(("RuntimeError", "AcceleratorError", "BackendError", "launch failure", "illegal memory access was encountered"))
+
+
+def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
+    """A process was killed from outside before the others ran out of time: most often the host had no memory left."""
+    killed = killed_first(facts)
+    if killed is not None and first_failure(facts) is None and echoes_of(facts, killed):
+        why = f"{who_failed(facts, killed)} was killed; the others waited for it"
+        yield Evidence("oom", WEIGHTS["supporting"], why, (killed,), "killed-first")
+
+
+def failed_by_itself(facts: Facts) -> bool:
+    """Whether a process crashed, or raised an exception of its own program, before any rank timed out, and no line names a cause."""
+    if facts.timeouts or any(names_its_cause(event) for event in facts.events):
+        return False
+    crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
+    first = facts.first_error
+    if first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM:
+        return True
+    return crashed or _was_signalled(facts) or _reported_alone(facts)
+
+
+def _reported_alone(facts: Facts) -> bool:
+    """Whether the launcher's report is the only evidence: a process ended with an exit code of its own, and no other line is an error."""
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
+    return bool(facts.of("failed_exit")) and all(event.signature.fact in ("failed_exit", "failed_rank", "root_cause") for event in errors)
+
+
+def _was_signalled(facts: Facts) -> bool:
+    """Whether the process that failed first was ended by a signal, or the whole job by a person or a scheduler, before any rank timed out."""
+    failed = failed_of_root(facts)
+    code = failed.exit.fields["code"] if failed else None
+    return (code is not None and code.startswith("-")) or any(not event.quoted for event in facts.of("interrupted"))
+
+
+def killed_first(facts: Facts) -> Event | None:
+    """A process that was killed before any rank timed out; afterwards launchers kill the remaining processes."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    killed = [event for event in facts.of("killed") if not event.quoted]
+    return killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
+
+
+def first_failure(facts: Facts) -> Event | None:
+    """The first process or host that failed by itself; None if an error with a known cause precedes or accompanies it."""
+    with_cause = [event for event in facts.events if names_its_cause(event)]
+    places = {(event.file, event.line) for event in with_cause}
+    ended = [
+        event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
+    ]
+    ended = [event for event in ended if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))]
+    explained = _explained_by_hardware(facts, with_cause)
+    for event in sorted(ended, key=lambda one: (one.file, one.line)):
+        if (event.file, event.line) in explained:
+            continue
+        if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
+            return event
+    return None
+
+
+def _follows(event: Event, other: Event) -> bool:
+    return other.file == event.file and 0 < other.line - event.line <= CHAIN_WITHIN
+
+
+def _was_caught(facts: Facts, event: Event) -> bool:
+    """Whether the program handled the exception, so that a later one ended the process. Its message may have several lines."""
+    return any(one.file == event.file and 0 < one.line - event.line <= CAUGHT_WITHIN for one in facts.of("exception_caught"))
+
+
+def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
+    """Failures of CUDA kernels in a job whose hardware has faults in the kernel log; the order of these lines does not matter."""
+    if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
+        return set()
+    return {(event.file, event.line) for event in facts.events if event.signature.id == "cuda-kernel-failed"}
+
+
+def _is_swept(facts: Facts, event: Event) -> bool:
+    """Whether the process ended after, and so because of, another one's timeout. Needs a watchdog line or a time stamp."""
+    if _tells_of_the_time_limit(facts, event):
+        return True
+    if _had_failed_in_silence(facts, event):
+        return False
+    return any(comes_before(wait, event) for name in ("timeout", "store_timeout") for wait in facts.of(name) if not wait.quoted)
+
+
+def _tells_of_the_time_limit(facts: Facts, event: Event) -> bool:
+    """Whether the next line says what was raised, and that is the watchdog's own error: C++ and Hydra print two lines for it."""
+    return any(wait.file == event.file and wait.line == event.line + 1 and any(mark in wait.text for mark in RAISED) for wait in facts.of("timeout"))
+
+
+def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
+    rank = rank_of(event)
+    return rank is not None and event.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
+
+
+def names_its_cause(event: Event) -> bool:
+    """Whether the line is an error that supports a cause by itself."""
+    signature = event.signature
+    spoken = signature.program.startswith("people")
+    return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))
+
+
+def echoes_of(facts: Facts, first: Event) -> list[Event]:
+    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are."""
+    rank = rank_of(first)
+    silent = _had_failed_in_silence(facts, first)
+    return [
+        event
+        for event in facts.events
+        if event.signature.kind == "symptom"
+        and not (event.quoted or event.source or event.signature.program.startswith("people"))
+        and event.signature.fact not in REPORTS
+        and (event.file, event.line) != (first.file, first.line)
+        and (silent or not comes_before(event, first))
+        and (rank is None or rank_of(event) != rank)
+    ]
+
+
+def comes_before(one: Event, other: Event) -> bool:
+    """Whether `one` is known to be earlier: by its time stamp, or by its line in the same file. Files without time stamps cannot be compared."""
+    left, right = one.prefix, other.prefix
+    if left.time_s is not None and right.time_s is not None and left.has_year == right.has_year and left.time_s != right.time_s:
+        return left.time_s < right.time_s
+    return one.file == other.file and one.line < other.line
+
+
+def who_failed(facts: Facts, event: Event) -> str:
+    """The failed process, such as "rank 3 on gpu007", as far as the log names it."""
+    rank, host = rank_of(event), event.fields.get("host") or event.prefix.host
+    if rank is None and (failed := failed_of_root(facts)):
+        rank = failed.rank
+        host = host or next((one.fields.get("host") for one in facts.of("failed_host")), None)
+    if event.signature.fact == "host_lost":
+        return f"host {host or event.fields.get('address') or '(not named)'}"
+    if event.signature.fact == "task_lost":
+        return f"task {event.fields.get('task') or event.fields.get('named')}"
+    return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
+
+
+class Peer(NamedTuple):
+    """The other side of a connection that it closed, by name or address."""
+
+    name: str
+    event: Event
+
+
+def peer_without_log(facts: Facts) -> Peer | None:
+    """The first host that closed a connection, if no line of the log is its own; None if a rank is known to have timed out."""
+    if facts.timeouts:
+        return None
+    own = {host.split(".")[0] for host in facts.hosts} | {event.fields.get("address") for event in facts.of("bootstrap")}
+    for event in facts.events:
+        found = None if event.quoted else _CLOSED_BY.search(event.text)
+        if found and found["peer"] not in own and (found["peer"][0].isdigit() or found["peer"].split(".")[0] not in own):
+            return Peer(found["peer"], event)
+    return None
+
+
+class Failed(NamedTuple):
+    """The process that a launcher names as the first one that failed. exit: the line with its exit code."""
+
+    rank: int
+    exit: Event
+
+
+def failed_of_root(facts: Facts) -> Failed | None:
+    """The process that torchrun lists below "Root Cause"; the launcher ended those above after it."""
+    for root in facts.of("root_cause"):
+        below = [event for event in facts.of("failed_rank") if event.file == root.file and event.line > root.line]
+        exits = [event for event in facts.of("failed_exit") if event.file == root.file and below and event.line > below[0].line]
+        if below and exits:
+            return Failed(int(below[0].fields["rank"] or 0), exits[0])
+    return None

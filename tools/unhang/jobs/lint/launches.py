@@ -1,0 +1,213 @@
+"""Checks how a batch script, a command or accelerate's configuration starts ranks: nodes, processes and GPUs that contradict each other. Text in, values
+out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from unhang.base.text import counted
+from unhang.jobs.lint.checks import Finding
+from unhang.jobs.lint.settings import LONGEST_LINE
+
+TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
+SBATCH = "https://slurm.schedmd.com/sbatch.html"
+ACCELERATE = "https://huggingface.co/docs/accelerate/package_reference/cli"
+SHM = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+MOST_LINES = 20_000
+_LONGEST_COMMAND = 60
+_LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b")
+_SPREADS = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|clush|pssh|ssh|prun|jsrun|aprun|ibrun|ansible)\b")
+_OPTION = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})")
+_SHORT = {"N": "nodes", "n": "ntasks"}
+_BATCH = re.compile(r"^#SBATCH\s{1,8}(?P<options>\S.{0,400})")
+_ASSIGNED = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>[\w.:,-]{1,200})[\"']?\s{0,8}(?:#.*)?$")
+_READ = re.compile(r"\$\{?(?P<name>\w{1,60})\}?")
+_VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(?P<list>\d{1,3}(?:,\d{1,3}){0,63})(?![\w,$])")
+_GPUS = re.compile(r"^gpu(?::[\w.-]{1,40})?:(?P<count>\d{1,3})|^(?:[\w.-]{1,40}:)?(?P<plain>\d{1,3})$")
+_DOCKER = re.compile(r"\b(?:docker|podman|nerdctl) run\b")
+_DOCKER_GPUS = re.compile(r"--gpus\b|--runtime[= ]nvidia|nvidia\.com/gpu")
+_DOCKER_SHM = re.compile(r"--shm-size|--ipc[= ](?:host|\"host\")|/dev/shm")
+_BACKGROUND = re.compile(r"(?<![&>])&(?![&>\d])")
+_LOOPBACK = re.compile(r"^(?:localhost|127\.0\.0\.1|::1|\[::1\])(?::\d{1,5})?$")
+_CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command with its continued lines as one. values: its options by name, with underscores; variables with a constant value in the file are replaced."""
+
+    line: int
+    text: str
+    values: dict[str, str]
+
+    def number(self, *names: str) -> int | None:
+        """The number of one of these options; the upper end of a range."""
+        given = next((self.values[name] for name in names if name in self.values), "")
+        last = given.rpartition(":")[2]
+        return int(last) if last.isdigit() and len(last) < 6 else None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The options of `#SBATCH` lines: option -> (value, line)."""
+
+    options: dict[str, tuple[str, int]]
+
+    def number(self, name: str) -> int | None:
+        """The number of an option; None for a range or a missing option."""
+        value = self.options.get(name, ("", 0))[0]
+        return int(value) if value.isdigit() and len(value) < 6 else None
+
+    def gpus_per_node(self) -> int | None:
+        """GPUs that the job has on each node."""
+        for name in ("gpus_per_node", "gres"):
+            if found := _GPUS.match(self.options.get(name, ("", 0))[0]):
+                return int(found["count"] or found["plain"])
+        return None
+
+
+def check_launch(text: str, kind: str) -> Iterator[Finding]:
+    """The findings of one file."""
+    if kind == "kubernetes" and re.search(r"^(?:distributed_type|compute_environment):", text, re.MULTILINE):
+        yield from _accelerate(text)
+    if kind not in ("shell", "slurm"):
+        return
+    lines = [line[:LONGEST_LINE] for line in text.splitlines()[:MOST_LINES]]
+    batch, commands = read_batch(lines), read_commands(lines)
+    for command in commands:
+        if _LAUNCHER.search(command.text):
+            yield from _nodes(command, batch, text)
+            yield from _gpus(command, batch, lines)
+        if _DOCKER.search(command.text) and _DOCKER_GPUS.search(command.text) and not _DOCKER_SHM.search(command.text):
+            why = "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their segments"
+            yield Finding(command.line, "container-shm", "info", command.text[:100], why, "--ipc=host, or --shm-size=8g", SHM)
+    yield from _one_gpu(batch, commands)
+    yield from _loopback(batch, commands, lines)
+
+
+def read_batch(lines: Sequence[str]) -> Batch:
+    """The `#SBATCH` lines of a file; a later one wins."""
+    options: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(lines, 1):
+        if found := _BATCH.match(line):
+            for one in _OPTION.finditer(found["options"].partition(" #")[0]):
+                name = _SHORT.get(one["name"], one["name"]).replace("-", "_")
+                options[name] = (one["value"].strip("\"'"), number)
+    return Batch(options)
+
+
+def read_commands(lines: Sequence[str]) -> list[Command]:
+    """The commands of a script, without comments."""
+    held: dict[str, str] = {}
+    commands: list[Command] = []
+    at = 0
+    while at < len(lines):
+        start, parts = at, [lines[at]]
+        while parts[-1].rstrip().endswith("\\") and at + 1 < len(lines) and len(parts) < _LONGEST_COMMAND:
+            at += 1
+            parts.append(lines[at])
+        at += 1
+        if parts[0].lstrip().startswith("#"):
+            continue
+        text = " ".join(part.rstrip().rstrip("\\").strip() for part in parts if not part.lstrip().startswith("#"))
+        if assigned := _ASSIGNED.match(text):
+            held[assigned["name"]] = assigned["value"]
+        values = {one["name"].replace("-", "_"): _resolved(one["value"].strip("\"'"), held) for one in _OPTION.finditer(text)}
+        commands.append(Command(start + 1, text, values))
+    return commands
+
+
+def _resolved(value: str, held: dict[str, str]) -> str:
+    read = _READ.fullmatch(value)
+    return held.get(read["name"], value) if read else value
+
+
+def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
+    asked = batch.number("nodes")
+    nodes = command.number("nnodes", "num_machines")
+    if asked is None:
+        return
+    if nodes is not None and nodes != asked and _is_whole_job(command):
+        why = f"the job asks Slurm for {counted(asked, 'node')} (line {batch.options['nodes'][1]}), but the launcher waits for {nodes}"
+        yield Finding(command.line, "nodes-differ", "warning", command.text[:160], why, "--nnodes=$SLURM_NNODES", TORCHRUN)
+    if asked > 1 and (nodes or 2) > 1 and not _SPREADS.search(text):
+        why = f"a batch script runs only on the first of its {asked} nodes: nothing starts the launcher on the others"
+        yield Finding(command.line, "launcher-on-one-node", "warning", command.text[:160], why, "srun --ntasks-per-node=1 before it", SBATCH)
+    fixed = command.number("node_rank", "machine_rank")
+    is_static = command.values.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in command.values
+    if asked > 1 and fixed is not None and is_static and "srun" in command.text.split() and _is_whole_job(command):
+        why = f"srun starts this on each of the {asked} nodes, and each one takes itself for node {fixed}"
+        instead = "--node_rank=$SLURM_NODEID read on each node (bash -c '...'), or --rdzv-backend=c10d"
+        yield Finding(command.line, "same-node-rank", "warning", command.text[:160], why, instead, TORCHRUN)
+
+
+def _is_whole_job(command: Command) -> bool:
+    """Whether the command uses all nodes of the job, and is not one of several steps with some of them."""
+    return not re.search(r"(?<!\w)(?:-N|-w|--nodes|--nodelist|--ntasks|-n)[= ]?\S", command.text.partition("torch")[0])
+
+
+def _gpus(command: Command, batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
+    processes = command.number("nproc_per_node")
+    if processes is None and command.number("num_machines") in (None, 1):
+        processes = command.number("num_processes")
+    if processes is None:
+        return
+    exported = (found for line in reversed(lines[: command.line]) if "export" in line and (found := _VISIBLE.search(line)))
+    shown = _VISIBLE.search(command.text) or next(exported, None)
+    asked = batch.gpus_per_node()
+    if shown and len(shown["list"].split(",")) < processes:
+        why = f"{processes} processes are started on a node, but CUDA_VISIBLE_DEVICES={shown['list']} shows {counted(len(shown['list'].split(',')), 'GPU')}"
+    elif asked is not None and asked < processes:
+        why = f"{processes} processes are started on a node, but the job has {counted(asked, 'GPU')} there"
+    else:
+        return
+    yield Finding(command.line, "gpus-fewer-than-processes", "warning", command.text[:160], why, "one process for each GPU", TORCHRUN)
+
+
+def _one_gpu(batch: Batch, commands: Sequence[Command]) -> Iterator[Finding]:
+    places = [(one.line, one.text) for one in commands if one.values.get("gpus_per_task") == "1" or one.values.get("gpu_bind", "").startswith("single:1")]
+    for name, wanted in (("gpus_per_task", "1"), ("gpu_bind", "single:1")):
+        value, line = batch.options.get(name, ("", 0))
+        if value == wanted:
+            places.append((line, f"#SBATCH --{name.replace('_', '-')}={value}"))
+    for line, text in places:
+        why = "each task sees only its own GPU, as number 0: an index by local rank fails, and the ranks of a node may not reach each other's memory"
+        yield Finding(line, "one-gpu-per-task", "info", text[:160], why, "--gpus-per-node, and set_device(local rank) in the script", SBATCH)
+
+
+def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -> Iterator[Finding]:
+    launched = [one for one in commands if _LAUNCHER.search(one.text)]
+    if "nodes" not in batch.options and (len(launched) > 1 or any(_BACKGROUND.search(one.text) for one in launched)):
+        return  # a script that starts several agents itself tries several nodes on one machine
+    sizes = [batch.number("nodes"), *(command.number("nnodes", "num_machines") for command in commands)]
+    if max((one for one in sizes if one), default=1) < 2:
+        return
+    for command in commands:
+        given = [command.values.get(name, "") for name in ("master_addr", "rdzv_endpoint", "main_process_ip")]
+        assigned = _ASSIGNED.match(command.text)
+        if assigned and assigned["name"] == "MASTER_ADDR":
+            given.append(assigned["value"])
+        if any(_LOOPBACK.match(one) for one in given):
+            why = "each node uses itself as the master, so the nodes never meet"
+            instead = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, instead, TORCHRUN)
+
+
+def _accelerate(text: str) -> Iterator[Finding]:
+    """The findings of accelerate's configuration file."""
+    found = {one["name"]: (one["value"], text.count("\n", 0, one.start()) + 1) for one in _CONFIGURED.finditer(text)}
+    machines, processes = (int(found[name][0]) if name in found and found[name][0].isdigit() else None for name in ("num_machines", "num_processes"))
+    address, line = found.get("main_process_ip", ("", 0))
+    if (machines or 1) > 1 and _LOOPBACK.match(address):
+        why = "each node uses itself as the master, so the nodes never meet"
+        yield Finding(line, "master-is-loopback", "warning", f"main_process_ip: {address}", why, "the address of machine 0", ACCELERATE)
+    shown, line = found.get("gpu_ids", ("all", 0))
+    if processes and (machines or 1) == 1 and re.fullmatch(r"\d{1,3}(?:,\d{1,3}){0,63}", shown) and len(shown.split(",")) < processes:
+        why = f"num_processes is {processes}, but gpu_ids names {counted(len(shown.split(',')), 'GPU')}"
+        yield Finding(line, "gpus-fewer-than-processes", "warning", f"gpu_ids: {shown}", why, "one process for each GPU", ACCELERATE)
+    if processes and machines and processes % machines:
+        line = found["num_processes"][1]
+        why = f"num_processes counts the whole job, but {processes} cannot be divided by {machines} machines"
+        yield Finding(line, "nodes-differ", "warning", f"num_processes: {processes}", why, "machines x GPUs of each", ACCELERATE)

@@ -1,0 +1,144 @@
+"""Lint of files: read, find settings, check, and show."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.base.text import counted, visible
+from unhang.jobs.lint.checks import Context, Finding, check_settings
+from unhang.jobs.lint.knowledge import load_knowledge
+from unhang.jobs.lint.launches import check_launch
+from unhang.jobs.lint.lines import about, check_lines, versions_in
+from unhang.jobs.lint.pods import check_library_path, check_pods
+from unhang.jobs.lint.python_ranks import check_python
+from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
+from unhang.jobs.lint.version_match import check_fits
+
+SCHEMA = "unhang/lint/1"
+LARGEST = 8 * 1024 * 1024
+SEVERITIES = ("error", "warning", "info")
+STDIN = "-"
+PIPED_WIDTH = 100  # as the tables of a run have it
+_ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
+_LOGS = {".log", ".out", ".err"}
+
+
+def lint(names: Sequence[str], context: Context, kind: str | None = None) -> dict[str, Any]:
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read."""
+    answers = [_lint_file(file, context, kind) for file in find_files(names)]
+    if all(answer["kind"] == "skipped" for answer in answers):
+        raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
+    findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
+    return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+
+
+def find_files(names: Sequence[str]) -> list[Path]:
+    """The named files, and those in folders by their endings. Raises UserError if one is missing, or there are none."""
+    files = [one for name in names for one in _files(name)]
+    if not files:
+        raise UserError(f"expected scripts or configuration files, found none in {', '.join(names)}; name a file itself to have it read whatever its ending is")
+    return files
+
+
+def _files(name: str) -> list[Path]:
+    path = Path(name)
+    if name == STDIN:
+        return [path]
+    if not path.exists():
+        raise UserError(f"expected a script, a configuration file or a folder, found nothing at {name}")
+    if not path.is_dir():
+        return [path]
+    return [one for one in sorted(path.rglob("*")) if one.is_file() and _is_script(one) and ".git" not in one.parts]
+
+
+def _is_script(path: Path) -> bool:
+    """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile (Dockerfile.gpu)."""
+    return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
+
+
+def _lint_file(path: Path, context: Context, kind: str | None) -> dict[str, Any]:
+    text = read_script(path)
+    shown = "(stdin)" if str(path) == STDIN else str(path)
+    if text is None:
+        return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
+    chosen = kind or kind_of(str(path), text)
+    found = lint_text(text, chosen, context)
+    note = "has the name of a log but was read as a script; unhang diagnose reads logs" if not found and path.suffix.lower() in _LOGS else None
+    return {"file": shown, "kind": chosen, "note": note, "findings": [asdict(one) for one in found]}
+
+
+def read_script(path: Path) -> str | None:
+    """The text without a byte order mark; None for a file that is binary or larger than 8 MiB. Raises UserError."""
+    try:
+        data = _read(path)
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
+    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+
+
+def _read(path: Path) -> bytes:
+    """At most LARGEST + 1 bytes. Raises OSError, also for a pipe without data."""
+    if str(path) == STDIN:
+        return sys.stdin.buffer.read(LARGEST + 1)
+    if not path.is_fifo():
+        with path.open("rb") as source:
+            return source.read(LARGEST + 1)
+    data, pipe = b"", PatientPipe(path, PIPE_PATIENCE_S)
+    try:
+        while len(data) <= LARGEST and (more := pipe.read(LARGEST + 1 - len(data))):
+            data += more
+    finally:
+        pipe.close()
+    return data
+
+
+def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
+    """The findings of one file's text. Text in, values out."""
+    known = load_knowledge()
+    nccl, torch = versions_in(text, known)
+    rccl, benchmark = about(text)
+    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl)
+    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
+    found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
+    ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
+    found = [one for one in found if one.line not in ignored]
+    unique = {(one.line, one.rule, one.found): one for one in found}
+    return sorted(unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule))
+
+
+def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
+    """One finding: where and what in one line, which editors and CI read; why, what instead and the source below it, wrapped.
+
+    width: columns; by default COLUMNS, else those of the terminal, else 100.
+    """
+    width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
+    lines = []
+    for one in document["findings"]:
+        lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}]")
+        parts = (("why", visible(one["why"], 400)), ("instead", visible(one["instead"], 900)), ("source", one["source"]))
+        lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]
+    lines += [f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]]
+    totals = (counted(document["totals"][severity], word) for severity, word in zip(SEVERITIES, ("error", "warning", "remark"), strict=True))
+    lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
+    if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
+        lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
+    return "\n".join(lines) + "\n"
+
+
+def _part(label: str, text: str, width: int) -> list[str]:
+    start = f"    {label:<9}"
+    return textwrap.wrap(text, max(width, 40), initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False, break_long_words=False)
+
+
+def render_json(document: Mapping[str, Any]) -> str:
+    """One JSON object and nothing else."""
+    return json.dumps(document, ensure_ascii=True, indent=1) + "\n"

@@ -1,0 +1,52 @@
+"""Checks pods and containers of training jobs: shared memory, and the right to lock memory for RDMA. Text in, values out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from unhang.jobs.lint.checks import Finding
+
+SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+_DOCUMENT_END = re.compile(r"^---\s*$", re.MULTILINE)
+_ITEM = r"^(?:\s{2,80}|[^#\n]{1,300}[{,]\s{0,8})"  # the place of a key: on a line of its own, or in {...}
+_GPU = re.compile(_ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?(?P<count>\d{1,4}))", re.MULTILINE)
+_RDMA = re.compile(_ITEM + r"[\"']?(?:rdma/|vpc\.amazonaws\.com/efa|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]", re.MULTILINE)
+_SHM = re.compile(r"mountPath:\s{1,8}[\"']?/dev/shm\b|hostIPC:\s{1,8}true\b")
+_LOCK = re.compile(r"\bIPC_LOCK\b|privileged:\s{1,8}true\b")
+_LIBRARY_PATH = re.compile(r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})")
+
+
+def check_pods(text: str, kind: str) -> Iterator[Finding]:
+    """The findings of a file's pods, each at the line that requests GPUs."""
+    if kind != "kubernetes":
+        return
+    start = 0
+    for part in _DOCUMENT_END.split(text):
+        line = text.count("\n", 0, text.find(part, start)) if part else 0
+        start = text.find(part, start) + len(part)
+        yield from _pod(part, line)
+
+
+def _pod(part: str, before: int) -> Iterator[Finding]:
+    gpus = _GPU.search(part)
+    if gpus is None:
+        return
+    line = before + part.count("\n", 0, gpus.start("found")) + 1
+    if int(gpus["count"]) > 1 and not _SHM.search(part):
+        why = "the pod has several GPUs but only the runtime's default /dev/shm of 64 MB, where NCCL and data loaders keep their segments"
+        yield Finding(line, "pod-shm", "warning", gpus["found"], why, "an emptyDir with medium: Memory, mounted at /dev/shm", SOURCE)
+    if _RDMA.search(part) and not _LOCK.search(part):
+        why = "RDMA devices are requested, but the container may not lock memory for them"
+        yield Finding(line, "pod-ipc-lock", "warning", gpus["found"], why, "securityContext: {capabilities: {add: [IPC_LOCK]}}", SOURCE)
+
+
+def check_library_path(text: str, benchmark: bool = False) -> Iterator[Finding]:
+    """Findings about a loader path with another libnccl than the framework's. benchmark: the file runs no framework, so there are none."""
+    if benchmark:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if "LD_" in line and not line.lstrip().startswith("#") and (found := _LIBRARY_PATH.search(line[:4000])):
+            why = "the loader finds this libnccl before the framework's own, so one job may load two releases"
+            instead = "remove NCCL from it, or install that release as the framework's own (pip install nvidia-nccl-cu12==VERSION)"
+            yield Finding(number, "foreign-libnccl", "warning", found["path"][:160], why, instead, "https://github.com/vllm-project/vllm/issues/1726")

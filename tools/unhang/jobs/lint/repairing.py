@@ -1,0 +1,85 @@
+"""`unhang lint --fix` and `--diff`: writes the corrected files, or shows them as a diff."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import irregular
+from unhang.base.text import visible
+from unhang.jobs.lint.checks import Context, Finding
+from unhang.jobs.lint.fixing import Fix, fix_text
+from unhang.jobs.lint.linting import find_files, read_script
+from unhang.jobs.lint.settings import kind_of
+
+MARK = "\ufeff"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A file that changes. before, after: its text without a byte order mark."""
+
+    path: Path
+    before: str
+    after: str
+    fixes: tuple[Fix, ...]
+
+
+def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: Callable[[Finding], bool]) -> list[Repair]:
+    """The files with a fault that has one right answer. Reads files. Raises UserError."""
+    found = []
+    once = {path.resolve(): path for path in reversed(find_files(names))}
+    for path in sorted(once.values()):
+        text = None if irregular(path) else read_script(path)
+        if text is None:
+            continue
+        after, fixes = fix_text(text, kind or kind_of(str(path), text), context, takes)
+        if fixes:
+            found.append(Repair(path, text, after, tuple(fixes)))
+    return found
+
+
+def write_repair(repair: Repair) -> None:
+    """Replaces the file atomically; its mode, its byte order mark and a link to it are kept. Raises UserError."""
+    path = repair.path.resolve()
+    try:
+        read = path.read_bytes().decode("utf-8", "surrogateescape")
+        if read.removeprefix(MARK) != repair.before:
+            raise UserError(f"{repair.path}: expected the text that was read before, found different text; run it again")
+        _replace(path, f"{MARK if read.startswith(MARK) else ''}{repair.after}".encode("utf-8", "surrogateescape"))
+    except OSError as problem:
+        raise UserError(f"{repair.path}: cannot be written: {problem.strerror or problem}") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".unhang-fix-")
+    try:
+        with os.fdopen(handle, "wb") as target:
+            target.write(content)
+        Path(temporary).chmod(path.stat().st_mode & 0o7777)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def render_diff(repairs: Iterable[Repair]) -> str:
+    """One unified diff of all files, for patch; control characters are escaped."""
+    shown = []
+    for one in repairs:
+        before, after = one.before.splitlines(), one.after.splitlines()
+        shown += [visible(line, 2000) for line in difflib.unified_diff(before, after, str(one.path), str(one.path), lineterm="")]
+    return "".join(f"{line}\n" for line in shown)
+
+
+def describe_repairs(repairs: Iterable[Repair]) -> list[dict[str, Any]]:
+    """The `fixed` of a lint document."""
+    return [{"file": str(repair.path), **asdict(one)} for repair in repairs for one in repair.fixes]

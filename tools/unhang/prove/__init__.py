@@ -1,0 +1,1 @@
+"""Nodes in, the results of smoke tests and burn-ins out."""

@@ -1,0 +1,1 @@
+"""Findings and policy in; a plan, changes of nodes, their journal and the gate's decisions out."""

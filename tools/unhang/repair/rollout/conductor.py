@@ -1,0 +1,276 @@
+"""Runs the state machine for the playbook's action plugins: reads plan and journal, asks the state machine, writes the journal. Imports no Ansible."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unhang.audit.judge.documents import InvalidNode, to_fragment
+from unhang.base.errors import UserError
+from unhang.base.text import visible
+from unhang.repair.plan.applicable import NodeNow, OwnWork, reasons_against
+from unhang.repair.plan.disruption import kind_of_plain
+from unhang.repair.plan.plan_document import HostPlan, Plan, read_plan
+from unhang.repair.rollout import failure_limit, journal, state_machine
+from unhang.repair.rollout.floor import Floor, Service, floor_evidence, floor_left
+from unhang.repair.rollout.node_state import NodeState
+from unhang.repair.rollout.rollout_state import RolloutState
+from unhang.repair.rollout.step_durations import keep_durations
+from unhang.repair.rollout.steps import (
+    BEGUN,
+    DEFERRED,
+    DONE,
+    DRAINED_BY_OTHERS,
+    FAILED,
+    FAILURE_LIMIT,
+    FLOOR,
+    MEANINGS,
+    RELEASED,
+    ROLLOUT,
+    SILENT,
+    Entry,
+    Order,
+    StepResult,
+    Target,
+)
+from unhang.repair.rollout.targets import limits_of, target_of, waves_of
+from unhang.run.run_folder import file_stem, read_node, read_run
+from unhang.schemas.configuration import hash_of_sections
+
+
+def utc_now() -> str:
+    """RFC 3339, UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _later(seconds: int) -> str:
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Followed:
+    """A plan and the state of its journal, read once and then updated, for a process with many steps and the workers that it forks."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.plan = plan
+        self.journal, self._standing = journal.JournalReader(folder), RolloutState(waves_of(plan))
+
+    def standing(self) -> RolloutState:
+        """The present state of the nodes, by the journal. Raises UserError, OSError."""
+        return self._standing.take(self.journal.news())
+
+
+@dataclass(frozen=True)
+class Conductor:
+    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit."""
+
+    folder: Path
+    plan: Plan
+    epoch: int
+    read: Path | None = None
+    followed: Followed = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.followed is None:
+            object.__setattr__(self, "followed", Followed(self.folder, self.plan))
+
+    def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
+        """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. Raises UserError, OSError."""
+        wave = self._wave_of(hosts)
+        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed))
+        evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
+        self._put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
+        for host, why in admitted.postponed.items():
+            if host not in admitted.begin:
+                self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
+        return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
+
+    def fleet(self, known: Sequence[str]) -> list[str]:
+        """The hosts of the audit, of which the plan's floor is a share. known: hosts of the inventory, which all count if the run folder has no list."""
+        run = self.folder / "run.json"
+        audited = set(read_run(self.folder).document.get("hosts") or ()) if run.is_file() else set()
+        return [host for host in known if not audited or host in audited]
+
+    def keep_floor(self, service: Service | None, why: str = "") -> str:
+        """Writes to the journal how many nodes the floor leaves to the rollout now, and returns that as a line. Raises UserError, OSError. service: the fleet
+        as its scheduler lists it; None if it cannot be queried, for the reason `why`.
+        """
+        if service is None:
+            return self._put_floor({"why": f"nodes that others took out of service count as in service for the floor: {why}"})
+        return self._put_floor(floor_evidence(floor_left(service, self.standing().out, self.plan.limits.floor)))
+
+    def keep_no_room(self, why: str) -> str:
+        """As keep_floor, if the scheduler did not answer: no further node is taken out of service until it does. Raises UserError, OSError."""
+        why = f"expected to hear from the scheduler which nodes are in service, found: {visible(why, 500)}"
+        return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
+
+    def _put_floor(self, evidence: Mapping[str, Any]) -> str:
+        self._put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
+        return str(evidence["why"])
+
+    def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str, limit_s: int = 0) -> Order | None:
+        """The order, if the host needs this step now; its beginning is then written to the journal. Raises UserError, OSError. limit_s: seconds that the step
+        may take, if known, for people who wait.
+        """
+        standing = self.standing()
+        node = standing.node(host)
+        target = self.target(host) if node.changed else self._target_now(host, node)
+        if why := state_machine.refusal(node, target):
+            if step == "lock":
+                self._put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
+            return None
+        # A changed node is completed even if the failure limit is reached.
+        stopped = None if node.changed else failure_limit.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
+        order = state_machine.next_order(node, target, self.epoch, stopped)
+        if order is None or order.step != step:
+            return None
+        if why := state_machine.may_act(order):
+            self._put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
+            return None
+        until = {"until": _later(limit_s)} if limit_s else {}
+        self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
+        return order
+
+    def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
+        """(status, evidence) as written to the journal. Raises UserError, OSError."""
+        if order.step in ("reboot", "audit") and result.status == "ok":
+            result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
+        status, evidence = state_machine.judge(order, result, self.target(order.host))
+        self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
+        return status, evidence
+
+    def silent(self, host: str, why: str) -> None:
+        """Records that the node did not answer in its present step. Raises UserError, OSError."""
+        node = self.standing().node(host)
+        if node.begun and node.epoch == self.epoch:
+            self._put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
+
+    def end(self) -> None:
+        """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
+        at = utc_now()
+        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch))
+        keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
+
+    def ending(self, host: str) -> tuple[bool, str]:
+        """(proved, the host's state in one line)."""
+        node = self.standing().node(host)
+        meaning = MEANINGS[node.state]
+        why = node.why or self._target_now(host, node).refused or ""
+        return node.state in (RELEASED, DRAINED_BY_OTHERS), f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}"
+
+    def target(self, host: str) -> Target:
+        """The host's entry of the plan, for the state machine. Raises UserError."""
+        return target_of(self._entry(host))
+
+    def standing(self) -> RolloutState:
+        """The states of the nodes, by the journal. Raises UserError, OSError."""
+        return self.followed.standing()
+
+    def _target_now(self, host: str, node: NodeState) -> Target:
+        """The host's target, with the reason if the plan is no longer valid for it; only if the node was read just now."""
+        entry = self._entry(host)
+        if self.read is None:
+            return target_of(entry)
+        now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
+        then = None if is_same else _sections(self.folder, host)
+        return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+
+    def _entry(self, host: str) -> HostPlan:
+        entry = self.plan.for_host(host)
+        if entry is None:
+            raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
+        return entry
+
+    def _put(self, entry: Entry) -> None:
+        journal.append(self.folder, self.epoch, entry)
+
+    def _wave_of(self, hosts: Sequence[str]) -> int:
+        found = {self.plan.wave_of.get(host, -1) for host in hosts} - {-1}
+        if len(found) != 1:
+            raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
+        return found.pop()
+
+    def most_kinds(self, host: str) -> int:
+        """The maximum number of kinds of nodes in the host's wave: the number of canaries, because each kind has one."""
+        canaries = sum(len(wave.hosts) for wave in self.plan.waves if wave.is_canary)
+        return max(1, min(canaries, len(self.plan.waves[self._wave_of([host])].hosts)))
+
+    def kind(self, host: str) -> str:
+        """The node's hardware and image at its latest reading, as in the plan's choice of canaries; a node that was not read is a kind of its own."""
+        sections = _sections(self.read, host)
+        return kind_of_plain(sections) if sections else host
+
+    def is_as_before(self, host: str) -> bool:
+        """Whether an audit after the rollback, by this controller or an earlier one, found the node as it was before the change."""
+        return bool(self.standing().node(host).as_before)
+
+    def _now(self, host: str) -> NodeNow:
+        sections = _sections(self.read, host)
+        return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
+
+    def _running(self, host: str) -> dict[str, str]:
+        sections = _sections(self.read, host) or {}
+        loaded = (sections.get("driver") or {}).get("loaded") or {}
+        return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
+
+
+def own_work(node: NodeState) -> OwnWork:
+    """This rollout's changes of the node, which do not make the plan invalid."""
+    return OwnWork((node.boot_id,) if node.changed and node.boot_id else (), node.changed)
+
+
+def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
+    """(run folder, plan). path: plan.json or its folder. Raises UserError."""
+    plan = read_plan(path, known_hosts)
+    return (path if path.is_dir() else path.parent).absolute(), plan
+
+
+def begin(
+    path: Path,
+    known_hosts: Sequence[str],
+    evidence: Mapping[str, Any],
+    is_over: Any,
+    takes_over: str,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    max_failed: int | str = 0,
+) -> dict[str, Any]:
+    """{folder, epoch, run, floor} of a new controller. Raises UserError, OSError.
+
+    is_over: whether the process of an earlier one has certainly ended; takes_over: id of the plan's run, if the operator gave it; groups, max_failed: as for
+    begin_wave, checked before anything is written. None if they are unknown.
+    """
+    folder, plan = open_plan(path, known_hosts)
+    if groups is not None:
+        limits_of(plan, groups, max_failed)
+    standing = Followed(folder, plan).standing()
+    newest = standing.begun
+    if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
+        by, at = newest.evidence.get("by") or "somebody", newest.at
+        raise UserError(
+            f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
+            f"-e unhang_take_over={plan.run.id}"
+        )
+    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
+
+
+def _sections(run: Path | None, host: str) -> dict[str, Any] | None:
+    path = None if run is None else run / "nodes" / f"{file_stem(host)}.json"
+    if path is None or not path.is_file():
+        return None
+    document = read_node(path)
+    try:
+        sections = document["facts"]["sections"] if document.get("status") == "ok" else None
+        return None if sections is None or to_fragment(sections) is None else dict(sections)
+    except (InvalidNode, KeyError, TypeError):  # a document that the judge would refuse counts as no answer
+        return None
+
+
+def _short(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """The evidence, reduced to a line of the journal: long texts are shortened, values that cannot be written are omitted."""
+    cut = {key: value[:2000] if isinstance(value, str) else value for key, value in evidence.items()}
+    return {key: value for key, value in cut.items() if len(json.dumps(value, default=str)) <= 8000}

@@ -1,0 +1,91 @@
+"""Answers for the playbooks that change nodes: whether a policy may be applied, the hardware is still complete, and the node is proved healthy. The verdicts
+come from the audit's judge.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.run_input import RunInput, read_nodes, read_run_input
+from unhang.audit.triage.run_judging import judge_folder
+from unhang.base.errors import UserError
+from unhang.repair.plan.policy_check import refusals_of
+from unhang.repair.rollout.baseline import Baseline, baseline_of, to_document
+from unhang.repair.rollout.hardware import losses, read_hardware
+from unhang.repair.rollout.proof import Asked, prove
+from unhang.run.run_folder import write_atomically
+
+BEFORE = "findings-before.json"
+
+
+def begin(run: Path, rules: list[Path], today: str) -> dict[str, Any]:
+    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}.
+
+    baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
+    run_input = read_run_input(run)
+    judge_folder(run, rules, None, today)
+    text = (run / "findings.json").read_text(encoding="utf-8")
+    write_atomically(run / BEFORE, text)
+    findings, catalogue = json.loads(text)["findings"], load_catalogue(rules)
+    return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
+
+
+def _begin_node(run: RunInput, node: NodeDocument, findings: list[dict[str, Any]], catalogue: Catalogue, today: str) -> dict[str, Any]:
+    document = _document(run, node)
+    refused = refusals_of(document, catalogue, today) if document else []
+    refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
+    baseline = baseline_of(str(run.document["id"]), findings, node.host, read_hardware(_sections(document)))
+    path = run.folder / f"baseline-{quote(node.host, safe='')}.json"
+    write_atomically(path, json.dumps(to_document(baseline), indent=1) + "\n")
+    return {"status": node.status, "message": node.message or "", "refusals": refusals, "baseline": str(path.absolute())}
+
+
+def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
+    """{"lost": [line]} of a host that was read again: hardware of its baseline that it does not have (yet). Raises UserError, OSError, ValueError."""
+    run_input = read_run_input(run)
+    node = _node(run_input, host)
+    return {"lost": _losses(run_input, node, baseline)}
+
+
+def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline) -> dict[str, Any]:
+    """Judges the run again with the node's new facts, and records whether it is healthy. Raises UserError, OSError, ValueError. about: further keys of the
+    proof's document. baseline: the node's state before the change.
+    """
+    judge_folder(run, rules, None, today)
+    after = json.loads((run / "findings.json").read_text(encoding="utf-8"))["findings"]
+    run_input = read_run_input(run)
+    node = _node(run_input, host)
+    policy_rules = frozenset(rule.id for rule in load_catalogue(rules).rules if any(path[0] == "policy" for path in rule.decision_reads))
+    lost = _losses(run_input, node, baseline) if node.status == "ok" else []
+    proof = prove(baseline, after, host, replace(asked, policy_rules=policy_rules), lost)
+    if node.status != "ok":
+        proof = {**proof, "healthy": False, "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]]}
+    document = {"schema": "unhang/remediation/1", "host": host, **about, **proof}
+    write_atomically(run / f"remediation-{quote(host, safe='')}.json", json.dumps(document, indent=1) + "\n")
+    return proof
+
+
+def _losses(run: RunInput, node: NodeDocument, baseline: Baseline) -> list[str]:
+    document = _document(run, node)
+    return losses(baseline.hardware, read_hardware(_sections(document)), (document or {}).get("policy") or {})
+
+
+def _node(run: RunInput, host: str) -> NodeDocument:
+    node = next((one for one in read_nodes(run) if one.host == host), None)
+    if node is None:
+        raise UserError(f"expected a host of the run {run.folder}, found {host!r}")
+    return node
+
+
+def _document(run: RunInput, node: NodeDocument) -> dict[str, Any] | None:
+    return dict(json.loads(run.files[node.host].read_text(encoding="utf-8"))) if node.status == "ok" else None
+
+
+def _sections(document: dict[str, Any] | None) -> dict[str, Any]:
+    return dict(document["facts"]["sections"]) if document else {}

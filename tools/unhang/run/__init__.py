@@ -1,0 +1,1 @@
+"""The folder of a run: one place reads and writes it."""

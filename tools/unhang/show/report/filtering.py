@@ -1,0 +1,69 @@
+"""Narrows a findings document to hosts, rules and severities, counts included. Document in, document out, for every renderer."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.audit.judge.rules import SEVERITIES
+
+
+@dataclass(frozen=True)
+class Filter:
+    """hosts: None for all; rules: ids, with wildcards; severities: of findings; both empty for all. typed: as the user wrote it."""
+
+    hosts: frozenset[str] | None = None
+    rules: tuple[str, ...] = ()
+    severities: tuple[str, ...] = ()
+    typed: str = ""
+
+    def takes(self, finding: Mapping[str, Any]) -> bool:
+        """Whether the filter keeps a finding."""
+        if self.severities and finding["severity"] not in self.severities:
+            return False
+        if self.rules and not any(fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules):
+            return False
+        return self.hosts is None or bool(self.hosts.intersection(finding.get("hosts") or [finding.get("host")]))
+
+
+def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
+    """The document with the findings that the filter keeps. The totals omit checks that passed or did not apply, because they are not known by host."""
+    places = [place for place, finding in enumerate(findings["findings"]) if by.takes(finding)]
+    kept = [findings["findings"][place] for place in places]
+    causes = [one for cause in findings["causes"] if (one := _cause(cause, {old: new for new, old in enumerate(places)}, findings["findings"], by))]
+    verdicts = {verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()}
+    return {
+        **findings,
+        "filter": by.typed,
+        "host_count": sum(map(len, verdicts.values())),
+        "nodes": findings["nodes"] if by.hosts is None else {"ok": sum(map(len, verdicts.values())) - len(verdicts["unread"])},
+        "totals": {verdict: sum(one["verdict"] == verdict for one in kept) for verdict in ("fail", "unknown", "waived")},
+        "totals_by_severity": _counted(kept, "severity", SEVERITIES),
+        "totals_by_rule": {rule: row for rule, row in findings["totals_by_rule"].items() if any(one["rule"] == rule for one in kept)},
+        "node_verdicts": verdicts,
+        "causes": causes,
+        "findings": kept,
+    }
+
+
+def _counted(findings: Sequence[Mapping[str, Any]], field: str, values: Sequence[str]) -> dict[str, int]:
+    counts = {value: sum(one[field] == value and one["verdict"] == "fail" for one in findings) for value in values}
+    return {value: count for value, count in counts.items() if count}
+
+
+def _cause(cause: Mapping[str, Any], places: Mapping[int, int], findings: Sequence[Mapping[str, Any]], by: Filter) -> dict[str, Any] | None:
+    """A cause with its remaining findings and nodes; None if there are none."""
+    kept = [place for place in cause["findings"] if place in places]
+    nodes = _among(cause["nodes"], by.hosts)
+    if not kept or (cause["nodes"] and not nodes):
+        return None
+    severity = min((findings[place]["severity"] for place in kept), key=SEVERITIES.index)
+    explains = sorted({findings[place]["rule"] for place in kept} - {cause["rule"]})
+    devices = [row for row in cause["devices"] if by.hosts is None or row["host"] in by.hosts]
+    return {**cause, "nodes": nodes, "findings": [places[place] for place in kept], "severity": severity, "explains": explains, "devices": devices}
+
+
+def _among(hosts: Sequence[str], wanted: Collection[str] | None) -> list[str]:
+    return list(hosts) if wanted is None else [host for host in hosts if host in wanted]

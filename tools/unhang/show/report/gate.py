@@ -1,0 +1,65 @@
+"""The outcome of the gate (unhang/gate/1) as a table and as JUnit. Values in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from unhang.base.nodeset import fold_hosts
+from unhang.base.text import ascii_only, visible
+
+ORDER = ("fail", "not proved", "pass")
+WIDEST = len("NOT PROVED")
+
+
+def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool) -> str:
+    """Nodes with equal outcome and reasons folded, those that fail first. run, program: as a person types them; plain: ASCII only."""
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for row in document["nodes"]:
+        differences = [_difference(one) for one in row["differences"] if one["severity"] not in document["severities"]]
+        groups.setdefault((row["outcome"], (*row["reasons"], *differences)), []).append(row["host"])
+    lines = []
+    for (outcome, reasons), hosts in sorted(groups.items(), key=lambda group: (ORDER.index(group[0][0]), group[1])):
+        lines += [f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}", *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons)]
+    totals = ", ".join(f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved"))
+    lines += ["", f"gate       {totals}"]
+    lines += _burn_in_lines(document)
+    lines += ["quick      the audit alone: no smoke test was made, and nobody is admitted"] if document["quick"] else []
+    lines += [f"reference  {visible(document['reference'])}"] if document["reference"] else []
+    lines += ["", f"next: {program} report {run}"]
+    text = "\n".join(lines) + "\n"
+    return ascii_only(text) if plain else text
+
+
+def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
+    """What burn-ins came to in all."""
+    if document["burn_in"] is None:
+        return []
+    rows = document["burn_in"].values()
+    results = sum(gpu["results"] for row in rows for gpu in row["gpus"])
+    totals = ", ".join(f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" for verdict in ("pass", "fail", "not proved"))
+    asked = [row["dcgm"] for row in rows if row.get("dcgm")]
+    made = "; dcgmi diag " + ", ".join(f"{asked.count(verdict)} {verdict}" for verdict in dict.fromkeys(asked)) if asked else ""
+    return [f"burn-in    {totals}; {results} results compared{made}"]
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """A difference that fails no node, with both values."""
+    found, expected = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (row["found"], row["expected"]))
+    return f"differs, {row['severity']}: {row['rule']}: found {visible(found, 200)}, {row['by']} {visible(expected, 200)}"
+
+
+def render_gate_junit(document: Mapping[str, Any]) -> str:
+    """One test case per node; a node that is not proved is an error, since a skipped one would read as good."""
+    totals = document["totals"]
+    suite = ElementTree.Element("testsuite", name="unhang preprovision", tests=str(len(document["nodes"])))
+    suite.attrib.update(failures=str(totals["fail"]), errors=str(totals["not proved"]))
+    for row in document["nodes"]:
+        case = ElementTree.SubElement(suite, "testcase", classname="unhang.preprovision", name=visible(row["host"], 2000))
+        kind = {"fail": "failure", "not proved": "error"}.get(row["outcome"])
+        if kind:
+            reasons = [visible(reason, 2000) for reason in row["reasons"]] or [row["outcome"]]
+            ElementTree.SubElement(case, kind, message=reasons[0]).text = "\n".join(reasons)
+    return ElementTree.tostring(suite, encoding="unicode") + "\n"

@@ -1,0 +1,205 @@
+"""The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what to do and the command for it.
+
+At most 40 lines, for any number of nodes; more only if there are more critical causes and unread nodes, each of which has its line.
+Text in, text out, like the table.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.triage.actions import Setting, command
+from unhang.audit.triage.best_action import best_action
+from unhang.base.nodeset import fold_hosts, shortened
+from unhang.base.text import counted, visible
+from unhang.show.report import phrases
+from unhang.show.report.pasting import command_lines
+from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
+
+LINES = 40
+LABEL = 10  # columns of `CRITICAL  `
+LONGEST_NODES = 40
+MOST_DO = 2  # lines for the action, if there is room
+VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
+# The meaning of a verdict for the jobs of a node.
+SERVICE = {"critical": "keep jobs off now", "error": "repair next", "warning": "can wait", "unread": "look why"}
+NARROW = 70  # columns; in a narrower table the nodes need the whole line
+Line = tuple[str, str, str]  # label, text, style; without a label the line starts at the left
+MORE = " "  # the label of a continued line
+
+
+def render_screen(
+    findings: Mapping[str, Any],
+    width: int = PIPED_WIDTH,
+    color: bool = False,
+    *,
+    plain: bool = False,
+    run: str = "runs/latest",
+    program: str = "unhang",
+    setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
+    planned: bool = True,
+) -> str:
+    """A findings document as one screen.
+
+    findings    the object of findings.json, with causes
+    width       columns; a line that is longer is wrapped between words, and between the names of nodes
+    run         the run folder as the user would type it, program: unhang likewise
+    setting_of  cause -> what its command needs to know
+    planned     whether a plan can be made of what is shown
+    """
+    head = _head(findings, width)
+    foot = _foot(findings, f"{program} {{}} {run}", planned, width)
+    causes: Sequence[Mapping[str, Any]] = findings["causes"]
+    shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
+    lines = [*head, *shown, *_rest(omitted, width), *foot]
+    return printed([_styled(line) for line in lines], width, color, plain)
+
+
+def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
+    verdicts = findings["node_verdicts"]
+    nodes = sum(map(len, verdicts.values()))
+    lines = [("", part, "dim") for part in _wrapped(phrases.judged_by(findings), width)]
+    described = phrases.node_verdicts(findings) or phrases.NO_NODES
+    lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
+    lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(described, width))]
+    for verdict, advice in SERVICE.items():
+        ending = f": {advice}" if width >= NARROW else ""
+        if verdicts[verdict]:
+            lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
+    lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
+    if nodes and not findings["causes"]:
+        lines += [("", f"nothing found on {shortened(fold_hosts(verdicts['healthy']), width - 20)}", "")] if len(verdicts["healthy"]) == nodes else []
+    return [*lines, ("", "", "")]
+
+
+def _best(causes: Sequence[Mapping[str, Any]]) -> str:
+    """The one action that fixes most."""
+    best = best_action(causes)
+    if best is None:
+        return ""
+    what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"
+    of = f" of {len(best.rules)} causes" if len(best.rules) > 1 else ""
+    return f"one action fixes most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}: {counted(best.findings, 'finding')}{of}"
+
+
+def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) -> list[Line]:
+    """about: a command on the run, with {} in place of its name."""
+    lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
+    totals = findings.get("totals") or {}
+    if totals.get("unknown"):
+        unread = f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read"
+        lines += [("", line, "bold magenta") for line in _wrapped(unread, width)]
+    if totals.get("waived"):
+        lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
+    planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
+    only = f" {findings['filter']}" if findings.get("filter") else ""
+    after = f"{about.format('plan')}{only}" if planned else f"{about.format('report')} --format html"
+    return [*lines, *_pasted("every finding", f"{about.format('report')} -v{only}", "", width), *_pasted("next", after, "bold", width)]
+
+
+def _pasted(label: str, typed: str, style: str, width: int) -> list[Line]:
+    """A command behind its label; below it, over several lines that can be pasted, where one would be too long."""
+    if len(label) + 2 + len(typed) <= width:
+        return [("", f"{label}: {typed}", style)]
+    return [("", f"{label}:", style), *(("", f"  {line}", style) for line in command_lines(typed, width - 2))]
+
+
+def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+    if not omitted:
+        return []
+    counts = {severity: sum(cause["severity"] == severity for cause in omitted) for severity in SEVERITIES}
+    described = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
+    return [("", line, "bold") for line in _wrapped(f"and {counted(len(omitted), 'more cause')}: {described}", width)]
+
+
+def _fitted(
+    causes: Sequence[Mapping[str, Any]], room: int, width: int, setting_of: Callable[[Mapping[str, Any]], Setting]
+) -> tuple[list[Line], list[Mapping[str, Any]]]:
+    """(lines, causes that are not in them). Each critical cause and each cause for unread nodes has a line, and details as long as there is room."""
+    must = [cause for cause in causes if cause["severity"] == "critical" or cause["unread"]]
+    others = [cause for cause in causes if not (cause["severity"] == "critical" or cause["unread"])]
+    blocks: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
+    room -= len(blocks)
+    for number, cause in enumerate(must):
+        for most in (MOST_DO, 1):
+            block = _block(cause, width, most, setting_of(cause))
+            if len(block) - 1 <= room:
+                room -= len(block) - 1
+                blocks[number] = block
+                break
+    lines = [line for block in blocks.values() for line in block]
+    for place, cause in enumerate(others):
+        block = _block(cause, width, 1, setting_of(cause))
+        if len(block) > room:
+            return lines, others[place:]
+        room -= len(block)
+        lines += block
+    return lines, []
+
+
+def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
+    return ("UNREAD", VERDICT_STYLES["unread"]) if cause["unread"] else (cause["severity"].upper(), STYLES.get(cause["severity"], "bold"))
+
+
+def _where(cause: Mapping[str, Any]) -> str:
+    hosts = cause["nodes"]
+    if not hosts:
+        return "the whole fleet"
+    return shortened(fold_hosts(hosts), LONGEST_NODES) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
+
+
+def _title(cause: Mapping[str, Any]) -> str:
+    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}]"
+
+
+def _one_line(cause: Mapping[str, Any], width: int) -> Line:
+    label, style = _label(cause)
+    text = _title(cause)
+    return label, _cut(text, width - LABEL), style
+
+
+def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) -> list[Line]:
+    """A cause in full: title, what to do (at most `most` lines), what a ticket names, the command."""
+    label, style = _label(cause)
+    lines = _paragraph(label, _title(cause), style, width)
+    if conflicts := cause["remedy"]["conflicts"]:
+        lines += _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
+    else:
+        done = _wrapped(phrases.cause_action(cause), width - LABEL)
+        lines += [("  do" if not place else MORE, line, "dim") for place, line in enumerate(done[:most])]
+        if len(done) > most:
+            lines[-1] = (lines[-1][0], _cut(lines[-1][1] + " " + done[most], width - LABEL), "dim")
+    if named := phrases.devices(cause):
+        reported = _wrapped(named, width - LABEL)
+        lines += [("  ticket" if not place else MORE, line, "dim") for place, line in enumerate(reported[:MOST_DO])]
+        if len(reported) > MOST_DO:
+            lines[-1] = (MORE, _cut(f"{reported[MOST_DO - 1]} {reported[MOST_DO]}", width - LABEL), "dim")
+    pasted = command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
+    return lines + [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
+
+
+def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:
+    return [(label if not place else MORE, line, style) for place, line in enumerate(_wrapped(text, width - LABEL))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _cut(text: str, width: int) -> str:
+    """The words that fit, with … if there are more."""
+    if len(text) <= width:
+        return text
+    kept = text[: width - 1]
+    return (kept[: kept.rfind(" ")] if " " in kept else kept).rstrip(" ,;:") + "…"
+
+
+def _styled(line: Line) -> Text:
+    label, text, style = line
+    parts = [(f"{label:<{LABEL}}", style), (text, "")] if label else [(text, style)]
+    return Text.assemble(*parts, no_wrap=True, overflow="ignore")
