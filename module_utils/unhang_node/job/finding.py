@@ -158,7 +158,8 @@ def _one_for_each_rank(ctx: Context, stats: dict[int, Stat], candidates: list[Ca
         group_pids = {one.pid for one in with_library or group}
         tops = [one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])]
         if with_library or len(group) == 1:
-            yield from tops
+            # Workers that outlived an earlier run of the job have its environment too: they are orphans, and older.
+            yield max(tops, key=lambda one: (one.stat.parent > 1, one.stat.started))
         else:  # nothing is loaded yet: the lowest, because the others are shells around it
             yield max(group, key=lambda one: len(ancestors(stats, one.pid)))
 

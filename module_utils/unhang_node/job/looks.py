@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_tracer
+from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
 from .finding import MORE, ancestors, read_stats, stat_of, targets_of
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
         for rank in ctx.options["ranks"]:
             row = look_at(ctx.root, rank["pid"], rank["started"], stats)
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
-        sizes = [_log_size(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
+        sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         yield "proc", {f"at_{number + 1}_s": round(at_s, 3), f"interfaces_{number + 1}": _interfaces(ctx.root), f"log_bytes_{number + 1}": sizes}, [], MORE
         if number == 0:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
@@ -42,12 +42,13 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     """One look at one process. state: as ps has it, or gone, or reused (the number belongs to another process now)."""
     stat = stat_of(root, pid)
     row: dict[str, Any] = {"pid": pid, "state": GONE, "cpu_s": None, "io": None, "wchan": None, "syscall": None, "tracer": None}
-    row.update(threads=None, threads_blocked=[], children=[])
+    row.update(switches=None, threads=None, threads_blocked=[], children=[])
     if stat is None or stat.started != started:
         row["state"] = REUSED if stat else GONE
         return row
     row.update(state=stat.state, cpu_s=stat.cpu_ticks / TICKS, io=parse_io(text_or_empty(root, pid, "io")) or None)
-    row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(text_or_empty(root, pid, "status")))
+    status = text_or_empty(root, pid, "status")  # of the main thread, as far as switches are concerned
+    row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
     row["syscall"] = text_or_empty(root, pid, "syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
     row["children"] = [_child(root, other, stats[other]) for other in sorted(stats) if other != pid and pid in ancestors(stats, other)][:MOST_CHILDREN]
@@ -101,7 +102,7 @@ def _interfaces(root: Root) -> dict[str, list[int]]:
         return {}
 
 
-def _log_size(root: Root, pid: int) -> int | None:
+def log_size_of(root: Root, pid: int) -> int | None:
     """The size of the file that a rank's standard output or error goes to, None where it goes elsewhere."""
     for number in (1, 2):
         try:

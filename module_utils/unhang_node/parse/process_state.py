@@ -47,6 +47,12 @@ def parse_tracer(status: str) -> int | None:
     return int(found.group(1)) or None if found else None
 
 
+def parse_switches(status: str) -> int | None:
+    """How often a thread was switched, by itself or not: who waited all the time between two looks has the same number in both. None if it is not there."""
+    found = re.findall(r"^(?:non)?voluntary_ctxt_switches:\s+(\d{1,19})$", status, re.MULTILINE)
+    return sum(map(int, found)) if len(found) == 2 else None
+
+
 def parse_own_pid(status: str) -> int | None:
     """The process id inside the innermost pid namespace (NSpid's last), as NCCL in a container reports it."""
     found = re.search(r"^NSpid:((?:\s+\d{1,10})+)$", status, re.MULTILINE)
