@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import ctypes
 import io
+import itertools
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ for place in ("tools", "module_utils"):
 from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
 from unhang_node.context import Context  # noqa: E402
 from unhang_node.job.finding import read_ranks  # noqa: E402
-from unhang_node.job.look import OPTIONS, look  # noqa: E402
+from unhang_node.job.look import OPTIONS  # noqa: E402
 from unhang_node.job.samples import gpu_sample, header_of, own_cost, process_samples, ras_sample  # noqa: E402
 from unhang_node.root import Root  # noqa: E402
 
@@ -65,8 +66,14 @@ WAYS = {
     "RAS and stacks": [],
     "driver and /proc": ["ras", "stacks"],
 }
-HEALTHY_S, SETTLE_S = 6.0, 4.0
+HEALTHY_S, SETTLE_S = 5.0, 3.0
+LOOK = "import sys; sys.path[:0] = {}; from unhang_node.job.command import main; sys.exit(main(sys.argv[1:]))"
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
@@ -79,10 +86,10 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     until, rows, texts = time.monotonic() + arguments.budget, [], {}
-    wanted = arguments.only.split(",") if arguments.only else [*SCENES, "speed"]
+    wanted = arguments.only.split(",") if arguments.only else [*list(SCENES)[:13], "speed", *list(SCENES)[13:]]
     for number, scene in enumerate(wanted):
         if time.monotonic() + 40 > until:
-            print(f"{scene}: passed over, the budget ends", flush=True)
+            say(f"{scene}: passed over, the budget ends")
             continue
         try:
             found, made = (measure_speed if scene == "speed" else inspect_scene)(scene, number, arguments)
@@ -105,7 +112,7 @@ def started(scene: str, number: int, backend: str, healthy_s: float = HEALTHY_S)
     for rank in (0, 1) if scene != "init" else (0,):
         environment = {
             **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29700 + number),
-            "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "INSPECT_JOB_FOLDER": str(folder),
+            "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_SET_THREAD_NAME": str(int(scene == "path")), "INSPECT_JOB_FOLDER": str(folder),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "2", "NCCL_RAS_ADDR": f"localhost:{28100 + number}",
         }  # fmt: skip
         with (folder / f"log-{rank}").open("wb") as log:
@@ -148,14 +155,24 @@ def inspect_scene(scene: str, number: int, arguments: argparse.Namespace) -> tup
         rows, texts = [], {}
         for way, without in WAYS.items():
             begun = time.monotonic()
-            document = look({"pids": [processes[0].pid], "without": without, "py_spy": arguments.py_spy}, load_pynvml)
+            document = look_from_outside(processes[0].pid, without, arguments.py_spy)
             seconds = time.monotonic() - begun
             rows.append(judged(scene, way, document, seconds))
             texts[f"evidence/{scene}-{way.replace(' ', '-').replace('/', '')}.json"] = json.dumps(document)
-            print(json.dumps(rows[-1])[:600], flush=True)
+            say(json.dumps(rows[-1])[:600])
         trace[0]["scene"], trace[0]["happened"] = scene, round(happened, 3)
         texts[f"traces/{scene}.jsonl"] = "".join(json.dumps(line) + "\n" for line in trace)
         return rows, texts
+
+
+def look_from_outside(pid: int, without: list[str], py_spy: str | None) -> dict[str, Any]:
+    """What unhang-inspect.pyz would print: a process of its own, because the driver's library does not survive a fork."""
+    code = LOOK.format([str(HERE.parents[1] / "module_utils")])
+    argv = [sys.executable, "-c", code, "--pid", str(pid), *(word for name in without for word in ("--without", name))]
+    done = subprocess.run([*argv, *(["--py-spy", py_spy] if py_spy else [])], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout)
 
 
 def judged(scene: str, way: str, document: dict, seconds: float) -> dict[str, Any]:
@@ -165,7 +182,8 @@ def judged(scene: str, way: str, document: dict, seconds: float) -> dict[str, An
     named = [suspect["rank"] for suspect in found["suspects"]]
     return {
         "scene": scene, "way": way, "seconds": round(seconds, 2), "state": found["state"], "right_state": found["state"] == state,
-        "right_rank": rank in named if rank is not None else named in ([], [None]), "right_cause": any(word in said for word in words), "says": found["headline"],
+        "right_rank": rank in named if rank is not None else named in ([], [None]), "right_cause": any(word in said for word in words),
+        "says": found["headline"],
         "ras": document["sections"]["ras"]["probe"].get("error"),
     }  # fmt: skip
 
@@ -213,7 +231,7 @@ def open_gpus() -> Any:
         session = LiveSession(load_pynvml())
         session.nvmlInit()
     except Exception as problem:
-        print(f"no driver: {problem}", flush=True)
+        say(f"no driver: {problem}")
         return None
     return Asking(session, no_mark, Unread())
 
@@ -224,14 +242,14 @@ def frozen_threads(pid: int) -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     names = {int(path.name): (path / "comm").read_text().strip() for path in Path(f"/proc/{pid}/task").iterdir()}
-    print(f"threads: {sorted(set(names.values()))}", flush=True)
+    say(f"threads: {sorted(set(names.values()))}")
     held = [tid for tid, name in names.items() if "Progress" in name]
     ready, done = threading.Event(), threading.Event()
 
     def hold() -> None:  # a tracer is a thread
         for tid in held:
             if libc.ptrace(PTRACE_ATTACH, tid, None, None):
-                print(f"ptrace of {tid}: {os.strerror(ctypes.get_errno())}", flush=True)
+                say(f"ptrace of {tid}: {os.strerror(ctypes.get_errno())}")
             else:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(tid, 0x40000000)  # __WALL
@@ -255,26 +273,27 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
     rates, cost, costs = {}, {}, []
     with started(scene, number, arguments.backend, 1e9) as (processes, folder):
         wait_for(folder, "step 100", 60)
-        for name in ("without", "with", "without again", "with again"):
+        for turn in range(6):
+            name = f"{('without', 'with')[turn % 2]} {turn // 2 + 1}"
             trace: list[dict] = []
             before, cpu = steps_in(folder), own_cost()
             begun = time.monotonic()
-            with sampling([process.pid for process in processes], trace) if name.startswith("with ") or name == "with" else contextlib.nullcontext():
-                time.sleep(8)
+            with sampling([process.pid for process in processes], trace) if turn % 2 else contextlib.nullcontext():
+                time.sleep(10)
             seconds = time.monotonic() - begun
             rates[name] = (steps_in(folder) - before) / seconds
             after = own_cost()
-            if name.startswith("with") and "out" not in name:
+            if turn % 2:
                 costs.append((after["cpu_s"] - cpu["cpu_s"]) / seconds)
             cost = after
     row = {"scene": scene, "rates": {name: round(rate, 1) for name, rate in rates.items()}, "watcher_cores": max(costs), "memory_mib": cost["memory_mib"]}
-    print(json.dumps(row), flush=True)
+    say(json.dumps(row))
     return [row], {}
 
 
 def steps_in(folder: Path) -> int:
     words = (folder / "log-0").read_text(encoding="utf-8", errors="replace").split()
-    return max((int(word) for before, word in zip(words, words[1:]) if before == "step" and word.isdigit()), default=0)
+    return max((int(word) for before, word in itertools.pairwise(words) if before == "step" and word.isdigit()), default=0)
 
 
 def pack(path: Path, texts: dict[str, str]) -> None:
@@ -286,12 +305,12 @@ def pack(path: Path, texts: dict[str, str]) -> None:
 
 
 def print_table(rows: list[dict]) -> None:
-    print("| scene | way | seconds | state | right state | right rank | right cause |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    say("| scene | way | seconds | state | right state | right rank | right cause |")
+    say("| --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
         if "way" in row:
             marks = ["yes" if row[name] else "no" for name in ("right_state", "right_rank", "right_cause")]
-            print(f"| {row['scene']} | {row['way']} | {row['seconds']} | {row['state']} | {' | '.join(marks)} |")
+            say(f"| {row['scene']} | {row['way']} | {row['seconds']} | {row['state']} | {' | '.join(marks)} |")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
-FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")  # noqa: S108 - a folder of the bench
+FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")
 
 
 class Samples(torch.utils.data.Dataset):
@@ -31,6 +31,11 @@ class Samples(torch.utils.data.Dataset):
 
 def read_from_dead_server() -> None:
     time.sleep(3600)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def wait() -> None:
@@ -49,7 +54,7 @@ def compile_for(seconds: float) -> None:
         number += 1
         lines = "\n".join(f"    x = torch.sin(x) * {number}.{at} + torch.roll(x, {at + 1})" for at in range(60))
         space: dict = {"torch": torch}
-        exec(f"def step(x):\n{lines}\n    return x", space)  # noqa: S102 - a function that was never compiled before
+        exec(f"def step(x):\n{lines}\n    return x", space)
         torch.compile(space["step"])(torch.ones(1 << 12, device=DEVICE))
 
 
@@ -121,7 +126,7 @@ def main() -> None:
         due = float(late) > HEALTHY_S
         if due and not told:
             told = True
-            print("happens", flush=True)
+            say("happens")
             if rank == world - 1 and SCENE not in healthy and SCENE != "allgather":
                 happen(x, world)
         if due and SCENE == "longstep":
@@ -137,8 +142,8 @@ def main() -> None:
         x.div_(world)
         wait()
         step += 1
-        if rank == 0 and step % 20 == 0:
-            print("step", step, flush=True)
+        if rank == 0 and (step % 20 == 0 or SCENE == "speed"):
+            say(f"step {step}")
         time.sleep(0 if SCENE == "speed" else 0.02)
 
 

@@ -177,7 +177,7 @@ def _holders(ctx: Context, stats: dict[int, Stat], pids: list[int]) -> list[Cand
     """Processes without a rank: those named, or else those that hold a GPU, the topmost of each tree."""
     own = set(ancestors(stats, os.getpid()))
     looked = [pid for pid in stats if pid not in own and (not pids or any(one in ancestors(stats, pid) for one in pids))]
-    holding = [pid for pid in looked if _holds_gpu(ctx.root, pid)] or ([pid for pid in pids] if pids else [])
+    holding = [pid for pid in looked if _holds_gpu(ctx.root, pid)] or list(pids)
     tops = [pid for pid in holding if not set(holding) & set(ancestors(stats, pid)[1:])]
     return [Candidate(pid=pid, stat=stats[pid], uid=_uid(ctx.root, pid), environment={}, rank=None, variables=0) for pid in tops]
 
@@ -199,7 +199,7 @@ def targets_of(root: Root, pid: int) -> dict[str, str]:
 
 
 def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
-    rank, size, local = RANK_VARIABLES[one.variables]
+    _rank, size, local = RANK_VARIABLES[one.variables]
     have = one.environment
     libraries = libraries_of(ctx.root, one.pid)
     return {

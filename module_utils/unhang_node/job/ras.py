@@ -87,7 +87,7 @@ def ask(address: str, mark: Callable[..., None], tries: int = TRIES) -> tuple[st
             answer = _ask_once((host.strip("[]") or "localhost", int(port)))
         except ConnectionRefusedError:
             raise Absent(f"nothing listens at {address}: no communicator yet, NCCL before 2.24, or NCCL_RAS_ENABLE=0") from None
-        except socket.timeout as found:  # noqa: UP041 - another class than TimeoutError until Python 3.10
+        except socket.timeout as found:
             if str(found) == "late":
                 raise TimeoutError(errno.ETIMEDOUT, f"RAS at {address} did not end its answer within {ANSWER_S:g} s") from None
             continue
@@ -114,7 +114,7 @@ def _ask_once(place: tuple[str, int]) -> str:
             link.settimeout(left_s)
             try:
                 piece = link.recv(1 << 18)
-            except socket.timeout:  # noqa: UP041
+            except socket.timeout:
                 raise socket.timeout("late") from None
             received += piece
             if not piece or (is_json and piece.rstrip().endswith(b"}") and _is_whole(received)):

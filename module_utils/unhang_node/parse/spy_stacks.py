@@ -29,7 +29,7 @@ def _thread(row: dict[str, Any]) -> dict[str, Any]:
     name, pid = row.get("thread_name"), row.get("pid")
     return {
         "name": None if name is None else str(name)[:64],
-        "is_main": pid is not None and row.get("os_thread_id") == pid or name == "MainThread",
+        "is_main": (pid is not None and row.get("os_thread_id") == pid) or name == "MainThread",
         "active": row.get("active") is True,
         "frames": [_frame(frame) for frame in frames[:MOST_FRAMES]],
     }

@@ -17,7 +17,11 @@ _ROWS = tuple(
     (activity, re.compile(function), re.compile(path))
     for activity, function, path in (
         (LOCKED, r"wait|acquire", r"/torch/utils/file_baton\.py|/filelock/\w+\.py|/torch/_inductor/runtime/.*lock\w*\.py"),
-        (STARTING, r"init_process_group|_new_process_group_helper|_store_based_barrier|new_group|new_subgroups\w*|init_device_mesh|initialize_dist\w*", r"\.py"),
+        (
+            STARTING,
+            r"init_process_group|_new_process_group_helper|_store_based_barrier|new_group|new_subgroups\w*|init_device_mesh|initialize_dist\w*",
+            r"\.py",
+        ),
         (STARTING, r".*", r"/torch/distributed/(?:rendezvous|elastic/.*)\.py|/torch/_C/_distributed_c10d\.py"),
         (STARTING, r"init_distributed|_init_global_process_group", r"\.py"),
         (COLLECTIVE, r".*", r"/torch/distributed/(?:distributed_c10d|_functional_collectives(?:_impl)?|nn/functional|utils)\.py"),
@@ -61,7 +65,7 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     for found in parsed:
         for name, function, path in _ROWS:
             if function.fullmatch(found["function"].rpartition(".")[2]) and path.search(found["path"]):
-                return Activity(name, _public(parsed, found), _place(found), user)
+                return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _place(found), user)
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
     return Activity(CODE, first["function"], _place(first), user)
 
@@ -71,10 +75,15 @@ def user_frames(frames: Sequence[str]) -> list[str]:
     return [frame for frame in frames if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])]
 
 
+def function_names(frames: Sequence[str]) -> list[str]:
+    """Frames without their lines: a loop that only waits moves between its lines."""
+    return [frame.rpartition(":")[0] for frame in frames]
+
+
 def _public(parsed: Sequence[re.Match[str]], found: re.Match[str]) -> str:
     """The function that the user called in the same file: all_reduce rather than a helper of it."""
-    same = [one for one in parsed[parsed.index(found) :] if one["path"] == found["path"]]
-    return same[-1]["function"].rpartition(".")[2]
+    same = [one for one in parsed[parsed.index(found) :] if one["path"] == found["path"] and not one["function"].startswith("<")]
+    return (same or [found])[-1]["function"].rpartition(".")[2]
 
 
 def _place(found: re.Match[str]) -> str:

@@ -137,7 +137,9 @@ def _lags(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[Lag]:
 
 
 def _rose(before: Mapping[Any, Mapping[int, int]], after: Mapping[Any, Mapping[int, int]]) -> bool:
-    return any(count > before.get(key, {}).get(rank, 0) for key, by_rank in after.items() for rank, count in by_rank.items() if rank in before.get(key, {rank: 0}))
+    return any(
+        count > before.get(key, {}).get(rank, 0) for key, by_rank in after.items() for rank, count in by_rank.items() if rank in before.get(key, {rank: 0})
+    )
 
 
 def _totals(counts: Mapping[Any, Mapping[int, int]]) -> dict[int, int]:

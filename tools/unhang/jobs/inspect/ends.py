@@ -14,7 +14,7 @@ from unhang.prove.smoke.streams import Story
 from unhang.prove.smoke.suspects import Suspect, find_suspects
 
 NEXT = {
-    "gone": "look for the OOM killer and for Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others wait until their timeout",
+    "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",
     "debugger": "process {tracer} on {host} traces it (a debugger): let it go on, or end that process",
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
     "children": "the file system that its workers wait for: cat /proc/{pid}/stack as root, mount | grep nfs, dmesg on {host}",
@@ -36,10 +36,19 @@ class Named:
     cause: str | None
 
 
+def ranks_wait(count: int) -> str:
+    """1 rank waits, 2 ranks wait."""
+    return f"{count} rank waits" if count == 1 else f"{count} ranks wait"
+
+
 def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
     """Ranks whose process is gone while others go on: between the looks, or known to RAS alone."""
     alive = [look for look in looks if not look.is_ended]
-    found = [_ended(look.host, look.rank, look.gpu, look.pid, "its process has ended" if look.state != "Z" else "its process ended and is a zombie") for look in looks if look.is_ended and alive]
+    found = [
+        _ended(look.host, look.rank, look.gpu, look.pid, "its process has ended" if look.state != "Z" else "its process ended and is a zombie")
+        for look in looks
+        if look.is_ended and alive
+    ]
     known = {look.rank for look in looks}
     hosts = {look.host for look in looks}
     addresses = {standing.places[look.rank][0]: look.host for look in looks if standing and look.rank in standing.places} if standing else {}
@@ -77,16 +86,34 @@ def stopped_or_stuck(looks: Sequence[RankLook], standing: Standing | None) -> li
     stories = {}
     for number, look in enumerate(looks):
         if look.is_stopped or look.in_kernel:
-            seq = (standing.total.get(look.rank or 0, 0) if standing else 0) + 1
-            stall = {"phase": look.doing.name if look.doing else "job", "state": look.state, "wchan": look.wchan, "seq": seq, "reason": "stopped" if look.is_stopped else "look"}
+            seq = max(standing.total.values(), default=0) if standing else 0
+            stall = {
+                "phase": look.doing.name if look.doing else "job",
+                "state": look.state,
+                "wchan": look.wchan,
+                "seq": seq,
+                "reason": "stopped" if look.is_stopped else "look",
+            }
             stories[number] = Story(number, look.host, stall=stall)
     found = []
     for suspect in find_suspects([], stories):
         look = looks[suspect.rank or 0]
         then = NEXT["debugger"].format(tracer=look.tracer, host=look.host) if look.tracer else suspect.next
-        why = suspect.why if standing else suspect.why.replace(f" before collective {1} was over, all others wait for it", "")
+        why = suspect.why if standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
         where = f"; it stands in {look.doing.where}" if look.doing else ""
         found.append(Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None))
+    return found
+
+
+def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
+    """Ranks whose process lives, as far as is known, and does not answer RAS."""
+    by_rank = {look.rank: look for look in looks}
+    found = []
+    for rank in sorted(standing.missing):
+        look = by_rank.get(rank)
+        host, gpu, pid = (look.host, look.gpu, look.pid) if look else (standing.places[rank][0], None, standing.places[rank][1])
+        why = f"its process (pid {pid}) does not answer NCCL's RAS: it is stopped, gone, or hangs in the kernel; the others wait for it"
+        found.append(Named(Suspect(host, rank, gpu, "job", why, f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there"), None))
     return found
 
 
@@ -126,7 +153,7 @@ def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return [Named(Suspect(host, starting[0].rank, None, STARTING, why, then), None)]
     if absent:
         hosts = ", ".join(dict.fromkeys(host_of(document) for document in documents))
-        why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {len(starting)} ranks wait for it in {where}"
+        why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {ranks_wait(len(starting))} for it in {where}"
         return [Named(Suspect(None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]), None)]
     return []
 
@@ -134,4 +161,3 @@ def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
 def clues(document: Mapping[str, Any]) -> list[str]:
     """The kernel's lines about faults."""
     return [str(event.get("message") or event.get("text") or "") for event in rows(section(document, "kernel_log").get("events"))]
-

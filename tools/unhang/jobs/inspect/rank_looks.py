@@ -1,4 +1,4 @@
-"""The evidence of all nodes as one row for each rank. Documents come from nodes: everything in them is checked here, and what is not as expected is left out."""
+"""The evidence of all nodes as one row for each rank. Documents come from nodes: what is not as expected is left out here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.activities import Activity, activity_of, user_frames
+from unhang.jobs.inspect.activities import Activity, activity_of, function_names, user_frames
 
 ENDED = ("gone", "reused")
 
 
 @dataclass(frozen=True)
 class RankLook:
-    """One rank as its node saw it. states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second; moved: its functions in the user's code
-    are others in the second look (None: not known); waited: its main thread waited without a break. children: rows of the second look, each with the processor time it took since the first."""
+    """One rank as its node saw it.
+
+    states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second. moved: its functions in the user's code are at other lines in
+    the second look (None: not known); shifted: they are other functions; waited: its main thread waited without a break. computes: its GPU moves memory, which
+    NCCL's waiting kernel does not. children: rows of the second look, each with the processor time that it took since the first.
+    """
 
     rank: int | None
     host: str
@@ -31,12 +35,14 @@ class RankLook:
     tracer: int | None = None
     doing: Activity | None = None
     moved: bool | None = None
+    shifted: bool | None = None
     waited: bool = False
     children: tuple[dict[str, Any], ...] = ()
     child_activity: Activity | None = None
     blocked: tuple[dict[str, Any], ...] = ()
     sockets: tuple[dict[str, str], ...] = ()
     log_grew: bool | None = None
+    computes: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,13 +98,15 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     seconds_between = max(0.1, number_of(proc.get("at_2_s")) - number_of(proc.get("at_1_s"))) if proc.get("at_2_s") else 1.0
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
-    gpus = _gpus(document)
+    gpus, busy_gpus = _gpus(document), computing_gpus(document)
     for place, row in enumerate(rows(document.get("ranks"))):
         pid = row.get("pid")
         if not isinstance(pid, int):
             continue
         first, second = firsts.get(pid, {}), seconds.get(pid, firsts.get(pid, {}))
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
+        own, own_later = user_frames(frames), user_frames(frames_later)
+        is_known = bool(frames and frames_later)
         children = tuple(_children(first, second))
         workers = [activity_of(_main_frames(dump)) for other, dump in dumps.items() if dump.get("of") == pid and other != pid]
         yield RankLook(
@@ -108,10 +116,11 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             cpu=_rate(first, second, "cpu_s", seconds_between),
             written_s=_io_rate(first, second, "write_bytes", seconds_between), read_s=_io_rate(first, second, "read_bytes", seconds_between),
             wchan=second.get("wchan"), tracer=_whole(second.get("tracer")), doing=activity_of(frames_later or frames),
-            moved=user_frames(frames) != user_frames(frames_later) if frames and frames_later else None, waited=_waited(first, second), children=children,
+            moved=own != own_later if is_known else None, shifted=function_names(own) != function_names(own_later) if is_known else None, 
+            waited=_waited(first, second), children=children,
             child_activity=next((one for one in workers if one), None), blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name, value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
-            log_grew=_log_grew(proc, place), settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
+            log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus, settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
         )  # fmt: skip
 
 
@@ -163,6 +172,13 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     sizes = [proc.get(f"log_bytes_{number}") for number in (1, 2)]
     values = [size[place] if isinstance(size, list) and place < len(size) else None for size in sizes]
     return None if None in values else values[0] != values[1]
+
+
+def computing_gpus(document: Mapping[str, Any]) -> set[str]:
+    """GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 % utilisation and no memory activity (measured on H100)."""
+    looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for number in (1, 2)]
+    busy = [{f"GPU {gpu.get('index')}" for gpu in look if number_of(gpu.get("memory_activity_percent")) >= 1} for look in looks]
+    return busy[0] & busy[1]
 
 
 def _gpus(document: Mapping[str, Any]) -> dict[int, str]:

@@ -15,7 +15,8 @@ MOST_ROWS = 16
 def render_inspection(found: Mapping[str, Any], plain: bool = False) -> str:
     """One screen: where the ranks stand, what could not be read, then the suspects and the verdict, where a terminal leaves the eye."""
     hosts = [row["host"] for row in found["hosts"]]
-    lines = [f"{counted(found['world_size'] or len(found['ranks']), 'rank')} on {visible(', '.join(map(str, hosts[:8])))}{f' and {len(hosts) - 8} more' if len(hosts) > 8 else ''}"]
+    more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
+    lines = [f"{counted(found['world_size'] or len(found['ranks']), 'rank')} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
     lines += [f"{visible(row['host'])}: {visible(row['problem'])}" for row in found["hosts"] if row["problem"]]
     lines += _ras(found) + _ranks(found) + _unread(found) + render_suspects(found)
     word = found["state"] if found["state"] in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {found['state']}"
@@ -42,7 +43,9 @@ def _ranks(found: Mapping[str, Any]) -> list[str]:
             continue
         where = row["where"] or f"state {row['state']}"
         places.setdefault((str(row["activity"] or ""), where, str(row["state"])), []).append(row["rank"])
-    lines = [f"  {fold_ranks(ranks):<14} {state:<5} {activity:<11} {visible(where, 200)}" for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]]
+    lines = [
+        f"  {fold_ranks(ranks):<14} {state:<5} {activity:<11} {visible(where, 200)}" for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]
+    ]
     if len(places) > MOST_ROWS:
         lines.append(f"  and {len(places) - MOST_ROWS} more places; -o json has them")
     lines += [f"  {counted(unnumbered, 'process', 'processes')} without a rank"] if unnumbered else []

@@ -7,11 +7,12 @@ from typing import Any
 
 from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATING, LOADING, LOCKED, RESTORING, SAVING
 from unhang.jobs.inspect.communicators import Standing
-from unhang.jobs.inspect.ends import NEXT, Named
+from unhang.jobs.inspect.ends import NEXT, Named, ranks_wait
 from unhang.jobs.inspect.rank_looks import RankLook
 from unhang.prove.smoke.suspects import Suspect
 
 BUSY_CORES = 0.2
+WORKING = "working"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++", "x86_64-linux-gnu-g++")
 CAUSES = {LOADING: "slow_rank_or_io", SAVING: "slow_rank_or_io", RESTORING: "slow_rank_or_io", LOCKED: "fused_kernel_build", CODE: "rank_desync_app"}
 
@@ -31,8 +32,8 @@ def busy_word(look: RankLook | None) -> str | None:
         return SAVING
     if name in (RESTORING, LOADING) and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
         return str(name)
-    if name == EVALUATING and (look.moved or look.log_grew):
-        return EVALUATING
+    if name in (EVALUATING, CODE) and (look.shifted or look.computes):
+        return EVALUATING if name == EVALUATING else WORKING
     return None
 
 
@@ -45,7 +46,9 @@ def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None,
         return Named(Suspect(host, rank, None, COLLECTIVE, missed or "it is waited for, and its node was not looked at", then, True), None)
     name = look.doing.name if look.doing else None
     why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
-    return Named(Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), CAUSES.get(name or "", "rank_desync_app" if missed and not name else None))
+    return Named(
+        Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), CAUSES.get(name or "", "rank_desync_app" if missed and not name else None)
+    )
 
 
 def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankLook]) -> str:
@@ -53,9 +56,9 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
     for lag in standing.lags if standing and rank is not None else ():
         if rank in lag.behind():
             count = len([one for one in lag.counts if lag.counts[one] == lag.highest])
-            return f"it never launched {lag.op} number {lag.highest} (it stands after {lag.counts[rank]}), in which {count} rank{'s wait' if count != 1 else ' waits'}"
+            return f"it never launched {lag.op} number {lag.highest} (it stands after {lag.counts[rank]}), in which {ranks_wait(count)}"
     if waiting and waiting[0].doing:
-        return f"{len(waiting)} rank{'s wait' if len(waiting) != 1 else ' waits'} in {waiting[0].doing.where}"
+        return f"{ranks_wait(len(waiting))} in {waiting[0].doing.where}"
     return ""
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from unhang.jobs.inspect.activities import COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
-from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, split_ranks, stopped_or_stuck
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, rank_looks, rows, section
+from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, ranks_wait, silent_ranks, split_ranks, stopped_or_stuck
+from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.prove.smoke.likely_causes import with_likely
@@ -21,7 +21,6 @@ from unhang.prove.smoke.suspects import Suspect
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
-IDLE_MEMORY_PERCENT = 2  # a GPU that computes moves its memory; one that waits in NCCL's kernel does not
 IDLE_LINK_KIB_S = 1024
 
 
@@ -77,6 +76,9 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
         return HUNG, certain, _who(certain, looks)
     if standing and standing.moved:
         return RUNNING, [], _running(standing)
+    if standing and standing.missing:
+        silent = silent_ranks(looks, standing)
+        return HUNG if standing.moved is False else UNKNOWN, silent, _who(silent, looks)
     if standing and standing.roots:
         return _waited_for(looks, standing)
     if standing and standing.is_split:
@@ -106,21 +108,19 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> tuple[str, lis
         rank, word = busy[0]
         look = by_rank[rank]
         where = f" in {look.doing.where}" if look.doing else ""
-        return word, [], f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}, {_waiting(standing)} wait for it"
+        ahead = {rank for lag in standing.lags for rank in lag.ahead()}
+        return word, [], f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}, {ranks_wait(len(ahead))} for it"
     named = [stand_of(rank, by_rank.get(rank), standing) for rank in standing.roots if not busy_word(by_rank.get(rank))]
+    if not any(look and (look.doing or look.waited) for look in map(by_rank.get, standing.roots)):
+        return UNKNOWN, named, f"{_who(named, looks)}; whether it is busy or stuck only its stack tells"
     return HUNG, named, _who(named, looks)
-
-
-def _waiting(standing: Standing) -> str:
-    ahead = {rank for lag in standing.lags for rank in lag.ahead()}
-    return f"{len(ahead)} rank{'s' if len(ahead) != 1 else ''}"
 
 
 def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> tuple[str, list[Named], str]:
     """RAS does not tell them apart, or did not answer."""
     came = never_came(documents, looks, standing)
     if came:
-        return STARTING, came, _who(came, looks)
+        return STARTING, came, came[0].suspect.why
     waiting = [look for look in looks if look.doing and look.doing.name in (COLLECTIVE, STARTING)]
     others = [look for look in looks if look.doing and look not in waiting]
     if waiting and others and not standing:
@@ -129,12 +129,16 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
     if busy and not waiting:
         word = sorted(busy)[0]
         return word, [], f"{sum(busy_word(look) == word for look in looks)} of {len(looks)} ranks are {word}"
+    if waiting and all(look.computes for look in looks):
+        return RUNNING, [], f"all {len(looks)} ranks wait for their GPUs, which compute: a long step"
     if len(waiting) == len(looks) and not any(look.moved for look in looks):
         return _all_in(documents, looks, waiting)
     if any(look.moved for look in looks):
         return RUNNING, [], "the ranks' stacks moved between the two looks"
     if any(look.log_grew for look in looks):
         return RUNNING, [], "its log grew between the two looks"
+    if standing and not any(look.doing for look in looks):
+        return UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell"
     if not any(look.doing for look in looks):
         return _by_proc(looks)
     return UNKNOWN, [], "the looks do not tell whether it moves; look again with a longer --gap, or with py-spy"
@@ -149,7 +153,7 @@ def _others_stand(
     if len(busy) == len(others):
         look, word = busy[0]
         where = f" in {look.doing.where}" if look.doing else ""
-        return word, [], f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}, {len(waiting)} ranks wait for it"
+        return word, [], f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}, {ranks_wait(len(waiting))} for it"
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
     if not _quiet(documents, waiting):
         return UNKNOWN, named, f"{_who(named, looks)}; whether it moves cannot be told without RAS: look again with a longer --gap"
@@ -162,7 +166,9 @@ def _all_in(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], w
     world = max((look.world_size or 0 for look in looks), default=0)
     if len(functions) > 1 and not {"synchronize"} & functions:
         named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
-        sides = "; ".join(f"{name}: rank {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}" for name in sorted(functions))
+        sides = "; ".join(
+            f"{name}: rank {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}" for name in sorted(functions)
+        )
         return HUNG, [Named(one.suspect, "rank_desync_app") for one in named], f"ranks wait in different operations: {sides}"
     where = waiting[0].doing.where if waiting[0].doing else "a collective"
     if len(seen) < world:
@@ -193,10 +199,10 @@ def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
     """No GPU moved its memory or its links; True without GPUs, as for a job on processors."""
     for document in documents:
         nvml = section(document, "nvml")
-        seconds = max(0.1, float(nvml.get("at_2_s") or 0) - float(nvml.get("at_1_s") or 0)) if nvml.get("at_2_s") else 1.0
+        if computing_gpus(document):
+            return False
+        seconds = max(0.1, number_of(nvml["at_2_s"]) - number_of(nvml.get("at_1_s"))) if nvml.get("at_2_s") else 1.0
         for first, second in zip(rows(nvml.get("gpus_1")), rows(nvml.get("gpus_2")), strict=False):
-            if any((gpu.get("memory_activity_percent") or 0) > IDLE_MEMORY_PERCENT for gpu in (first, second)):
-                return False
             links = [[value for value in gpu.get("nvlink_kib") or [] if isinstance(value, int)] for gpu in (first, second)]
             if sum(links[1]) - sum(links[0]) > IDLE_LINK_KIB_S * seconds:
                 return False
@@ -206,9 +212,14 @@ def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
 def _by_proc(looks: Sequence[RankLook]) -> tuple[str, list[Named], str]:
     """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait for a GPU. A hint, no more."""
     busy = [look for look in looks if (look.cpu or 0) > 0.5]
-    asleep = [look for look in looks if look.cpu is not None and look.cpu < 0.05]
+    asleep = [look for look in looks if look.cpu is not None and look.cpu < 0.05 and look.waited]
     if busy and len(asleep) == 1 and len(busy) + 1 == len(looks) and not asleep[0].log_grew:
         look = asleep[0]
-        why = f"it alone sleeps (in {look.wchan or 'the kernel'}) while {len(busy)} ranks spin, as ranks do that wait for a GPU; a hint, no proof"
-        return UNKNOWN, [Named(Suspect(look.host, look.rank, look.gpu, "asleep", why, NEXT["spy"].format(pid=look.pid), True), None)], f"rank {look.rank}: {why}"
+        spin = "1 rank spins" if len(busy) == 1 else f"{len(busy)} ranks spin"
+        why = f"it alone sleeps (in {look.wchan or 'the kernel'}) while {spin}, as ranks do that wait for a GPU; a hint, no proof"
+        return (
+            UNKNOWN,
+            [Named(Suspect(look.host, look.rank, look.gpu, "asleep", why, NEXT["spy"].format(pid=look.pid), True), None)],
+            f"rank {look.rank}: {why}",
+        )
     return UNKNOWN, [], "neither RAS nor stacks could be read; what /proc and the driver say does not tell the ranks apart"
