@@ -112,7 +112,8 @@ def started(scene: str, number: int, backend: str, healthy_s: float = HEALTHY_S)
     for rank in (0, 1) if scene != "init" else (0,):
         environment = {
             **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29700 + number),
-            "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_SET_THREAD_NAME": str(int(scene == "path")), "INSPECT_JOB_FOLDER": str(folder),
+            "NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0",
+            "NCCL_SET_THREAD_NAME": str(int(scene == "path")), "INSPECT_JOB_FOLDER": str(folder),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "2", "NCCL_RAS_ADDR": f"localhost:{28100 + number}",
         }  # fmt: skip
         with (folder / f"log-{rank}").open("wb") as log:

@@ -13,6 +13,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.utils.file_baton
 
 SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
@@ -99,6 +100,10 @@ def happen(x: torch.Tensor, world: int) -> None:
     elif SCENE == "differ":
         dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
         wait()
+    elif SCENE == "baton":
+        baton = torch.utils.file_baton.FileBaton(os.path.join(FOLDER, "lock"))
+        with open(os.path.join(FOLDER, "lock"), "w"):
+            baton.wait()
     elif SCENE == "lock":
         lock = threading.Lock()
         lock.acquire()

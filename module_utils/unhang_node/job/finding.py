@@ -107,7 +107,7 @@ def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], 
         if pid in skipped or pid == os.getpid() or stat.state == "Z":
             continue
         try:
-            environment = {row.name: row.value for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
+            environment = {row.name: row.value or "" for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
         except PermissionError:
             denied += 1
             continue

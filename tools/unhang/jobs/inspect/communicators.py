@@ -117,19 +117,20 @@ def _counts(answer: Mapping[str, Any], names: Mapping[Key, int]) -> dict[tuple[s
     found: dict[tuple[str, str], dict[int, int]] = {}
     for row in rows(answer.get("communicators")):
         global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
-        operations: set[str] = {str(op) for group in rows(row.get("counts")) for op in group.get("ops") or {}}
-        for group in rows(row.get("counts")):
-            launched = group.get("ops") if isinstance(group.get("ops"), Mapping) else {}
-            for rank in group.get("ranks") or []:
+        groups = [(group.get("ranks") or [], _launched(group)) for group in rows(row.get("counts"))]
+        operations = {op for _, launched in groups for op in launched}
+        for ranks, launched in groups:
+            for rank in ranks:
                 name = global_of.get(rank) if isinstance(rank, int) else None
                 if name is not None:
-                    for op in operations if answer.get("form") == "json" else set(launched):
-                        found.setdefault((str(row.get("hash")), op), {})[name] = _count(launched.get(op))
+                    for op in operations if answer.get("form") == "json" else launched:
+                        found.setdefault((str(row.get("hash")), op), {})[name] = launched.get(op, 0)
     return found
 
 
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+def _launched(group: Mapping[str, Any]) -> dict[str, int]:
+    counts = group.get("ops")
+    return {str(op): count for op, count in counts.items() if isinstance(count, int)} if isinstance(counts, Mapping) else {}
 
 
 def _lags(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[Lag]:

@@ -51,7 +51,7 @@ def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Na
     ]
     known = {look.rank for look in looks}
     hosts = {look.host for look in looks}
-    addresses = {standing.places[look.rank][0]: look.host for look in looks if standing and look.rank in standing.places} if standing else {}
+    addresses = {standing.places[look.rank][0]: look.host for look in looks if look.rank is not None and look.rank in standing.places} if standing else {}
     for rank in sorted(standing.missing) if standing else []:
         address, pid = standing.places[rank] if standing else ("", 0)
         if rank not in known and address in addresses and addresses[address] in hosts:

@@ -116,7 +116,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             cpu=_rate(first, second, "cpu_s", seconds_between),
             written_s=_io_rate(first, second, "write_bytes", seconds_between), read_s=_io_rate(first, second, "read_bytes", seconds_between),
             wchan=second.get("wchan"), tracer=_whole(second.get("tracer")), doing=activity_of(frames_later or frames),
-            moved=own != own_later if is_known else None, shifted=function_names(own) != function_names(own_later) if is_known else None, 
+            moved=own != own_later if is_known else None, shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second), children=children,
             child_activity=next((one for one in workers if one), None), blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name, value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),

@@ -41,7 +41,7 @@ def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None,
     """The rank that others wait for, as a suspect."""
     missed = _missed(rank, standing, waiting)
     if look is None:
-        host = standing.places[rank][0] if standing and rank in standing.places else None
+        host = standing.places[rank][0] if standing and rank is not None and rank in standing.places else None
         then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
         return Named(Suspect(host, rank, None, COLLECTIVE, missed or "it is waited for, and its node was not looked at", then, True), None)
     name = look.doing.name if look.doing else None

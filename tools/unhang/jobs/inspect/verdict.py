@@ -22,6 +22,7 @@ from unhang.prove.smoke.suspects import Suspect
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 IDLE_LINK_KIB_S = 1024
+BUSY_PERCENT = 95
 
 
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -133,6 +134,9 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return RUNNING, [], f"all {len(looks)} ranks wait for their GPUs, which compute: a long step"
     if len(waiting) == len(looks) and not any(look.moved for look in looks):
         return _all_in(documents, looks, waiting)
+    in_same_place = {look.doing.where if look.doing else None for look in looks}
+    if len(in_same_place) == 1 and None not in in_same_place and not any(look.moved for look in looks) and _gpus_spin(documents):
+        return _all_in(documents, looks, looks)
     if any(look.moved for look in looks):
         return RUNNING, [], "the ranks' stacks moved between the two looks"
     if any(look.log_grew for look in looks):
@@ -193,6 +197,13 @@ def _quiet(documents: Sequence[Mapping[str, Any]], waiting: Sequence[RankLook]) 
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that moves no memory."""
     on_gpus = any(rows(section(document, "nvml").get("gpus_2")) for document in documents)
     return any(look.waited for look in waiting) or (on_gpus and _gpus_idle(documents))
+
+
+def _gpus_spin(documents: Sequence[Mapping[str, Any]]) -> bool:
+    """Every GPU of the job is busy in both looks and moves no memory: what NCCL's waiting kernel looks like."""
+    looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for document in documents for number in (1, 2)]
+    used = [gpu for look in looks for gpu in look if gpu.get("processes")]
+    return bool(used) and all(number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT and gpu.get("memory_activity_percent") == 0 for gpu in used)
 
 
 def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
