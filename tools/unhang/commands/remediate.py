@@ -4,7 +4,6 @@ given."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from unhang.ansible.playbook_command import as_typed, inventories_of, limit_argu
 from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.base import project
 from unhang.base.errors import UserError
-from unhang.base.text import ascii_only, visible
+from unhang.base.text import ascii_only, data_for_ansible, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        argv = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
+        argv = [*command, *limit, "-e", data_for_ansible(variables_of(arguments, folder, plan)), *arguments.ansible]
         if not arguments.apply:
             return run_preview(argv, home, new_run, folder, plan, arguments)
         played = _played(argv, home, new_run, folder, plan, arguments)

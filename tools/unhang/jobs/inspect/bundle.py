@@ -13,7 +13,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.jobs.diagnose.redact import without_secrets
+from unhang.base.redact import without_secrets
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 
