@@ -33,11 +33,12 @@ HERE = Path(__file__).resolve().parent
 for place in ("tools", "module_utils"):
     sys.path.insert(0, str(HERE.parents[1] / place))
 
+from job_samples import gpu_sample, header_of, own_cost, process_samples, ras_sample  # noqa: E402
+
 from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
 from unhang_node.context import Context  # noqa: E402
 from unhang_node.job.finding import read_ranks  # noqa: E402
 from unhang_node.job.look import OPTIONS  # noqa: E402
-from unhang_node.job.samples import gpu_sample, header_of, own_cost, process_samples, ras_sample  # noqa: E402
 from unhang_node.root import Root  # noqa: E402
 
 # scene: (state, rank that is to be named or None, words one of which says the cause)

@@ -17,7 +17,7 @@ from ..sections.users import read_users, user_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from ..context import Context
@@ -236,8 +236,3 @@ def _container(root: Root, pid: int) -> str | None:
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() and len(text) < 10 else None
-
-
-def pids_of(rows: Iterable[dict[str, Any]]) -> list[int]:
-    """Process ids of rows of ranks."""
-    return [int(row["pid"]) for row in rows]

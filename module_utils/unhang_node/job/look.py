@@ -114,5 +114,6 @@ def _find(options: dict[str, Any]) -> tuple[list[dict[str, Any]], SourceResult]:
         skipped.append(int(stalled.group(1)))
     for pid in skipped:
         reason = "its files in /proc do not answer: a call into the kernel holds its memory map"
-        found.pieces[-1:] and found.pieces[-1].unread.append({"field": f"process {pid}", "status": "timeout", "reason": reason})
+        if found.pieces:
+            found.pieces[-1].unread.append({"field": f"process {pid}", "status": "timeout", "reason": reason})
     return [row for piece in found.pieces for row in (piece.fields or {}).get("ranks", [])], found

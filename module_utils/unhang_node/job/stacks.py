@@ -125,7 +125,13 @@ def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
 
 def _row(ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, why: str) -> tuple[dict[str, Any], list[UnreadRow]]:
     kernel = [line.strip()[:120] for line in text_or_empty(ctx.root, pid, "stack").splitlines()[:24]]
-    row = {"pid": pid, "of": of, "way": "py-spy" if threads else "kernel", "threads": threads or [], "wchan": wchan_of(ctx.root, f"/proc/{pid}")}
+    row: dict[str, Any] = {
+        "pid": pid,
+        "of": of,
+        "way": "py-spy" if threads else "kernel",
+        "threads": threads or [],
+        "wchan": wchan_of(ctx.root, f"/proc/{pid}"),
+    }
     row["kernel"] = kernel
     refused = "denied" if "ermission" in why or "permitted" in why else "error"
     return row, [{"field": f"processes[{pid}]", "status": refused, "reason": why}] if why else []

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document, without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.base.redact import without_secrets
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 
@@ -23,21 +23,12 @@ INSPECTION = "inspection.json"
 SCHEMA = "unhang/evidence/1"
 
 
-def masked(value: Any) -> Any:
-    """The value with everything masked that looks like a secret."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, Mapping):
-        return {key: masked(one) for key, one in value.items()}
-    return [masked(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
 def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
     """Writes the archive, which only its owner can read; refuses a path that is taken. Raises UserError."""
-    texts = {INSPECTION: json.dumps(masked(inspection), indent=1), "report.txt": without_secrets(render_inspection(inspection))}
+    texts = {INSPECTION: json.dumps(masked_document(inspection), indent=1), "report.txt": without_secrets(render_inspection(inspection))}
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
-        texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked(document))
+        texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked_document(document))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import os
 
-from ..nvml.calls import Lost
-from ..parse.process_state import parse_io, parse_switches
-from ..parse.ras import parse_ras
-from ..section import Absent, one_line
-from .finding import ancestors, read_stats
-from .gpus import look_at_gpu
-from .looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
-from .ras import ask, ras_addresses
+from unhang_node.job.finding import ancestors, read_stats
+from unhang_node.job.gpus import look_at_gpu
+from unhang_node.job.looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
+from unhang_node.job.ras import ask, ras_addresses
+from unhang_node.nvml.calls import Lost
+from unhang_node.parse.process_state import parse_io, parse_switches
+from unhang_node.parse.ras import parse_ras
+from unhang_node.section import Absent, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..nvml.calls import Asking
-    from ..parse.process_state import Stat
-    from ..root import Root
+    from unhang_node.nvml.calls import Asking
+    from unhang_node.parse.process_state import Stat
+    from unhang_node.root import Root
 
 SCHEMA = "unhang/trace/1"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")
