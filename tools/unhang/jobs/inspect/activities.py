@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-COLLECTIVE, LOADING, COMPILING, SAVING, RESTORING, STARTING, LOCKED, EVALUATING, CODE = (
-    *("collective", "loading", "compiling", "saving", "restoring", "starting", "waiting for a lock", "evaluating", "code"),
+COLLECTIVE, LOADING, COMPILING, SAVING, RESTORING, STARTING, LOCKED, EVALUATING, IMPORTING, CODE = (
+    *("collective", "loading", "compiling", "saving", "restoring", "starting", "waiting for a lock", "evaluating", "importing", "code"),
 )
 # (activity, function, end of the file's path). Sources: torch 2.0 to 2.13, triton 3, filelock, deepspeed, lightning, transformers.
 _ROWS = tuple(
@@ -63,9 +63,11 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
         return None
     user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
     for found in parsed:
-        for name, function, path in _ROWS:
+        for name, function, path in _ROWS if found["function"] != "<module>" else ():  # a library that is being imported does nothing yet
             if function.fullmatch(found["function"].rpartition(".")[2]) and path.search(found["path"]):
                 return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _place(found), user)
+    if any(found["path"].startswith("<frozen importlib") for found in parsed):
+        return Activity(IMPORTING, "import", _place(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
     return Activity(CODE, first["function"], _place(first), user)
 

@@ -151,6 +151,9 @@ def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         why = f"rank {fold_ranks([look.rank or 0 for look in starting])} waits in {where} for {dialled[0]}, which does not answer its connection"
         then = NEXT["peer"].format(host=host, address=dialled[0], spaced=" ".join(dialled[0].rsplit(":", 1)))
         return [Named(Suspect(host, starting[0].rank, None, STARTING, why, then), None)]
+    if all(look.rank is None for look in starting):
+        why = f"its launcher waits in {where} for the launchers of the other nodes"
+        return [Named(Suspect(host, None, None, STARTING, why, NEXT["others"]), None)]
     if absent:
         hosts = ", ".join(dict.fromkeys(host_of(document) for document in documents))
         why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {ranks_wait(len(starting))} for it in {where}"

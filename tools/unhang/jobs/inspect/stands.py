@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATING, LOADING, LOCKED, RESTORING, SAVING
+from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATING, IMPORTING, LOADING, LOCKED, RESTORING, SAVING, STARTING
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import NEXT, Named, ranks_wait
 from unhang.jobs.inspect.rank_looks import RankLook
@@ -26,8 +26,8 @@ def busy_word(look: RankLook | None) -> str | None:
     name = look.doing.name if look.doing else None
     works = (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES
     moves_data = bool(look.written_s or look.read_s)
-    if name == COMPILING and works:
-        return COMPILING
+    if name in (COMPILING, IMPORTING) and works:
+        return COMPILING if name == COMPILING else STARTING
     if name == SAVING and (moves_data or works):
         return SAVING
     if name in (RESTORING, LOADING) and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
