@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_THREADS, MOST_FRAMES = 64, 60
+MOST_THREADS, MOST_FRAMES = 64, 60  # of other threads; of the main thread, whose oldest frames are the user's, four times as many
 
 
 def parse_spy(text: str) -> list[dict[str, Any]]:
@@ -27,11 +27,12 @@ def parse_spy(text: str) -> list[dict[str, Any]]:
 def _thread(row: dict[str, Any]) -> dict[str, Any]:
     frames = [frame for frame in row.get("frames") or [] if isinstance(frame, dict)] if isinstance(row.get("frames"), list) else []
     name, pid = row.get("thread_name"), row.get("pid")
+    is_main = (pid is not None and row.get("os_thread_id") == pid) or name == "MainThread"
     return {
         "name": None if name is None else str(name)[:64],
-        "is_main": (pid is not None and row.get("os_thread_id") == pid) or name == "MainThread",
+        "is_main": is_main,
         "active": row.get("active") is True,
-        "frames": [_frame(frame) for frame in frames[:MOST_FRAMES]],
+        "frames": [_frame(frame) for frame in frames[: MOST_FRAMES * 4 if is_main else MOST_FRAMES]],
     }
 
 

@@ -62,12 +62,12 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     if not parsed:
         return None
     user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
+    if user.startswith("<module> (") and any(found["path"].startswith("<frozen importlib") for found in parsed):
+        return Activity(IMPORTING, "import", _place(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
     for found in parsed:
-        for name, function, path in _ROWS if found["function"] != "<module>" else ():  # a library that is being imported does nothing yet
+        for name, function, path in _ROWS:
             if function.fullmatch(found["function"].rpartition(".")[2]) and path.search(found["path"]):
                 return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _place(found), user)
-    if any(found["path"].startswith("<frozen importlib") for found in parsed):
-        return Activity(IMPORTING, "import", _place(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
     return Activity(CODE, first["function"], _place(first), user)
 
