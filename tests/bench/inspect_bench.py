@@ -33,12 +33,11 @@ HERE = Path(__file__).resolve().parent
 for place in ("tools", "module_utils"):
     sys.path.insert(0, str(HERE.parents[1] / place))
 
-from job_samples import gpu_sample, header_of, own_cost, process_samples, ras_sample  # noqa: E402
-
 from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
 from unhang_node.context import Context  # noqa: E402
 from unhang_node.job.finding import read_ranks  # noqa: E402
 from unhang_node.job.look import OPTIONS  # noqa: E402
+from unhang_node.job.samples import gpu_sample, header_of, process_samples, ras_sample  # noqa: E402
 from unhang_node.root import Root  # noqa: E402
 
 # scene: (state, rank that is to be named or None, words one of which says the cause)
@@ -291,6 +290,12 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
     row = {"scene": scene, "rates": {name: round(rate, 1) for name, rate in rates.items()}, "watcher_cores": max(costs), "memory_mib": cost["memory_mib"]}
     say(json.dumps(row))
     return [row], {}
+
+
+def own_cost() -> dict[str, float]:
+    """Processor time and memory of this process, which is the sampler's."""
+    usage, pages = os.times(), int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return {"cpu_s": usage.user + usage.system, "memory_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)}
 
 
 def steps_in(folder: Path) -> int:

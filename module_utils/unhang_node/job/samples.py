@@ -10,25 +10,30 @@ live and recorded.
 
 from __future__ import annotations
 
-import os
+import socket
+import sys
+import time
 
-from unhang_node.job.finding import ancestors, read_stats
-from unhang_node.job.gpus import look_at_gpu
-from unhang_node.job.looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
-from unhang_node.job.ras import ask, ras_addresses
-from unhang_node.nvml.calls import Lost
-from unhang_node.parse.process_state import parse_io, parse_switches
-from unhang_node.parse.ras import parse_ras
-from unhang_node.section import Absent, one_line
+from ..command import load_nvidia_ml_py
+from ..context import Context, no_mark
+from ..document import encode
+from ..nvml.calls import Asking, Lost
+from ..nvml.live import LiveSession
+from ..parse.process_state import parse_io, parse_switches
+from ..parse.ras import parse_ras
+from ..root import Root
+from ..section import Absent, Unread, one_line
+from .finding import ancestors, read_ranks, read_stats, stat_of
+from .gpus import look_at_gpu
+from .looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
+from .ras import ask, ras_addresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from unhang_node.nvml.calls import Asking
-    from unhang_node.parse.process_state import Stat
-    from unhang_node.root import Root
+    from ..parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")
@@ -111,9 +116,58 @@ def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
     return {"t": t, "gpu": index, **{name: row[name] for name in GPU_FIELDS}, "pids": pids}
 
 
-def own_cost() -> dict[str, float]:
-    """Processor time and memory of the sampler itself."""
-    usage = os.times()
-    with open("/proc/self/statm", encoding="ascii") as source:
-        pages = int(source.read().split()[1])
-    return {"cpu_s": usage.user + usage.system, "memory_mib": pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)}
+def main() -> int:
+    """The sampler as a process of its own: a call of the driver that never returns stops only it. argv: the process of the job, seconds between samples,
+    and `no-driver` where the driver is not to be asked. Lines on stdout until the process is gone or nobody reads them."""
+    pid, every_s = int(sys.argv[1]), float(sys.argv[2])
+    asking = None if "no-driver" in sys.argv[3:] else _open_driver()
+    root, begun, ranks = Root(), time.monotonic(), []
+    started = stat_of(root, pid)
+    while started and (now := stat_of(root, pid)) and now.started == started.started and now.state != "Z":
+        t = round(time.monotonic() - begun, 2)
+        found = _ranks_of(root, pid)
+        if found and [row["pid"] for row in found] != [row["pid"] for row in ranks] and len(found) >= len(ranks):
+            ranks = found
+            _write(header_of(socket.gethostname(), ranks, every_s, time.time()))
+        if ranks:
+            _write(ras_sample(ranks, t))
+            for line in process_samples(root, ranks, t):
+                _write(line)
+            for line in _gpu_samples(asking, t):
+                _write(line)
+        else:
+            _write({"t": t, "waiting": "no rank yet"})
+        time.sleep(max(0.1, every_s - (time.monotonic() - begun - t)))
+    return 0
+
+
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(encode(line) + "\n")
+    sys.stdout.flush()
+
+
+def _ranks_of(root: Root, pid: int) -> list[dict[str, Any]]:
+    context = Context(root, {"pids": [pid], "skipped": []}, (), None)
+    try:
+        return [row for piece in read_ranks(context) for row in piece[1].get("ranks", []) if row["rank"] is not None]
+    except (OSError, Absent):
+        return []
+
+
+def _open_driver() -> Asking | None:
+    try:
+        session = LiveSession(load_nvidia_ml_py())
+        session.nvmlInit()
+    except Exception:  # no driver, no library, or one that refuses: the job is watched without it
+        return None
+    return Asking(session, no_mark, Unread())
+
+
+def _gpu_samples(asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
+    for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
+        if asking:
+            yield gpu_sample(asking.about("", str(index), handle=asking.session.nvmlDeviceGetHandleByIndex(index)), index, t)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
