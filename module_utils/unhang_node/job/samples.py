@@ -121,7 +121,8 @@ def main() -> int:
     and `no-driver` where the driver is not to be asked. Lines on stdout until the process is gone or nobody reads them."""
     pid, every_s = int(sys.argv[1]), float(sys.argv[2])
     asking = None if "no-driver" in sys.argv[3:] else _open_driver()
-    root, begun, ranks = Root(), time.monotonic(), []
+    root, begun = Root(), time.monotonic()
+    ranks: list[dict[str, Any]] = []
     started = stat_of(root, pid)
     while started and (now := stat_of(root, pid)) and now.started == started.started and now.state != "Z":
         t = round(time.monotonic() - begun, 2)
