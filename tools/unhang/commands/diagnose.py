@@ -10,6 +10,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.redact import redacted
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
     add_format_option(parser, ("table", "json", "markdown"))
     add_quiet(parser)
-    parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users; equal values get equal masks")
+    parser.add_argument(
+        "--redact", action="store_true", help="mask host names, addresses and users too; equal values get equal masks; secrets are always masked"
+    )
     parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
@@ -60,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(_unread(found, arguments.files))
     if found["outcome"]["word"] == "nothing":
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
-    shown = redacted(found) if arguments.redact else found
+    shown = redacted(found) if arguments.redact else masked_document(found)
     if not arguments.quiet:
         _print(shown, arguments.format)
     if found["outcome"]["word"] != "cause":
