@@ -42,7 +42,7 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
     """The plan of one host. findings: with verdict fail about it, also those of groups."""
     repairs = who_repairs(node, findings, knowledge.remedying)
     whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
-    return _entry(node, None if node.sections is None else hash_of_sections(node.sections), _work(node, repairs, knowledge), whole)
+    return _entry(node, None if node.sections is None else hash_of_sections(node.sections), _work(node, repairs, findings, knowledge), whole)
 
 
 def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tuple[Refused, ...]) -> HostPlan:
@@ -62,8 +62,9 @@ def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tupl
     )
 
 
-def _work(node: NodeDocument, repairs: WhoRepairs, knowledge: Knowledge) -> _Work:
+def _work(node: NodeDocument, repairs: WhoRepairs, findings: Findings, knowledge: Knowledge) -> _Work:
     chosen = repairs.chosen
+    remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
     refusing = [_not_played(role, *why) for role, why in repairs.refusing.items()]
@@ -73,7 +74,7 @@ def _work(node: NodeDocument, repairs: WhoRepairs, knowledge: Knowledge) -> _Wor
         minutes(roles, needed, knowledge.measured) if roles else 0.0,
         minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
         tuple(Refused(line) for line in (*refusing, *chosen.refused)),
-        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+        tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
     )
 
 
