@@ -3,7 +3,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-sweeps test-plays test-torch test-nodes test-roles test-packages test-vm
+TIERS := test-sweeps test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
 .PHONY: test test-unit test-whole test-all simulate kill-points system-packages $(TIERS)
 
@@ -57,9 +57,14 @@ test-packages: system-packages ## Test Debian's real drivers on booted nodes, DK
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/packages $(TEST_ARGS)
 
-test-vm: system-packages ## Test a real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed and that fail
+test-vm: system-packages ## Test the role kernel on an emulated machine, as root on Linux: trial boots that succeed and that fail
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTEST) -n 2 --timeout 3600 tests/vm $(TEST_ARGS)
+	$(PYTEST) -n 2 --timeout 3600 --ignore tests/vm/fleet tests/vm $(TEST_ARGS)
+
+test-vm-fleet: system-packages ## Test playbooks and a rollout of a kernel on emulated machines, as root on Linux
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n 2 --timeout 3600 tests/vm/fleet $(TEST_ARGS)
 
 test-all: test $(TIERS) ## Run all tests
