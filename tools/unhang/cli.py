@@ -7,6 +7,7 @@ Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 the command fai
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.base.errors import UserError
+from unhang.base.printing import printing_safely
 from unhang.base.project import repair_advice
 from unhang.base.text import visible
 from unhang.commands import COMMANDS, HIDDEN
@@ -46,20 +48,36 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
+    with printing_safely():
+        code = _main(arguments)
+        try:
+            sys.stdout.flush()
+        except OSError as problem:  # a full disk or a closed pipe shows only now, and a code that says `good` would be wrong
+            _drop_output()
+            return COULD_NOT_LOOK if isinstance(problem, BrokenPipeError) else _say(f"standard output: {problem.strerror}")
+        return code
+
+
+def _drop_output() -> None:
+    """Nothing more can be printed to standard output, not even at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = next((one for one in arguments[:1] if not one.startswith("-")), None)
     if name is None:
         top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
     if name == "help":
-        return main([*arguments[1:2], "--help"])
+        return _main([*arguments[1:2], "--help"])
     try:
         return _run(name, arguments[1:])
     except UserError as problem:
         return _say(str(problem))
-    except BrokenPipeError:
-        # The reader of the output has ended (`| head`): nothing more can be printed, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the output has ended: `| head`
+        _drop_output()
         return COULD_NOT_LOOK
     except OSError as problem:
         where = f" at {problem.filename}" if problem.filename else ""

@@ -136,7 +136,7 @@ def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocume
                 sections, seen = remembered.parts.decode(facts)
                 return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections, seen)
         return _document(head, _facts_decoder().decode(facts))
-    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
+    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
 
 
