@@ -79,8 +79,7 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 payload: $(STAMP) ## Build the smoke test's single file from its parts
 	$(PYTHON) tools/payload/build.py
 
-generated: payload ## Write the generated files that are committed: the payload, the word model; a test fails if one is out of date
-	$(PYTHON) -P -m unhang.jobs.diagnose.train_word_model > .word_model.new && mv .word_model.new tools/unhang/jobs/diagnose/word_model.json
+generated: payload ## Write the generated file that is committed, the payload; a test fails if it is out of date
 
 clean: ## Remove everything that was built; runs/ is kept
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

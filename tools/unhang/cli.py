@@ -23,11 +23,13 @@ from unhang import __version__
 from unhang.base.errors import UserError
 from unhang.base.printing import printing_safely
 from unhang.base.project import repair_advice
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 from unhang.commands import COMMANDS, HIDDEN
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
+LONGEST_TYPED = 400  # of the command line in a file of a fault
 LAST_LINE = "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
 FIRST_STEPS = {  # {command: (spelling, purpose)}
     "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
@@ -166,8 +168,9 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
     """A fault of unhang itself in one line; the details are in a file, for a bug report."""
-    details = f"unhang {__version__}, Python {sys.version}\n{shlex.join([name, *arguments])}\n\n{''.join(traceback.format_exception(problem))}"
-    first = visible(f"{type(problem).__name__}: {problem}", 200)
+    typed = without_secrets(shlex.join(arguments))[:LONGEST_TYPED]
+    details = f"unhang {__version__}, Python {sys.version}\n{typed}\n\n{without_secrets(''.join(traceback.format_exception(problem)))}"
+    first = visible(without_secrets(f"{type(problem).__name__}: {problem}"), 200)
     try:
         handle, path = tempfile.mkstemp(prefix="unhang-fault-", suffix=".txt", text=True)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as target:

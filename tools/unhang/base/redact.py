@@ -6,17 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-_SECRETS = (
-    re.compile(
-        r"(?i)\b((?:[\w-]{0,40}(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?[\w-]{0,20})[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?!<secret>)([^\s\"',;]{3,200})"
-    ),
-    re.compile(r"(?i)\b((?:authorization: ?)?(?:bearer|basic) )([\w.~+/=-]{8,400})"),
-    re.compile(
-        r"()\b(hf_[A-Za-z0-9]{10,80}|gh[pousr]_[A-Za-z0-9]{20,80}|github_pat_\w{20,120}|sk-[A-Za-z0-9_-]{16,120}|xox[abprs]-[\w-]{10,120}|AKIA[0-9A-Z]{16}|glpat-[\w-]{16,60}|eyJ[\w-]{10,400}\.[\w-]{10,400}\.[\w-]{10,400})"
-    ),
-    re.compile(r"(?i)(wandb.{0,40}?)\b([0-9a-f]{40})\b"),
-    re.compile(r"(://)([^\s/@:]{1,80}:[^\s/@]{1,120})(?=@)"),
-)
+from unhang.base.secrets_in_text import without_secrets
+
 _V4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
 _V6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])|(?<![\w:])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:.])")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}(?:[0-9a-fA-F]{2})(?:(?::[0-9a-fA-F]{2}){14})?(?![\w:])")
@@ -35,13 +26,6 @@ _NO_HOSTS = ("localhost", "cuda", "any", "all", "the", "this", "a")
 _PUBLIC = ("github.com", "docs.nvidia.com", "docs.pytorch.org", "pytorch.org", "docs.kernel.org", "bugs.launchpad.net", "man7.org", "huggingface.co")
 _KEPT_V4 = ("127.0.0.1", "0.0.0.0", "255.255.255.255")  # noqa: S104 -- names, nothing is bound
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
-def without_secrets(text: str) -> str:
-    """`text` with everything masked that looks like a password, a token or a key, and nothing else."""
-    for pattern in _SECRETS:
-        text = pattern.sub(r"\1<secret>", text)
-    return text
 
 
 class Mask:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.nodeset import fold_hosts, shortened
-from unhang.base.redact import without_secrets
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 from unhang.show.history.changes import CHANGED, NEW, RESOLVED, FoundChange
 from unhang.show.history.run_rows import RunRow
