@@ -3,7 +3,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-sweeps test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
+TIERS := test-sweeps test-pages test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
 .PHONY: test test-unit test-whole test-all simulate kill-points system-packages $(TIERS)
 
@@ -35,9 +35,13 @@ test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/whole $(TEST_ARGS)
 
-test-plays: system-packages ## Run playbooks, roles and commands as whole programs on this machine; test pages in a browser
+test-plays: system-packages ## Run playbooks, roles and commands as whole programs on this machine; test reports in a browser
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
+
+test-pages: system-packages ## Build the manual as a site, check its links, open it in a browser
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) tests/pages $(TEST_ARGS)
 
 test-torch: system-packages ## Run the smoke test's payload on this machine, with torch and gloo
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
