@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import page_commands
 from fakes.ansible_module import tree
 from fakes.node_tree import plant
 from fakes.role_play import play_here
