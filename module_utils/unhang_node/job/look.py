@@ -43,7 +43,7 @@ SOURCES: tuple[tuple[str, ReadSource], ...] = (
     ("locks", read_locks),
 )
 NAMES = tuple(name for name, _ in SOURCES)
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "pids": [],  # processes of the job; none: every job of this node that may be read
     "slurm_job": None,  # the ranks of this job of Slurm, as its environment names it, and of this node of it
     "without": [],  # names of sources that are not asked
