@@ -5,6 +5,7 @@ from __future__ import annotations
 # {name: purpose}
 COMMANDS = {
     "audit": "read every node of an inventory and judge the facts",
+    "demo": "audit a recorded fleet, without GPU or ssh",
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
