@@ -21,7 +21,7 @@ from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidt
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")
-WRITES = {"write_text", "write_bytes", "write_atomically", "write_document", "NamedTemporaryFile", "mkstemp", "mkdtemp", "TemporaryDirectory"}
+WRITES = {"write_text", "write_bytes", "write_atomically", "write_named", "write_document", "NamedTemporaryFile", "mkstemp", "mkdtemp", "TemporaryDirectory"}
 FOR_ANSIBLE = {"set_variable", "data_for_ansible"}
 MARKS = ("{{", "{%", "{#")
 
