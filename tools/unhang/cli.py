@@ -74,7 +74,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 0
     for typed, meant in ALIASES.items():
         if tuple(arguments[: len(typed)]) == typed:
-            return _main([*meant, *arguments[len(typed) :]])
+            rest = arguments[len(typed) :]
+            return _main([meant[0], "--help"] if rest[:1] in (["-h"], ["--help"]) else [*meant, *rest])
     if name == "help":
         return _main([*arguments[1:2], "--help"])
     try:
