@@ -14,6 +14,7 @@ from unhang.catalogue import checked_files
 from unhang.schemas.shapes import nearest, policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template
+from unhang.show.reference.own_topics import cause_lines, cause_rows, fact_lines
 from unhang.show.reference.version_rules import rules_that_fire
 
 
@@ -185,15 +186,6 @@ def _entry_topic(row: Mapping[str, Any]) -> Topic:
 def causes() -> tuple[Mapping[str, Any], ...]:
     """The rows of causes that `unhang diagnose` can name."""
     return tuple(row for _path, content in checked_files("causes", "cause-1") for row in content["causes"])
-
-
-def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    for row in causes():
-        if row["id"] == word.lower().replace("-", "_"):
-            wanted = _remedy({"policy": row["remedy"].get("variables"), **row["remedy"]}, catalogue.tables)
-            lines = [("severity", row["severity"]), ("owner", row.get("owner", DEFAULT_OWNER)), ("what it is", row["means"]), ("remedy", wanted)]
-            lines += [("decided by", "; ".join(row["collect"]))] + ([("rules", ", ".join(row["rules"]))] if row.get("rules") else [])
-            yield Topic("cause", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"]))
 
 
 def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -377,6 +369,17 @@ def _any_row(catalogue: Catalogue, word: str) -> Iterator[Topic]:
             yield row_topic(catalogue, table, word)
 
 
+def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    if found := fact_lines(catalogue, word):
+        path, title, lines = found
+        yield Topic("fact", path, title, tuple(lines), "", ())
+
+
+def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    for row in cause_rows(word.lower().replace("-", "_")):
+        yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
+
+
 _FINDERS: tuple[Finder, ...] = (
-    _rules, _entries, _causes, _roles, _policy_keys, _incidents, _codes, _variables, _versions, _gpus, _any_row,
+    _rules, _entries, _causes, _roles, _policy_keys, _incidents, _facts, _codes, _variables, _versions, _gpus, _any_row,
 )  # fmt: skip
