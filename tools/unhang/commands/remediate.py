@@ -40,7 +40,7 @@ from unhang.show.report.table import terminal_shape
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
-  unhang remediate --apply --drain slurm --max-failed 2  acts
+  unhang remediate --apply --max-failed 2                acts
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
@@ -55,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
     ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
-    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none (default)"
-    parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help=hands)
+    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default), which is the one whose daemon the node has"
+    parser.add_argument("--drain", metavar="ADAPTER", choices=("auto", "slurm", "kubernetes", "command", "none"), help=hands)
+    kills = "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
+    parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
     most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
@@ -149,6 +151,7 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
     """The playbook's variables."""
     chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply, "unhang_max_failed": arguments.max_failed}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    given["unhang_kill_jobs"] = arguments.kill_jobs or None
     given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}

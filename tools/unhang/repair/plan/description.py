@@ -169,6 +169,14 @@ def _source(step: StepMinutes) -> str:
     return f"{step.minutes:g} ({source})"
 
 
+def describe_schedulers(plan: Plan) -> str:
+    """The scheduler that each node of the waves is drained in, in one line."""
+    names: dict[str, list[str]] = {}
+    for entry in (plan.by_host[host] for wave in plan.waves for host in wave.hosts):
+        names.setdefault(entry.scheduler or "not known: name it with --drain", []).append(entry.host)
+    return "; ".join(f"{name} ({shortened(fold_hosts(hosts), LONGEST_LIST)})" if len(names) > 1 else name for name, hosts in sorted(names.items()))
+
+
 def _jobs(entries: Sequence[HostPlan]) -> str:
     unread = [one.host for one in entries if one.jobs is None]
     busy = [one for one in entries if one.jobs]

@@ -11,7 +11,7 @@ import msgspec
 from unhang.audit.judge.documents import NodeDocument, part_names
 from unhang.base.text import visible
 from unhang.repair.plan.departures import fact, present_in
-from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
+from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
 from unhang.repair.plan.planned_facts import json_of, planned_facts
 from unhang.repair.plan.policy_check import PolicyJudge
@@ -79,6 +79,7 @@ def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tupl
         (*whole, *work.refused) if whole else work.refused,
         work.person,
         0.0 if whole else work.minutes_at_least,
+        scheduler(node.sections),
     )
 
 

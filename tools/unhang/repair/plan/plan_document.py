@@ -105,7 +105,10 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured."""
+    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured.
+
+    scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
+    """
 
     host: str
     boot_id: str | None
@@ -117,6 +120,7 @@ class HostPlan:
     refused: tuple[Refused, ...] = ()
     person: tuple[PersonNeeded, ...] = ()
     minutes_at_least: float = 0.0
+    scheduler: str | None = None
 
     @property
     def roles(self) -> list[str]:

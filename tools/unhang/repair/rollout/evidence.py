@@ -16,7 +16,7 @@ def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jo
     if step == "wait":
         return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else []}
     if adapter == NO_SCHEDULER:
-        return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs}
+        return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs, "scheduler": adapter}
     drained, owned = bool(result.get("drained")), bool(result.get("owned"))
     by, reason = str(result.get("by") or ""), str(result.get("reason") or "")
     by_others = f"drained by {by or 'somebody'}: {reason}" if step == "release" and drained and not owned else ""
