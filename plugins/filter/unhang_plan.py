@@ -58,6 +58,19 @@ def plan_scheduler(path, host):
     return (entry.scheduler or "") if entry else ""
 
 
+def plan_undoes(path):
+    """Id of the run whose rollout the plan undoes; "" for any other plan."""
+    return _plan(str(path)).undoes
+
+
+def plan_before(path):
+    """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other plan."""
+    from unhang.repair.rollout.conductor import folder_before
+
+    plan = _plan(str(path))
+    return str(folder_before(Path(str(path)))) if plan.undoes else ""
+
+
 def plan_boots(path, host):
     """Whether the plan reboots a host, apart from a rollback."""
     entry = _plan(str(path)).for_host(str(host))
@@ -139,6 +152,7 @@ class FilterModule:
         plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
         steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
         steps["unhang_before_evidence"] = before_evidence
+        plan |= {"unhang_plan_undoes": plan_undoes, "unhang_plan_before": plan_before}
         plan |= {"unhang_plan_scheduler": plan_scheduler, "unhang_plan_boots": plan_boots, "unhang_plan_kills_jobs": plan_kills_jobs}
         plan |= {"unhang_plan_person": plan_person, "unhang_plan_faults": plan_faults}
         return {**plan, **steps, "unhang_rollout_groups": rollout_groups, "unhang_rollout_rest": rollout_rest}

@@ -24,6 +24,7 @@ from unhang.commands.preview import run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
+from unhang.commands.undo import planned_undo
 from unhang.repair.plan.description import describe_totals, describe_unrepaired
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
@@ -41,6 +42,7 @@ EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
   unhang remediate --apply --max-failed 2                acts
+  unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
@@ -54,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways.add_argument("--apply", action="store_true", help="apply the plan; without it the roles run in check mode and write nothing on any node")
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
     ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
+    undoes = "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove, release. Previews too, unless --apply is given"
+    parser.add_argument("--undo", action="store_true", help=undoes)
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
     hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default), which is the one whose daemon the node has"
     parser.add_argument("--drain", metavar="ADAPTER", choices=("auto", "slurm", "kubernetes", "command", "none"), help=hands)
@@ -91,8 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
     home = project.find_project()
     project.link_pynvml(home)
-    new_run = folder.parent / run_folder.new_run_id()
-    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "remediate.yml")]
+    new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
+    playbook = "rollback.yml" if plan.undoes else "remediate.yml"
+    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
     command += [word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
@@ -114,6 +119,8 @@ def _check_max_failed(given: str) -> None:
 
 def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
+    if arguments.undo:
+        return planned_undo(_newest_planned(arguments.plan), arguments)
     if not any(getattr(arguments, name) for name in OPTIONS):
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
@@ -171,7 +178,7 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
-    return status_of(plan, read_journal(folder), undo_command(project.playbook_as_typed("rollback"), arguments.inventory or inventories_of_run(folder)))
+    return status_of(plan, read_journal(folder), "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ()))
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:

@@ -160,7 +160,7 @@ class Wave:
 @dataclass(frozen=True)
 class Plan:
     """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies; wave_of: the wave of a host, from 0. steps: the steps whose
-    durations make up its minutes.
+    durations make up its minutes. undoes: id of the run whose rollout the plan undoes, "" for any other plan.
     """
 
     run: PlannedRun
@@ -169,6 +169,7 @@ class Plan:
     hosts: tuple[HostPlan, ...] = ()
     waves: tuple[Wave, ...] = ()
     steps: tuple[StepMinutes, ...] = ()
+    undoes: str = ""
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
     wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
@@ -188,6 +189,7 @@ def to_document(plan: Plan) -> dict[str, Any]:
     if not plan.limits.out_of_service:  # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has no such key
         limits.pop("out_of_service", None)
     content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
+    content |= {"undoes": plan.undoes} if plan.undoes else {}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
 
@@ -268,6 +270,7 @@ def _to_plan(document: dict[str, Any]) -> Plan:
         msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
         msgspec.convert(document["waves"], tuple[Wave, ...]),
         msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
+        str(document.get("undoes") or ""),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,8 @@ class Conductor:
         """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
         at = utc_now()
         self._put(Entry(at, "", ROLLOUT, DONE, self.epoch))
-        keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
+        if not self.plan.undoes:
+            keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, the host's state in one line)."""
@@ -164,7 +165,7 @@ class Conductor:
 
     def target(self, host: str) -> Target:
         """The host's entry of the plan, for the state machine. Raises UserError."""
-        return target_of(self._entry(host))
+        return self._target_of(self._entry(host))
 
     def standing(self) -> RolloutState:
         """The states of the nodes, by the journal. Raises UserError, OSError."""
@@ -174,11 +175,18 @@ class Conductor:
         """The host's target, with the reason if the plan is no longer valid for it; only if the node was read just now."""
         entry = self._entry(host)
         if self.read is None:
-            return target_of(entry)
+            return self._target_of(entry)
         now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        if self.plan.undoes:  # what others have changed since stays, and the role names it
+            return self._target_of(entry, [] if now.sections is not None else [f"{host}: expected to read the node, found no answer"])
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
         then = None if is_same else _sections(self.folder, host)
         return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+
+    def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
+        """As target_of; what an undo brings back is what ran before the rollout."""
+        target = target_of(entry, refused)
+        return replace(target, running=_running_in(folder_before(self.folder), entry.host)) if self.plan.undoes else target
 
     def _entry(self, host: str) -> HostPlan:
         entry = self.plan.for_host(host)
@@ -214,14 +222,23 @@ class Conductor:
         return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
 
     def _running(self, host: str) -> dict[str, str]:
-        sections = _sections(self.read, host) or {}
-        loaded = (sections.get("driver") or {}).get("loaded") or {}
-        return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
+        return _running_in(self.read, host)
 
 
 def own_work(node: NodeState) -> OwnWork:
     """This rollout's changes of the node, which do not make the plan invalid."""
     return OwnWork((node.boot_id,) if node.changed and node.boot_id else (), node.changed)
+
+
+def folder_before(folder: Path) -> Path:
+    """The run folder with the nodes' state before the rollout that the plan in this folder undoes."""
+    return (folder if folder.is_dir() else folder.parent).absolute().parent
+
+
+def _running_in(run: Path | None, host: str) -> dict[str, str]:
+    sections = _sections(run, host) or {}
+    loaded = (sections.get("driver") or {}).get("loaded") or {}
+    return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
 
 
 def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
@@ -247,15 +264,23 @@ def begin(
     folder, plan = open_plan(path, known_hosts)
     if groups is not None:
         limits_of(plan, groups, max_failed)
+    if plan.undoes:
+        _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over)
+    elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
+        raise UserError(f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder}; next: audit again, and plan that run")
+    _refuse_another_controller(folder, plan, is_over, takes_over)
+    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
+
+
+def _refuse_another_controller(folder: Path, plan: Plan, is_over: Any, takes_over: str) -> None:
     standing = Followed(folder, plan).standing()
     newest = standing.begun
     if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
             f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
-            f"-e unhang_take_over={plan.run.id}"
+            f"-e unhang_take_over={plan.run.id} (unhang remediate: --take-over)"
         )
-    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
 
 
 def _sections(run: Path | None, host: str) -> dict[str, Any] | None:

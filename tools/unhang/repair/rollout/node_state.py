@@ -36,7 +36,8 @@ class NodeState:
     """One node. epoch: of the last controller that handled it; token: of the node's lock in that epoch; boot_id: the latest known. begun: the step that has
     not ended; done: steps done in this epoch. changed: apply was begun once, so the node must be proved or rolled back. first: the latest apply began on an
     unchanged node. boots: (step, boot id before it) of each reboot that this rollout ordered, trial boots under `apply`. leaves: boot id that the next
-    reboot replaces. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
+    reboot replaces. boots_again: what was restored after the boot of a rollback
+    needs one more. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
     differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
     completed. needs_root: the connecting user may not lock it. state: one of steps.MEANINGS; why: its reason.
     """
@@ -62,6 +63,7 @@ class NodeState:
     stuck: str | None = None
     rolled_back: bool = False
     booted_back: bool = True
+    boots_again: bool = False
     undoing: tuple[str | None, ...] = ()
     unsure: bool = False
     as_before: bool | None = None
@@ -177,6 +179,11 @@ def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], unsure=unsure, leaves=node.boot_id)
 
 
+def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+    again = evidence.get("needs_reboot") is True
+    return replace(node, booted_back=not again, boots_again=node.boots_again or again, unsure=False, leaves=node.boot_id)
+
+
 def _kept(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     state = KEPT if node.as_before and not node.stuck else LOST
     return replace(node, locked=False, state=state, why="; ".join(filter(None, (node.failure, node.stuck))))
@@ -203,10 +210,10 @@ DONE_BY: Mapping[str, Any] = {
     "lock": _locked,
     "drain": _drained,
     "apply": _applied,
-    "reboot": lambda node, evidence: replace(node, rebooted=True),
+    "reboot": lambda node, evidence: replace(node, rebooted=not evidence.get("needs_reboot"), leaves=node.boot_id),
     **{step: _proof(step) for step in PROOFS},
     "roll_back": _rolled_back,
-    "reboot_back": lambda node, evidence: replace(node, booted_back=True, unsure=False),
+    "reboot_back": _booted_back,
     "audit_back": lambda node, evidence: replace(node, as_before=True),
     "keep": _kept,
     "release": _released,

@@ -76,7 +76,7 @@ def _step_back(node: NodeState, target: Target) -> str:
 def _reboots_left(node: NodeState, target: Target, step: str) -> int:
     """The number of reboots that the step may still order. A reboot that was ordered in the current boot does not count twice."""
     if step == "reboot_back":
-        return MOST_BOOTS_BACK - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
+        return MOST_BOOTS_BACK + node.boots_again - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
     is_repeated = step == "reboot" and ("reboot", node.leaves) in node.boots
     return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + is_repeated if step in ("apply", "reboot") else 0
 
@@ -140,7 +140,7 @@ def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
 def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if evidence["boot_id"] == order.boot_id:
         return f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
-    if order.step == "reboot_back":
+    if order.step == "reboot_back" or evidence.get("needs_reboot"):
         return None
     wrong = [f"{name} {wanted}, found {evidence['running'].get(name)}" for name, wanted in target.running.items() if evidence["running"].get(name) != wanted]
     return f"expected after the reboot {'; '.join(wrong)}" if wrong else None

@@ -48,16 +48,17 @@ NEXT_OF = {
 def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any]:
     """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
 
-    undo: the command that rolls a host back, with HOST and STATE in it; "" for none. It gets the options with which the newest controller reached the nodes.
+    undo: the command that undoes the rollout; "" for none. It gets the options with which the newest controller reached the nodes.
     """
     replayed = replay(journal.entries)
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
     begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
-    options = shlex.join(str(word) for word in (begun.evidence.get("options") if begun is not None else None) or ())
+    options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
+    undo = f"{undo} {options}".strip() if undo else ""
     rows = [
-        _row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), f"{undo} {options}".strip() if undo else "")
+        _row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo)
         for wave in plan.waves
         for host in wave.hosts
     ]
@@ -75,15 +76,16 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
         "counts": counts,
         "waves": [{"name": wave.name, "hosts": list(wave.hosts)} for wave in plan.waves],
         "fleet": fleet_of(rows),
+        "undo": undo if any(row["undo"] for row in rows) else "",
         "person": [{"host": entry.host, "rule": one.rule, "what": one.what} for entry in plan.hosts for one in entry.person],
         "hosts": rows,
     }
 
 
-def undo_command(rollback: Sequence[str], inventories: Sequence[str]) -> str:
-    """The command that rolls a host back, with HOST and STATE in it. rollback: the command that runs that playbook; inventories: values of `-i`."""
+def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str:
+    """The command that undoes the rollout of a run. program: unhang, as typed; inventories: values of `-i`, if others than the run's."""
     given = [word for inventory in inventories for word in ("-i", inventory)]
-    return f"{shlex.join([*rollback, *given, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
+    return f"{program} {shlex.join(['remediate', '--undo', run, *given])}"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
@@ -122,7 +124,7 @@ def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry
         "bandwidth_alone": [] if node.rolled_back else _last(own, "smoke_alone", "bandwidth") or [],
         "bandwidth": _last(own, "smoke_together", "bandwidth") or _last(own, "smoke_alone", "bandwidth") or [],
         "saved_state": state,
-        "undo": undo.replace("HOST", entry.host).replace("STATE", state) if undo and state and not node.rolled_back else "",
+        "undo": f"{undo} --host {shlex.quote(entry.host)}" if undo and state and not node.rolled_back else "",
     }
 
 

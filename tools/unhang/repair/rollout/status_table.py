@@ -26,9 +26,9 @@ def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
     if status["controller"] is not None:
         lines += _fleet(status)
     lines = [part for line in lines for part in _fitted(line, width)]
-    if changed := [row["undo"] for row in status["hosts"] if row["undo"]]:
-        lines += ["", "to take it back, node by node:"]
-        lines += [f"  {part}" for command in changed for part in (command_lines(command, width - 2) if width else [command])]
+    if command := status["undo"]:
+        lines += ["", "to undo it (previews; --apply undoes it, --host NODES on these nodes alone):"]
+        lines += [f"  {part}" for part in (command_lines(command, width - 2) if width else [command])]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -16,6 +16,7 @@ BEFORE = "smoke_before"  # measures the node before the change: evidence, never 
 WAIT = "wait"  # wait for jobs
 TOGETHER = "smoke_together"  # one test for all nodes of a wave that are ready
 REBOOTS = ("reboot", "reboot_back")
+UNDO_ROLE = "undo"  # of a plan that undoes a rollout
 # Kinds of journal entries that are not about a single node.
 ROLLOUT, FAILURE_LIMIT, FLOOR, TORN = "rollout", "failure_limit", "floor", "torn"
 BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED = "begun", "done", "failed", "silent", "fenced", "deferred"
