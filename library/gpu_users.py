@@ -16,7 +16,9 @@ description:
   - Changes nothing. M(gpu_services) stops and starts the services.
 options:
   wait_s:
-    description: Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that remain after that are no failure. Check mode does not wait.
+    description:
+      - Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that remain after that are no failure. Check mode does not
+        wait.
     type: int
     default: 0
   poll_s:

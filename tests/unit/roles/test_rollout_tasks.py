@@ -28,7 +28,7 @@ DONE_WITH = {
 }
 DONE_WITH["reboot_back"] = DONE_WITH["reboot"]
 DONE_WITH["keep"] = {"drain drain", "node_baseline", "node_change unlock", "node_lock"}
-ONLY_READ_OR_KEEP = {"ansible.builtin.assert", "ansible.builtin.set_fact", "ansible.builtin.slurp", "gpu_node_info"}
+ONLY_READ_OR_KEEP = {"ansible.builtin.assert", "ansible.builtin.fail", "ansible.builtin.set_fact", "ansible.builtin.slurp", "gpu_node_info"}
 KEYWORDS = {
     *("name", "when", "vars", "loop", "loop_control", "register", "block", "rescue", "always", "timeout", "check_mode", "failed_when", "changed_when"),
     *("delegate_to", "become", "run_once", "retries", "delay", "until", "no_log", "any_errors_fatal"),

@@ -30,10 +30,12 @@ from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
 from unhang.repair.rollout.failure_limit import allowed_failures
 from unhang.repair.rollout.journal import read_journal
+from unhang.repair.rollout.rollout_state import replay
 from unhang.repair.rollout.status import exit_code, status_of, undo_command
 from unhang.repair.rollout.status_junit import render_status_junit
 from unhang.repair.rollout.status_table import render_status
 from unhang.repair.rollout.status_view import inventories_of_run
+from unhang.repair.rollout.waiting import is_worth_another_look, parse_wait
 from unhang.run import run_folder
 from unhang.show.report.json import render_json
 from unhang.show.report.table import terminal_shape
@@ -45,6 +47,7 @@ EXAMPLES = """\
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
+FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120  # a node with a job holds up the other nodes of its wave no longer than this
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
@@ -58,11 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
     undoes = "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove, release. Previews too, unless --apply is given"
     parser.add_argument("--undo", action="store_true", help=undoes)
+    ends = "end the rollout of this run for good: release unchanged nodes, leave others drained with the reason, remove locks. At once, without --apply"
+    ways.add_argument("--end", action="store_true", help=ends)
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
     hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default), which is the one whose daemon the node has"
     parser.add_argument("--drain", metavar="ADAPTER", choices=("auto", "slurm", "kubernetes", "command", "none"), help=hands)
     kills = "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
     parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
+    waits = "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default: until their time limits, a day for a job without one)"
+    parser.add_argument("--wait", metavar="TIME", help=waits)
     most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
@@ -81,11 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started."""
-    known = STATUS_FORMATS if arguments.status or arguments.apply else PREVIEW_FORMATS
+    known = STATUS_FORMATS if arguments.status or arguments.apply or arguments.end else PREVIEW_FORMATS
     if arguments.format not in known:
         shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
         raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
     _check_max_failed(arguments.max_failed)
+    wait_s = parse_wait(arguments.wait) if arguments.wait else 0
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -102,11 +110,23 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        argv = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
-        if not arguments.apply:
-            return run_preview(argv, home, new_run, folder, plan, arguments)
-        played = _played(argv, home, new_run, folder, plan, arguments)
+        variables = variables_of(arguments, folder, plan)
+        if not arguments.apply and not arguments.end:
+            return run_preview([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
+        look_s, again = FIRST_LOOK_S, True
+        while again:
+            before, waits = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}
+            argv = [*command, *limit, "-e", json.dumps({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
+            played = _played(argv, home, new_run, folder, plan, arguments)
+            again = not (played.stopped or played.code < 0 or arguments.end) and is_worth_another_look(before, states_of(folder, plan))
+            look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, arguments)
+
+
+def states_of(folder: Path, plan: Plan) -> dict[str, str]:
+    """{host: state by the journal} of the hosts of the waves."""
+    known = replay(read_journal(folder).entries)
+    return {host: known.node(host).state for host in plan.wave_of}
 
 
 def _check_max_failed(given: str) -> None:
@@ -121,6 +141,8 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
     if arguments.undo:
         return planned_undo(_newest_planned(arguments.plan), arguments)
+    if arguments.end:
+        return find_plan(_newest_planned(arguments.plan))
     if not any(getattr(arguments, name) for name in OPTIONS):
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
@@ -156,8 +178,9 @@ def find_plan(named: str) -> tuple[Path, Plan]:
 
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
     """The playbook's variables."""
-    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply, "unhang_max_failed": arguments.max_failed}
+    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply or arguments.end, "unhang_max_failed": arguments.max_failed}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    given["unhang_end"] = True if arguments.end else None
     given["unhang_kill_jobs"] = arguments.kill_jobs or None
     given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None

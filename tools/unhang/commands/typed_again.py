@@ -9,7 +9,7 @@ from pathlib import Path
 from unhang.ansible.playbook_command import as_typed
 from unhang.base.project import program_as_typed
 
-_VALUES = ("drain", "max_failed", "python", "forks")
+_VALUES = ("drain", "wait", "max_failed", "python", "forks")
 _FLAGS = ("no_smoke", "no_smoke_before")
 _DEFAULTS = {"max_failed": "0"}
 

@@ -32,12 +32,14 @@ from unhang.repair.rollout.steps import (
     RELEASED,
     ROLLOUT,
     SILENT,
+    WAIT,
     Entry,
     Order,
     StepResult,
     Target,
 )
 from unhang.repair.rollout.targets import limits_of, target_of, waves_of
+from unhang.repair.rollout.waiting import waits_until
 from unhang.run.run_folder import file_stem, read_node, read_run
 from unhang.schemas.configuration import hash_of_sections
 
@@ -66,13 +68,16 @@ class Followed:
 
 @dataclass(frozen=True)
 class Conductor:
-    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit."""
+    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit. ends_because: why the rollout ends
+    here, "" if it goes on.
+    """
 
     folder: Path
     plan: Plan
     epoch: int
     read: Path | None = None
     followed: Followed = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+    ends_because: str = ""
 
     def __post_init__(self) -> None:
         if self.followed is None:
@@ -81,7 +86,7 @@ class Conductor:
     def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
         """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. Raises UserError, OSError."""
         wave = self._wave_of(hosts)
-        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed))
+        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed), self.ends_because)
         evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
         self._put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
         for host, why in admitted.postponed.items():
@@ -125,7 +130,7 @@ class Conductor:
             return None
         # A changed node is completed even if the failure limit is reached.
         stopped = None if node.changed else failure_limit.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
-        order = state_machine.next_order(node, target, self.epoch, stopped)
+        order = state_machine.next_order(node, target, self.epoch, stopped if node.changed else self.ends_because or stopped, self.ends_because)
         if order is None or order.step != step:
             return None
         if why := state_machine.may_act(order):
@@ -137,11 +142,22 @@ class Conductor:
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
         """(status, evidence) as written to the journal. Raises UserError, OSError."""
+        if order.step == WAIT and result.status == "ok":
+            result = StepResult("ok", self._waited(order.host, dict(result.evidence)))
         if order.step in ("reboot", "audit") and result.status == "ok":
             result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
         status, evidence = state_machine.judge(order, result, self.target(order.host))
         self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
         return status, evidence
+
+    def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
+        """The evidence of a wait, with its end, and whether that is over. wait_s: seconds over several runs of the playbook, None for this one."""
+        wait_s, ends = evidence.pop("wait_s", None), evidence.pop("ends", None) or ()
+        if wait_s is None or not evidence.get("jobs"):
+            return evidence
+        now = utc_now()
+        until = waits_until(self.standing().node(host).waits_since or now, ends, int(wait_s))
+        return evidence | {"until": until, "over": now >= until}
 
     def silent(self, host: str, why: str) -> None:
         """Records that the node did not answer in its present step. Raises UserError, OSError."""
@@ -152,7 +168,7 @@ class Conductor:
     def end(self) -> None:
         """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
         at = utc_now()
-        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch))
+        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch, {"closed": self.ends_because} if self.ends_because else {}))
         if not self.plan.undoes:
             keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
@@ -268,6 +284,8 @@ def begin(
         _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over)
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
         raise UserError(f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder}; next: audit again, and plan that run")
+    if closed := Followed(folder, plan).standing().closed:
+        raise UserError(f"expected a rollout that nobody has ended, found that it was {closed}; next: audit again, and plan that run")
     _refuse_another_controller(folder, plan, is_over, takes_over)
     return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
 

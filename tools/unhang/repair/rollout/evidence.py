@@ -14,7 +14,8 @@ def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jo
     GPUs is free."""
     jobs = None if result.get("jobs") is None else [str(one.get("id")) for one in result["jobs"]]
     if step == "wait":
-        return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else []}
+        ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
+        return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else [], "ends": ends}
     if adapter == NO_SCHEDULER:
         return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs, "scheduler": adapter}
     drained, owned = bool(result.get("drained")), bool(result.get("owned"))

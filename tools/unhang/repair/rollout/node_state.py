@@ -26,6 +26,8 @@ from unhang.repair.rollout.steps import (
     TO_COME,
     UNDER_WAY,
     UNRELEASED,
+    WAITING,
+    WAITS,
     WITHDRAWN,
     Entry,
 )  # fmt: skip
@@ -39,7 +41,8 @@ class NodeState:
     reboot replaces. boots_again: what was restored after the boot of a rollback
     needs one more. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
     differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
-    completed. needs_root: the connecting user may not lock it. state: one of steps.MEANINGS; why: its reason.
+    completed. needs_root: the connecting user may not lock it. waits_since: since when its
+    jobs are waited for. state: one of steps.MEANINGS; why: its reason.
     """
 
     host: str
@@ -69,6 +72,7 @@ class NodeState:
     as_before: bool | None = None
     releasing: bool = False
     needs_root: bool = False
+    waits_since: str = ""
     state: str = TO_COME
     why: str = ""
 
@@ -106,10 +110,19 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _rest(node, NO_ANSWER, entry)
     if entry.status == FENCED:
         return _rest(node, TAKEN_OVER, entry)
+    if entry.status == WAITS:
+        return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
         return DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
     return FAILED_BY.get(entry.step, _failed)(node, entry)
+
+
+def _waiting(node: NodeState, entry: Entry) -> NodeState:
+    """A drained node whose jobs have not ended. One that this rollout has changed already must not have a job."""
+    if node.changed:
+        return _not_drained(node, entry)
+    return replace(_rest(node, WAITING, entry), waits_since=node.waits_since or entry.at)
 
 
 def _taken_up(node: NodeState, epoch: int) -> NodeState:
@@ -193,9 +206,9 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
     if node.changed:
         return replace(node, locked=False, drained=False, drained_by_others=bool(others), state=DRAINED_BY_OTHERS if others else RELEASED, why=others)
-    return replace(
-        node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, state=WITHDRAWN, why="; ".join(filter(None, (node.failure, others)))
-    )
+    why = "; ".join(filter(None, (node.failure, others)))
+    node = replace(node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, waits_since="")
+    return replace(node, state=WITHDRAWN, why=why)
 
 
 def _proof(step: str) -> Any:

@@ -5,18 +5,23 @@ action plugins call it, and so does the simulation in the tests; neither decides
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from unhang.repair.rollout.node_state import NodeState, is_resting
-from unhang.repair.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Order, StepResult, Target
+from unhang.repair.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, WAIT, WAITS, Order, StepResult, Target
 
 MOST_BOOTS_BACK = 1
 
 
-def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None) -> Order | None:
-    """The next order of the controller of this epoch for the node, None if there is none. stopped: why the failure limit allows no further change."""
+def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None, ending: str = "") -> Order | None:
+    """The next order of the controller of this epoch for the node, None if there is none. stopped: why the failure limit allows no further change. ending: why
+    the rollout ends here, "" if it goes on: a changed node that is not proved is then kept drained as it is.
+    """
     if node.state in FINAL or (node.epoch == epoch and is_resting(node)):
         return None
+    if ending and node.changed and not node.proved:
+        node = replace(node, stuck=node.stuck or ending)
     if node.epoch != epoch or "lock" not in node.done:
         return _lock(node, target, stopped)
     step, why = _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
@@ -96,6 +101,8 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
+    if order.step == WAIT and result.status == "ok" and evidence.get("jobs") and evidence.get("over") is False:
+        return WAITS, evidence | {"why": _no_jobs(order, evidence, target)}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
     if why:

@@ -28,6 +28,7 @@ from unhang.repair.rollout.steps import (
     TAKEN_OVER,
     TO_COME,
     UNRELEASED,
+    WAITING,
     Entry,
 )
 from unhang.repair.rollout.targets import target_of
@@ -38,6 +39,7 @@ SCHEMA = "unhang/rollout-status/1"
 PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 NEXT_OF = {
+    WAITING: "its jobs end, then the same command goes on with it; --end releases it as it is",
     KEPT: "a person looks why; audit it and make a new plan, then resume it in the scheduler",
     LOST: "a person repairs it; playbooks/rollback.yml may be started again; then resume it in the scheduler",
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",

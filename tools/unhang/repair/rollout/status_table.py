@@ -13,7 +13,10 @@ from unhang.show.report.pasting import command_lines
 
 LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
-ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept", "refused", "withdrawn", "deferred", "drained by others", "released", "to come")
+ORDER = (
+    "lost", "taken over", "no answer", "not released", "under way", "kept", "waiting",
+    "refused", "withdrawn", "deferred", "drained by others", "released", "to come",
+)  # fmt: skip
 
 
 def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
