@@ -18,14 +18,14 @@ from unhang.base.errors import UserError
 from unhang.base.text import ascii_only, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
-from unhang.commands.plan import make_plan
+from unhang.commands.plan import make_plan, name_of
 from unhang.commands.preview import FORMATS as PREVIEW_FORMATS
-from unhang.commands.preview import run_preview, shown_line
+from unhang.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
 from unhang.commands.undo import planned_undo
-from unhang.repair.plan.description import describe_totals, describe_unrepaired
+from unhang.repair.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
 from unhang.repair.rollout.failure_limit import allowed_failures
@@ -101,6 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             "\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_unrepaired(plan)])
         )
+    if arguments.apply:
+        refuse_another_than_previewed(folder, plan)
+        sys.stderr.write(f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by {arguments.drain or describe_schedulers(plan)}\n")
     home = project.find_project()
     project.link_pynvml(home)
     new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()

@@ -35,6 +35,9 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
     undone = {host for folder, plan, _ in undos for host in plan.wave_of if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)}
     plan = read_plan(base)
     hosts = hosts_to_undo(plan, replay(read_journal(base).entries), undone, None if asked is None or asked.hosts is None else frozenset(asked.hosts))
+    for folder, known, is_finished in undos:
+        if not is_finished and set(known.wave_of) == set(hosts):
+            return folder, known  # previewed, and not begun
     number = sum(is_finished for _, _, is_finished in undos) + 1
     return _write(base, number, undo_plan(plan, hosts, number, utc_now()))
 

@@ -194,6 +194,11 @@ def to_document(plan: Plan) -> dict[str, Any]:
     return {**document, "digest": digest_of(document)}
 
 
+def digest_of_plan(plan: Plan) -> str:
+    """The digest that plan.json has; its first characters name the plan to a person."""
+    return str(to_document(plan)["digest"])
+
+
 def digest_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of everything but the digest itself, independent of the file's layout: of the JSON in ASCII, with sorted keys and without spaces."""
     content = {key: value for key, value in document.items() if key != "digest"}
