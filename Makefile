@@ -78,7 +78,6 @@ payload: $(STAMP) ## Build the smoke test's single file from its parts
 
 generated: payload ## Write all generated files: pages of docs, incidents, the payload; a test fails if one is out of date
 	$(PYTHON) -P -m unhang.show.reference.pages docs
-	$(PYTHON) -P -m unhang.jobs.diagnose.train_word_model > .word_model.new && mv .word_model.new tools/unhang/jobs/diagnose/word_model.json
 	$(PYTHON) -P -m unhang.show.reference.incidents > docs/.incidents.new && mv docs/.incidents.new docs/incidents.md
 
 clean: ## Remove everything that was built; runs/ is kept

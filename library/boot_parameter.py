@@ -100,8 +100,8 @@ def by_grub(module: AnsibleModule, rootfs: str, name: str, parameters: list[str]
         run.write_grub(rootfs, name, plan, parameters is None, module.params["state_id"])
         lacking = run.missing_in_menu(rootfs, parameters) if parameters is not None and rootfs == "/" else None
         if lacking:
-            raise ValueError(f"expected {' '.join(parameters)} on every kernel line of GRUB's menu, found {lacking} without after update-grub")
-    return module_result(plan, [("GRUB's menu", "without " + " ".join(parameters), "with " + " ".join(parameters))] if stale else [])
+            raise ValueError(f"expected {' '.join(parameters or ())} on every kernel line of GRUB's menu, found {lacking} without after update-grub")
+    return module_result(plan, [("GRUB's menu", "without " + " ".join(parameters or ()), "with " + " ".join(parameters or ()))] if stale else [])
 
 
 def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):
     """Makes ansible-playbook end with 0 if all nodes passed, 2 if a node failed, 4 if none failed and not all were proved."""
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """{msg}, with failed or unreachable."""
         super().run(tmp, task_vars)
         options = {"decisions": {"type": "dict", "required": True}}

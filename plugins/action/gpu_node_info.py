@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -26,7 +28,7 @@ try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
 except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: the callback then records the timeouts that this plugin does not see
 
-    class AnsibleTimeoutError(BaseException):
+    class AnsibleTimeoutError(BaseException):  # type: ignore[no-redef]  # its stand-in
         """Never raised."""
 
 
@@ -45,7 +47,7 @@ EMPTY_RESULT = '{"changed": false}'
 OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
 
 
-def origin_of(value):
+def origin_of(value: Any) -> Any:
     """The inventory file of a value, if this ansible-core records it."""
     try:
         from ansible._internal._datatag._tags import Origin
@@ -60,7 +62,7 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """{node_facts: document}; during a run a summary {status, msg}, because the document is in the run folder."""
         super().run(tmp, task_vars)
         if C.INJECT_FACTS_AS_VARS:
@@ -89,26 +91,26 @@ class ActionModule(ActionBase):
             answer = NodeAnswer("failed", message=clean(problem.message))
         return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
 
-    def _read(self, options, task_vars):
+    def _read(self, options: Mapping[str, Any], task_vars: Any) -> NodeAnswer:
         """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the connection."""
-        self.heard = None
+        self.heard: dict[str, Any] | None = None
         given_up = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
         if self.heard is None:
             return NodeAnswer("failed", message=clean(given_up.get("msg", "the module was not run")))
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
 
-    def _bound_what_is_read(self):
+    def _bound_what_is_read(self) -> None:
         """Limits a command's output before Ansible converts it to a text and a list of lines, which takes twenty times as much memory."""
         execute = self._connection.exec_command
 
-        def bounded(*arguments, **more):
+        def bounded(*arguments: Any, **more: Any) -> Any:
             code, out, err = execute(*arguments, **more)
             return code, out[: ANSWER_LIMIT_CHARS + 1], err[:ANSWER_LIMIT_CHARS]
 
         self._connection.exec_command = bounded
 
-    def _move_deadline(self, task_vars):
+    def _move_deadline(self, task_vars: Any) -> None:
         """Replaces the task's `timeout`, whose alarm is already running, by the host's unhang_node_timeout_s."""
         self.deadline_s = self._task.timeout
         wanted = task_vars.get("unhang_node_timeout_s")
@@ -121,7 +123,7 @@ class ActionModule(ActionBase):
             raise AnsibleError(f"expected seconds in unhang_node_timeout_s, found {clean(wanted, 80)!r}") from None
         signal.alarm(self.deadline_s)
 
-    def _low_level_execute_command(self, cmd, *arguments, **more):
+    def _low_level_execute_command(self, cmd: Any, *arguments: Any, **more: Any) -> Any:
         """Gives Ansible an empty result in place of the module's output, because Ansible reads it without a limit and tags each value."""
         executed = super()._low_level_execute_command(cmd, *arguments, **more)
         if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
@@ -129,7 +131,7 @@ class ActionModule(ActionBase):
             executed = {**executed, "stdout": EMPTY_RESULT, "stdout_lines": [EMPTY_RESULT]}
         return executed
 
-    def _explain(self, answer, answered, options):
+    def _explain(self, answer: NodeAnswer, answered: Mapping[str, Any], options: Mapping[str, Any]) -> NodeAnswer:
         """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. A failed node costs one more command."""
         interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
@@ -144,7 +146,7 @@ class ActionModule(ActionBase):
             return _with_reason(answer, answered)
         return self._read_with_collector(interpreter, version, options)
 
-    def _read_with_collector(self, interpreter, version, options):
+    def _read_with_collector(self, interpreter: str, version: tuple[int, int], options: Mapping[str, Any]) -> NodeAnswer:
         found, oldest = (".".join(map(str, one[:2])) for one in (version, OLDEST_PYTHON))
         wanted = f"expected Python {oldest} or newer for this controller's ansible-core, found Python {found} at {interpreter}"
         if version < old_python.OLDEST_FOR_STARTER:
@@ -159,25 +161,25 @@ class ActionModule(ActionBase):
             return NodeAnswer("python_too_old", message=clean(f"{wanted}; the one-file collector failed too: {done.get('stderr') or answer.message}"))
         return NodeAnswer("python_too_old", facts=answer.facts, message=f"{wanted}; read with the one-file collector")
 
-    def _structured(self, answer):
+    def _structured(self, answer: NodeAnswer) -> dict[str, Any]:
         if answer.facts is None:
             return {"changed": False, "failed": True, "status": answer.status, "msg": answer.message}
         return {"changed": False, "status": answer.status, "msg": answer.message or "read", "node_facts": answer.facts}
 
-    def _record(self, run, task_vars, policy, answer):
+    def _record(self, run: str, task_vars: Any, policy: inventory.Policy, answer: NodeAnswer) -> dict[str, Any]:
         """Writes the node's file, in this worker, and returns the summary for the main process."""
         host = str(task_vars["inventory_hostname"])
         groups = [str(group) for group in task_vars.get("group_names", [])]
         document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
         summary = {"changed": False, "failed": answer.status != "ok", "status": answer.status, "msg": answer.message or "read", "policy_source": policy.source}
         try:
-            not_written = run_files.write_node_or_spill(Path(run), document, answer.raw)
+            run_files.write_node(Path(run), document, answer.raw)
         except OSError as problem:
             return {**summary, "failed": True, "lost": clean(problem.strerror), "msg": f"could not write this node's answer: {clean(problem.strerror)}"}
-        return {**summary, "spilled": clean(not_written)} if not_written else summary
+        return summary
 
 
-def _with_reason(answer, answered):
+def _with_reason(answer: NodeAnswer, answered: Mapping[str, Any]) -> NodeAnswer:
     """Adds the reason to the answer of a module that printed nothing: the last line of standard error, or the exit code."""
     if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer

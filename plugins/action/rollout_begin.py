@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleActionFail
@@ -19,7 +20,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 class ActionModule(ActionBase):
     """For all hosts at once: run_once."""
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """{rollout: {folder, run, epoch, read}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
         from unhang.ansible.reach_options import reach_options
@@ -40,7 +41,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", ""), "ending": given["ending"]}}
 
 
-def _is_over(holder):
+def _is_over(holder: Any) -> Any:
     """True if the holder's process has ended, judged as for the nodes' locks."""
     from ansible.plugins.loader import filter_loader
 

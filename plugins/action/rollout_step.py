@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -17,7 +19,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 class ActionModule(ActionBase):
     """part: ask, answer, end or proved."""
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
@@ -41,7 +43,7 @@ class ActionModule(ActionBase):
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
 
-    def _ask(self, conductor, host, given, task_vars):
+    def _ask(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         from dataclasses import asdict
 
         from unhang.repair.rollout.steps import TOGETHER
@@ -53,16 +55,16 @@ class ActionModule(ActionBase):
         as_before = bool(order) and conductor.is_as_before(host)
         return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind, "as_before": as_before}
 
-    def _answer(self, conductor, host, given, task_vars):
+    def _answer(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         from unhang.ansible.rollouts import order_of, step_result
 
         status, evidence = conductor.record(order_of(given["order"]), step_result(given["status"], given["evidence"] or {}))
         return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}
 
-    def _end(self, conductor, host, given, task_vars):
+    def _end(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         proved, line = conductor.ending(host)
         return {"ended": not proved, "msg": line}
 
-    def _proved(self, conductor, host, given, task_vars):
+    def _proved(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         proved, line = conductor.ending(host)
         return {"failed": not proved, "msg": line}

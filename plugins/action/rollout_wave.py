@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -17,7 +19,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 class ActionModule(ActionBase):
     """For the whole wave: run_once."""
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """begin: {wave, begin, postponed, stopped}; floor: {msg}."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
@@ -36,7 +38,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
 
-    def _keep_floor(self, conductor, given, task_vars):
+    def _keep_floor(self, conductor: Any, given: Mapping[str, Any], task_vars: Any) -> Any:
         from unhang.repair.rollout.floor import service_of
 
         if given["unlisted"]:

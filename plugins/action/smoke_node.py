@@ -12,7 +12,9 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -27,7 +29,7 @@ try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
 except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere
 
-    class AnsibleTimeoutError(BaseException):
+    class AnsibleTimeoutError(BaseException):  # type: ignore[no-redef]  # its stand-in
         """Never raised."""
 
 
@@ -49,10 +51,10 @@ class Trouble(Exception):
 
 
 @contextlib.contextmanager
-def within(limit_s):
+def within(limit_s: Any) -> Iterator[None]:
     """Limits the time of a block: over a dead connection ssh may wait for a quarter of an hour. Raises Trouble."""
 
-    def late(*_):
+    def late(*_: Any) -> None:
         raise Trouble(f"gave no answer within {limit_s} s")
 
     before = signal.signal(signal.SIGALRM, late)
@@ -70,7 +72,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = False
     _supports_async = True
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """{changed: false, problem: null or a line}; after `started` also place, boot_id, job, deadline_s."""
         super().run(tmp, task_vars)
         options = {"state": {"required": True, "choices": ["surveyed", "started", "ended"]}, "folder": {"type": "path", "required": True}}
@@ -86,7 +88,7 @@ class ActionModule(ActionBase):
             return self._guarded(self._start, self.place / "events")
         return self._guarded(lambda: self._end(given["started"] or {}), self.place / "events")
 
-    def _guarded(self, step, folder):
+    def _guarded(self, step: Any, folder: Path) -> Any:
         """The step's answer; if it raises Trouble, the reason is written to the folder where the answer would be."""
         why = None
         try:
@@ -103,21 +105,21 @@ class ActionModule(ActionBase):
         write_atomically(self._file(folder, ".why"), why)
         return {"changed": False, "problem": why}
 
-    def _file(self, folder, suffix):
+    def _file(self, folder: Path, suffix: str) -> Any:
         from unhang.prove.smoke.smoke_folder import file_name
 
         return folder / file_name(self.host, suffix)
 
     @property
-    def _python(self):
+    def _python(self) -> Any:
         named = self._templar.template(self.vars.get("ansible_python_interpreter") or C.config.get_config_value("INTERPRETER_PYTHON") or "python3")
         return "python3" if str(named).startswith("auto") else str(named)
 
-    def _ask(self, line, content):
+    def _ask(self, line: str, content: Any) -> Any:
         """{stdout, stderr, rc} of a command on the node. Raises AnsibleConnectionFailure."""
         return self._low_level_execute_command(line, in_data=content)
 
-    def _run_program(self, program, **given):
+    def _run_program(self, program: Any, **given: Any) -> Any:
         """The answer of one of unhang's programs on the node. Raises Trouble."""
         output = self._ask(programs.program_line(self._python), programs.program_text(program, given))
         answer = programs.answered(output.get("stdout", ""))
@@ -125,14 +127,14 @@ class ActionModule(ActionBase):
             raise Trouble(f"{self._python} did not do its part there (code {output.get('rc')}): {_last_line(output)}")
         return answer
 
-    def _survey(self):
+    def _survey(self) -> None:
         """Reads addresses, routes and GPUs. The program is sent over standard input: nothing is written on the node."""
         output = self._ask(f"{programs.program_line(self._python)} survey", (FILES / PAYLOAD).read_bytes())
         if '"e": "survey"' not in output.get("stdout", ""):
             raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
         write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
 
-    def _start(self):
+    def _start(self) -> Any:
         """Starts the agent, independent of this connection. Does nothing if this round does not need the node."""
         path = self._file(self.place / "plans", ".json")
         if not path.is_file():
@@ -153,7 +155,7 @@ class ActionModule(ActionBase):
             raise Trouble(f"could not start the payload: {job.get('msg') or 'no job was started'}")
         return {**started, "job": str(job["results_file"])}
 
-    def _end(self, started):
+    def _end(self, started: Any) -> Any:
         """Waits for the end, fetches the reports, and removes the folder."""
         if not started.get("place"):
             return {}
@@ -170,7 +172,7 @@ class ActionModule(ActionBase):
             self._remove(started)
         return {}
 
-    def _wait(self, started):
+    def _wait(self, started: Any) -> Any:
         """The last answer of ANSWER. A lost connection is retried for reconnect_s seconds. Raises AnsibleConnectionFailure, Trouble."""
         until = time.monotonic() + started["deadline_s"]
         lost_since = None
@@ -192,7 +194,7 @@ class ActionModule(ActionBase):
             if answer.get("over") or last or not answer.get("place"):
                 return answer
 
-    def _remove(self, started):
+    def _remove(self, started: Any) -> None:
         """Removes the folder; only Ansible's note of the job's result stays on the node."""
         problem = None
         try:
@@ -207,12 +209,12 @@ class ActionModule(ActionBase):
             write_atomically(self._file(notes, f".{self.place.name}.txt"), text)
 
 
-def _last_line(output):
+def _last_line(output: Any) -> Any:
     lines = [line for line in (output.get("stderr") or output.get("stdout") or "").splitlines() if line.strip()]
     return lines[-1][:200] if lines else "without a word"
 
 
-def _without_end(answer, started):
+def _without_end(answer: Mapping[str, Any], started: Any) -> Any:
     """The reason why the agent's reports do not contain its end."""
     if answer.get("boot_id") != started["boot_id"]:
         return "the node was rebooted in the middle of the test"

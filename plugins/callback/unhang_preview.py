@@ -16,6 +16,7 @@ description:
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
@@ -33,30 +34,30 @@ class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "unhang_preview"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         path = os.environ.get(PREVIEW_ENV)
         self.file = PreviewFile(Path(path)) if path else None
         self.auditing = False
 
-    def v2_playbook_on_play_start(self, play):
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         """Skips plays that audit: their findings are in the run folder."""
         self.auditing = audits(play)
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         """Records what would change, and the role's report."""
         self._add("ok", result)
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Records what a role refuses."""
         if not ignore_errors:
             self._add("failed", result)
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         """Records a node that no longer answers."""
         self._add("failed", result)
 
-    def _add(self, status, result):
+    def _add(self, status: str, result: Any) -> None:
         if self.file is None or self.auditing:
             return
         task = result.task

@@ -19,6 +19,7 @@ extends_documentation_fragment:
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
@@ -34,23 +35,23 @@ from unhang.ansible.printable_text import clean, printable_parts, without_contro
 class PrintableDisplay:
     """Ansible's display without control characters that a terminal would interpret: warnings, errors and differences contain text from nodes."""
 
-    def __init__(self, display):
+    def __init__(self, display: Any) -> None:
         self.display_of_ansible = display
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.display_of_ansible, name)
 
-    def display(self, msg, *arguments, **more):
+    def display(self, msg: Any, *arguments: Any, **more: Any) -> None:
         """Prints a cleaned text with Ansible's own colours."""
         self.display_of_ansible.display(without_controls(str(msg)), *arguments, **more)
 
-    def _warning(self, warning, *arguments, **more):
+    def _warning(self, warning: Any, *arguments: Any, **more: Any) -> None:
         self.display_of_ansible._warning(printable_parts(warning), *arguments, **more)
 
-    def _deprecated(self, deprecation, *arguments, **more):
+    def _deprecated(self, deprecation: Any, *arguments: Any, **more: Any) -> None:
         self.display_of_ansible._deprecated(printable_parts(deprecation), *arguments, **more)
 
-    def _error(self, error, *arguments, **more):
+    def _error(self, error: Any, *arguments: Any, **more: Any) -> None:
         self.display_of_ansible._error(printable_parts(error), *arguments, **more)
 
 
@@ -61,44 +62,44 @@ class CallbackModule(DefaultOutput):
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "unhang_quiet"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._display = PrintableDisplay(self._display)
+        self._display = PrintableDisplay(self._display)  # type: ignore[has-type]  # Ansible's, without a type
         self.mute = False
-        self.shown = set()
+        self.shown: set[Any] = set()
 
-    def v2_playbook_on_play_start(self, play):
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         """Decides for the play that begins."""
         self.mute = audits(play) and self._display.verbosity == 0
         if not self.mute:
             super().v2_playbook_on_play_start(play)
 
-    def v2_playbook_on_no_hosts_matched(self):
+    def v2_playbook_on_no_hosts_matched(self) -> None:
         """Silent: the callback unhang_run prints a better message."""
         if not self.mute:
             super().v2_playbook_on_no_hosts_matched()
 
-    def v2_playbook_on_task_start(self, task, is_conditional):
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: Any) -> None:
         """A banner."""
         if not self.mute:
             super().v2_playbook_on_task_start(task, is_conditional)
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         """One line per host."""
         if not self.mute:
             super().v2_runner_on_ok(result)
 
-    def v2_runner_on_skipped(self, result):
+    def v2_runner_on_skipped(self, result: Any) -> None:
         """One line per host."""
         if not self.mute:
             super().v2_runner_on_skipped(result)
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         """A finding of the audit."""
         if not self.mute:
             super().v2_runner_on_unreachable(result)
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Silent, because it is a finding of the audit; the play's own assertion is printed once."""
         if not self.mute:
             super().v2_runner_on_failed(result, ignore_errors)
@@ -108,11 +109,11 @@ class CallbackModule(DefaultOutput):
                 self.shown.add(message)
                 self._display.display(f"unhang: {message}", stderr=True)
 
-    def _get_diff(self, difflist):
+    def _get_diff(self, difflist: Any) -> Any:
         """The difference without colour codes of the file: the display cannot distinguish them from Ansible's."""
         return super()._get_diff(printable_parts(difflist))
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         """The recap."""
         if not self.mute:
             super().v2_playbook_on_stats(stats)

@@ -16,7 +16,9 @@ description:
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
@@ -32,11 +34,11 @@ class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "unhang_rollout"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.rollout = None
+        self.rollout: dict[str, Any] | None = None
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         """Remembers the rollout, and prints the result of each step."""
         action, answer = getattr(result.task, "action", None), result.result
         if action == "rollout_begin":
@@ -46,19 +48,19 @@ class CallbackModule(CallbackBase):
         if action == "rollout_wave" or (action == "rollout_step" and ("status" in answer or answer.get("ended"))):
             print(f"rollout: {answer['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         """Records that the node's step has ended without an answer."""
         self._write(lambda conductor: conductor.silent(result.host.get_name(), f"unreachable: {str(result.result.get('msg', ''))[:500]}"))
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         """Records the end of the playbook: all batches are done, or the play has stopped."""
         self._write(lambda conductor: conductor.end())
 
-    def _follow(self):
+    def _follow(self) -> None:
         """Reads the new lines of the journal, so that the workers that Ansible forks from this process need not read a long journal again."""
         self._write(lambda conductor: conductor.standing())
 
-    def _write(self, entry):
+    def _write(self, entry: Callable[[Any], Any]) -> None:
         if self.rollout is None:
             return
         from unhang.ansible.rollouts import conductor_of

@@ -58,7 +58,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible import constants as C
 from ansible import context
@@ -93,21 +95,21 @@ class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "aggregate"
     CALLBACK_NAME = "unhang_run"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.run = None
-        self.document = {}
-        self.groups = {}
-        self.lost = {}
-        self.asked = set()
-        self.skipped = set()
-        self.workers = {}  # {host: process} of workers that read a node, or that ended and have not been replaced yet
-        self.policy_sources = set()
-        self.progress = None
+        self.run: Any = None
+        self.document: dict[str, Any] = {}
+        self.groups: dict[str, Any] = {}
+        self.lost: dict[str, str | None] = {}
+        self.asked: set[str] = set()
+        self.skipped: set[str] = set()
+        self.workers: dict[str, Any] = {}  # {host: process} of workers that read a node, or that ended and have not been replaced yet
+        self.policy_sources: set[str] = set()
+        self.progress: Any = None
         self.closed = False
         self.is_without_hosts = False
 
-    def v2_playbook_on_play_start(self, play):
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         """The first auditing play creates the run; the batches of a `serial` play belong to the same run."""
         if not audits(play):
             return
@@ -128,13 +130,13 @@ class CallbackModule(CallbackBase):
         self.progress = self.progress or Progress(self._shows_progress(), time.monotonic())
         self.progress.expect(len(self.groups))
 
-    def v2_playbook_on_no_hosts_matched(self):
+    def v2_playbook_on_no_hosts_matched(self) -> None:
         """A run without hosts is an error, which Ansible itself counts as a success. It is printed once, also if several plays have no host."""
         if self.run is None and not self.is_without_hosts:
             self.is_without_hosts = True
             self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
 
-    def v2_runner_on_start(self, host, task):
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """Remembers the worker that is about to read a node."""
         if self.run is None or not audits(task):
             return
@@ -145,24 +147,24 @@ class CallbackModule(CallbackBase):
                 self.workers[name] = worker
                 worker.close = functools.partial(self._worker_ended, name, worker)
 
-    def v2_runner_on_skipped(self, result):
+    def v2_runner_on_skipped(self, result: Any) -> None:
         """Counts a node that the playbook does not read, as in the preview of a rollback."""
         if self.run is not None and audits(result.task):
             self.skipped.add(result.host.get_name())
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         """Counts a node that was read."""
         self._note(result, "ok")
 
-    def v2_runner_on_failed(self, result, ignore_errors=False):
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Counts a node that could not be read, or reports the play's own assertion."""
         self._note(result, "timeout" if "timedout" in result.result else "failed")
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         """Counts a node that could not be reached."""
         self._note(result, "unreachable")
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         """Closes the run and judges it."""
         if self.run is None or self.closed:
             return
@@ -176,7 +178,7 @@ class CallbackModule(CallbackBase):
         if not os.environ.get(LATER):
             self._keep()
 
-    def _drop(self):
+    def _drop(self) -> None:
         """Removes the folder of a play that read no node, because that was no audit. A folder with other files stays."""
         self.closed = True
         self.progress.end()
@@ -185,42 +187,41 @@ class CallbackModule(CallbackBase):
             (self.run / "run.json").unlink()
             self.run.rmdir()
 
-    def _close(self):
+    def _close(self) -> None:
         """Writes the file of each host without one, and points runs/latest to this run."""
         self.closed = True
         self.progress.end()
         killed = self._killed()
-        spilled = {path.name for path in (run_files.spill_folder(self.run) / "nodes").glob("*.json")}
         for host in self.groups:
-            if not run_files.has_node(self.run, host) and run_folder.file_stem(host) + ".json" not in spilled:
+            if not run_files.has_node(self.run, host):
                 self._record(host, "failed", self._why_unread(host, killed))
-        self._collect_spilled()
+        self._report_lost()
         self.document["policy_sources"] = sorted(self.policy_sources)
         self._write_run()
         with contextlib.suppress(OSError):
             if run_files.becomes_latest():
                 run_files.point_latest(self.run)
 
-    def _worker_ended(self, name, worker):
+    def _worker_ended(self, name: str, worker: Any) -> None:
         """Another worker replaces this one. If it was killed, Ansible would wait for its result for ever, so the play ends here."""
         if worker.exitcode:
             raise SystemExit(f"unhang: a process of Ansible was killed while it read {clean(name, 80)}")
         del worker.close, self.workers[name]
         worker.close()
 
-    def _killed(self):
+    def _killed(self) -> Any:
         """{host: signal} of workers that were killed by a signal that Ansible itself does not send."""
         codes = {name: worker.exitcode or 0 for name, worker in self.workers.items()}
         return {name: signal.Signals(-code).name for name, code in codes.items() if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM)}
 
-    def _why_unread(self, host, killed):
+    def _why_unread(self, host: str, killed: Any) -> Any:
         if host in self.lost:
             return f"its answer could not be written: {self.lost[host]}"
         if host in killed:
             return f"{run_files.KILLED} ({killed[host]}), as the kernel does for want of memory"
         return run_files.NOT_ANSWERED if host in self.asked else run_files.NOT_ASKED
 
-    def _close_early(self, process):
+    def _close_early(self, process: Any) -> None:
         """Closes the run when Ansible has aborted the play: a worker was killed, or somebody pressed Ctrl-C."""
         if self.closed or self.progress is None or os.getpid() != process:
             return
@@ -230,7 +231,7 @@ class CallbackModule(CallbackBase):
         then = f"judge the nodes that were read with: {project.program_as_typed()} judge {self.run}"
         self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; {then}")
 
-    def _open(self):
+    def _open(self) -> None:
         wanted = os.environ.get(run_files.NEW_RUN_ENV)
         runs = self.get_option("runs") or (project.checkout_of(PROJECT) or Path.cwd()) / "runs"
         self.run = Path(wanted) if wanted else Path(runs) / run_folder.new_run_id()
@@ -242,7 +243,7 @@ class CallbackModule(CallbackBase):
         atexit.register(self._close_early, os.getpid())
         os.environ[run_files.RUN_ENV] = str(self.run)
 
-    def _make(self):
+    def _make(self) -> None:
         self.document = {
             "schema": "unhang/run/1",
             "id": self.run.name,
@@ -260,7 +261,7 @@ class CallbackModule(CallbackBase):
         except OSError as problem:
             self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
 
-    def _check_policies(self, play, hosts):
+    def _check_policies(self, play: Any, hosts: Sequence[str]) -> None:
         """Refuses hosts whose policy would depend on the alphabetical order of groups; warns if a policy replaces another."""
         by_host = group_policies_of(play, hosts)
         if refused := group_policies.refusals(by_host):
@@ -268,19 +269,19 @@ class CallbackModule(CallbackBase):
         for line in group_policies.notices(by_host):
             self._say(line)
 
-    def _warn_of_brackets(self):
+    def _warn_of_brackets(self) -> None:
         """Warns that plain ansible-playbook reads a node set in --limit in its own way, which cannot be prevented."""
         limit = str(context.CLIARGS.get("subset") or "")
         if "[" in limit and "~" not in limit:
             self._say(f"Ansible takes the brackets of --limit {clean(limit, 80)} for an index into a group, and may have picked other hosts; use unhang audit")
 
-    def _write_run(self):
+    def _write_run(self) -> None:
         try:
             run_folder.write_document(self.run / "run.json", self.document)
         except OSError as problem:
-            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes{self._where_spilled()}")
+            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes")
 
-    def _note(self, result, status):
+    def _note(self, result: Any, status: str) -> None:
         """Counts one node; a node whose worker could not write a record itself gets one here."""
         if self.run is None or not audits(result.task):
             # A task that fails after the node has answered, in a playbook that continues after the audit, does not change that answer.
@@ -292,29 +293,22 @@ class CallbackModule(CallbackBase):
             self.policy_sources.add(str(answer["policy_source"]))
         if answer.get("lost"):
             self.lost[host] = str(answer["lost"])
-        elif status != "ok" and not run_files.has_node(self.run, host) and not answer.get("spilled"):
+        elif status != "ok" and not run_files.has_node(self.run, host):
             self._record(host, status, clean(answer.get("msg", "the task failed without a reason")))
         self.progress.count("ok" if status == "ok" else str(answer.get("status", status)), time.monotonic())
 
-    def _record(self, host, status, message):
+    def _record(self, host: str, status: str, message: str) -> None:
         document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)
         try:
-            run_files.write_node_or_spill(self.run, document)
+            run_files.write_node(self.run, document)
         except OSError as problem:
             self.lost[host] = problem.strerror
 
-    def _collect_spilled(self):
-        if unsaved := run_files.collect_spilled(self.run):
-            kept = run_files.spill_folder(self.run) / "nodes"
-            self._say(f"no room in {self.run}: the answers of {unsaved} nodes are kept in {kept}; free some, move them back, and judge again")
+    def _report_lost(self) -> None:
         for host, reason in sorted(self.lost.items())[:1]:
             self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
 
-    def _where_spilled(self):
-        kept = run_files.spill_folder(self.run) / "nodes"
-        return f" and {kept}" if kept.is_dir() else ""
-
-    def _judge(self):
+    def _judge(self) -> None:
         sys.stdout.flush()
         here = Path.cwd()
         named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
@@ -324,7 +318,7 @@ class CallbackModule(CallbackBase):
         if done.returncode not in (0, 1, 2):
             self._say(f"the run is in {self.run} and was not judged; judge it with: {project.program_as_typed()} judge {self.run}")
 
-    def _keep(self):
+    def _keep(self) -> None:
         """Stores the run in the history. The readers of documents are imported here, so that Ansible's workers, which have ended by now, did not contain
         them."""
         try:
@@ -335,29 +329,29 @@ class CallbackModule(CallbackBase):
         if line := keep_run(self.run, self.get_option("history")):
             self._say(line)
 
-    def _shows_progress(self):
+    def _shows_progress(self) -> Any:
         chosen = self.get_option("progress")
         return (sys.stdout.isatty() and sys.stderr.isatty()) if chosen is None else chosen
 
-    def _say(self, line):
+    def _say(self, line: str) -> None:
         if self.progress:
             self.progress.end()
         print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
 
-    def _stop(self, line):
+    def _stop(self, line: str) -> None:
         """Ends the play before it has begun: to Ansible an exception in a callback would only be a warning."""
         self._say(line)
         raise SystemExit(2)
 
 
-def group_policies_of(play, hosts):
+def group_policies_of(play: Any, hosts: Sequence[str]) -> Any:
     """{host: its GroupPolicy rows}, of hosts that several groups give a policy and whose own variables give none."""
     variables, loader = play.get_variable_manager(), play.get_loader()
     if VARIABLE in variables.extra_vars:
         return {}
     inventory = variables._inventory
 
-    def layers_of(entity):
+    def layers_of(entity: Any) -> Any:
         beside_inventory = get_vars_from_inventory_sources(loader, inventory._sources, [entity], "task")
         beside_playbook = get_vars_from_path(loader, loader.get_basedir(), [entity], "task")
         layers = {"inventory": entity.vars, "plugins_inventory": beside_inventory, "plugins_play": beside_playbook}

@@ -7,7 +7,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -15,7 +17,7 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
+def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: str, why: str = "", takes_over: str = "", boot_id: str = "") -> Any:
     """What to do with a node of Kubernetes, as unhang.repair.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
 
     boot_id: of the machine to drain, "" if it was not read.
@@ -37,14 +39,14 @@ def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
     return {**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "answer": found.answer._asdict()}
 
 
-def kubernetes_jobs(pods):
+def kubernetes_jobs(pods: Sequence[Any]) -> Any:
     """Those of the pods whose work would be lost, by namespace and name."""
     from unhang.repair.rollout.kubernetes_drain import is_job
 
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in json.loads(json.dumps(pods, default=str)) if is_job(pod)]
 
 
-def kubernetes_states(nodes):
+def kubernetes_states(nodes: Sequence[Any]) -> Any:
     """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
     from unhang.repair.rollout.kubernetes_drain import list_states
 
@@ -57,6 +59,6 @@ def kubernetes_states(nodes):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
         return {"unhang_kubernetes_step": kubernetes_step, "unhang_kubernetes_jobs": kubernetes_jobs, "unhang_kubernetes_states": kubernetes_states}

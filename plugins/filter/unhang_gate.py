@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -14,7 +16,7 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def gate_group(hosts, hostvars, reference="", burn_in=""):
+def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str = "", burn_in: str = "") -> Any:
     """The hosts that are tested together, the reference first.
 
     hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
@@ -27,7 +29,16 @@ def gate_group(hosts, hostvars, reference="", burn_in=""):
     return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None, _burned(hosts, hostvars, burn_in))
 
 
-def gate_decisions(hosts, hostvars, audit, together, reference="", severities=(), burn_in="", quick=False):
+def gate_decisions(
+    hosts: Sequence[str],
+    hostvars: Mapping[str, Any],
+    audit: Any,
+    together: Any,
+    reference: str = "",
+    severities: Sequence[str] = (),
+    burn_in: str = "",
+    quick: bool = False,
+) -> Any:
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
     from unhang.repair.gate.deciding import Observation, decide
 
@@ -41,12 +52,21 @@ def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()
     return decide([str(host) for host in hosts], observed)
 
 
-def gate_lines(decisions):
+def gate_lines(decisions: Mapping[str, Any]) -> Any:
     """One line for each host, for people."""
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
-def gate_document(decisions, run, hostvars, together, reference="", severities=(), burn_in="", quick=False):
+def gate_document(
+    decisions: Mapping[str, Any],
+    run: str,
+    hostvars: Mapping[str, Any],
+    together: Any,
+    reference: str = "",
+    severities: Sequence[str] = (),
+    burn_in: str = "",
+    quick: bool = False,
+) -> Any:
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
     from unhang.repair.gate.outcome import SmokeResults, gate_document
 
@@ -56,7 +76,7 @@ def gate_document(decisions, run, hostvars, together, reference="", severities=(
     return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), smoke, bool(quick))
 
 
-def _counted(severities):
+def _counted(severities: Sequence[str]) -> Any:
     from unhang.audit.judge.rules import SEVERITIES
     from unhang.base.errors import UserError
     from unhang.repair.rollout.list_arguments import split_list
@@ -67,7 +87,7 @@ def _counted(severities):
         raise AnsibleFilterError(str(problem)) from None
 
 
-def gate_burn_in(time):
+def gate_burn_in(time: Any) -> Any:
     """Seconds of a burn-in's time, 0 for none."""
     from unhang.base.errors import UserError
     from unhang.prove.burn_in.local import parse_duration
@@ -78,15 +98,15 @@ def gate_burn_in(time):
         raise AnsibleFilterError(str(problem)) from None
 
 
-def _alone(hosts, hostvars):
+def _alone(hosts: Sequence[str], hostvars: Mapping[str, Any]) -> Any:
     return _results(hosts, hostvars, "preprovision_alone")
 
 
-def _burned(hosts, hostvars, burn_in):
+def _burned(hosts: Sequence[str], hostvars: Mapping[str, Any], burn_in: Any) -> Any:
     return _results(hosts, hostvars, "preprovision_burned") if burn_in else None
 
 
-def _results(hosts, hostvars, name):
+def _results(hosts: Sequence[str], hostvars: Mapping[str, Any], name: str) -> Any:
     found = {str(host): hostvars[host].get(name) for host in hosts}
     return {host: json.loads(json.dumps(result, default=str)) for host, result in found.items() if result is not None}
 
@@ -94,7 +114,7 @@ def _results(hosts, hostvars, name):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        filters = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_burn_in": gate_burn_in}
+        filters: dict[str, Callable[..., Any]] = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_burn_in": gate_burn_in}
         return {**filters, "unhang_gate_lines": gate_lines, "unhang_gate_document": gate_document}

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -16,18 +18,18 @@ for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
         sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-def kernel_names(facts):
+def kernel_names(facts: Mapping[str, Any]) -> Any:
     """Names and globs to ask package_offers for. facts: the document of gpu_node_info."""
     from unhang.repair.role_changes.kernel_plan import names_to_ask
 
     return names_to_ask(_plain(facts)["sections"])
 
 
-def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
+def kernel_plan(facts: Mapping[str, Any], policy: Mapping[str, Any], host: str, offered: Any = None, trial: Any = None, allowed: Any = None) -> Any:
     """A plan of unhang.repair.role_changes.kernel_plan for one host.
 
     offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
@@ -44,14 +46,14 @@ def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
     return plan_kernel(KernelInputs(facts["sections"], policy.get("kernel") or {}, offered.get("offers") or {}, offered.get("installed") or {}, trial, **known))
 
 
-def kernel_faults(facts, before):
+def kernel_faults(facts: Mapping[str, Any], before: Any) -> Any:
     """Reasons against keeping a kernel that is on trial, [] if there are none. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
     from unhang.repair.role_changes.kernel_plan import KernelInputs, faults_after
 
     return faults_after(KernelInputs(_plain(facts)["sections"], {}), _plain(before))
 
 
-def kernel_gpus(facts):
+def kernel_gpus(facts: Mapping[str, Any]) -> Any:
     """Identities of the GPUs that answer."""
     from unhang.repair.role_changes.kernel_plan import KernelInputs, gpu_identities
 
@@ -61,7 +63,7 @@ def kernel_gpus(facts):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
         return {
             "unhang_kernel_names": kernel_names,

@@ -7,7 +7,9 @@ from __future__ import annotations
 import datetime
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -15,7 +17,9 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debug=False):
+def nccl_plan(
+    facts: Mapping[str, Any], policy: Mapping[str, Any], profiles: Any, host: str, groups: Sequence[str] = (), desired: Any = None, allow_debug: bool = False
+) -> Any:
     """A plan of unhang.repair.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
     from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.nccl_profile import Node, plan_settings
@@ -33,7 +37,7 @@ def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debu
     return plan_settings(node, policy, profiles, read_known(), given, bool(allow_debug))
 
 
-def nccl_library(facts, policy, offers=None):
+def nccl_library(facts: Mapping[str, Any], policy: Mapping[str, Any], offers: Any = None) -> Any:
     """A plan of unhang.repair.role_changes.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: the answer of package_offers."""
     from unhang.repair.role_changes.nccl_library import plan_library
 
@@ -46,6 +50,6 @@ def nccl_library(facts, policy, offers=None):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
         return {"unhang_nccl_plan": nccl_plan, "unhang_nccl_library": nccl_library}

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -14,7 +16,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 NOBODY = "all:!all"
 
 
-def plan_faults(path, groups, max_failed=0):
+def plan_faults(path: str, groups: Mapping[str, Sequence[str]], max_failed: int = 0) -> Any:
     """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and without a plan. groups: of the whole inventory."""
     from unhang.base.errors import UserError
     from unhang.repair.rollout.conductor import open_plan
@@ -28,42 +30,42 @@ def plan_faults(path, groups, max_failed=0):
     return []
 
 
-def plan_hosts(path, wanted=True):
+def plan_hosts(path: str, wanted: bool = True) -> Any:
     """The hosts of the plan's waves, in their order; or a pattern that matches no host, if they are not wanted or there are none."""
     hosts = [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
     return hosts or NOBODY
 
 
-def plan_serial(path):
+def plan_serial(path: str) -> Any:
     """Number of hosts of each wave."""
     sizes = [len(wave.hosts) for wave in _plan(str(path)).waves] if path else []
     return sizes or "100%"
 
 
-def plan_roles(path, host):
+def plan_roles(path: str, host: str) -> Any:
     """The roles of a host, in order."""
     entry = _plan(str(path)).for_host(str(host))
     return entry.roles if entry else []
 
 
-def plan_policy(path, host):
+def plan_policy(path: str, host: str) -> Any:
     """The one policy of a host."""
     entry = _plan(str(path)).for_host(str(host))
     return dict(entry.policy) if entry else {}
 
 
-def plan_scheduler(path, host):
+def plan_scheduler(path: str, host: str) -> str:
     """The scheduler that the audit has found on a host: slurm, kubernetes or none; "" if that is not certain."""
     entry = _plan(str(path)).for_host(str(host))
     return (entry.scheduler or "") if entry else ""
 
 
-def plan_undoes(path):
+def plan_undoes(path: str) -> str:
     """Id of the run whose rollout the plan undoes; "" for any other plan."""
     return _plan(str(path)).undoes
 
 
-def plan_before(path):
+def plan_before(path: str) -> str:
     """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other plan."""
     from unhang.repair.rollout.conductor import folder_before
 
@@ -71,13 +73,13 @@ def plan_before(path):
     return str(folder_before(Path(str(path)))) if plan.undoes else ""
 
 
-def plan_boots(path, host):
+def plan_boots(path: str, host: str) -> bool:
     """Whether the plan reboots a host, apart from a rollback."""
     entry = _plan(str(path)).for_host(str(host))
     return bool(entry and any(one.step != "rollback" for one in entry.reboots))
 
 
-def plan_kills_jobs(path, host, waves):
+def plan_kills_jobs(path: str, host: str, waves: Any) -> bool:
     """Whether the host's wave is one of those in which jobs are ended. waves: names, in a list or a text with commas."""
     named = [one.strip() for one in (waves.split(",") if isinstance(waves, str) else map(str, waves))]
     plan = _plan(str(path))
@@ -86,55 +88,55 @@ def plan_kills_jobs(path, host, waves):
     return any(str(host) in wave.hosts for wave in plan.waves if wave.name in named)
 
 
-def plan_person(path, host):
+def plan_person(path: str, host: str) -> Any:
     """Rules whose findings on a host the plan leaves to a person: the findings existed before, and no role of the plan changes them."""
     entry = _plan(str(path)).for_host(str(host))
     return sorted({one.rule for one in entry.person}) if entry else []
 
 
-def drain_evidence(result, adapter, step, beside_jobs=False):
+def drain_evidence(result: Any, adapter: str, step: Any, beside_jobs: bool = False) -> Any:
     """The fact drain_result as evidence of a step."""
     from unhang.repair.rollout.evidence import drain_evidence as evidence
 
     return evidence(result, str(adapter), str(step), bool(beside_jobs))
 
 
-def smoke_evidence(result, host, asked):
+def smoke_evidence(result: Any, host: str, asked: bool) -> Any:
     """The result of a smoke test as evidence for one host."""
     from unhang.repair.rollout.evidence import smoke_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
-def before_evidence(result, host, asked):
+def before_evidence(result: Any, host: str, asked: bool) -> Any:
     """The result of the smoke test before the change as evidence for its host."""
     from unhang.repair.rollout.evidence import before_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
-def rollout_groups(hosts, hostvars, step):
+def rollout_groups(hosts: Sequence[str], hostvars: Mapping[str, Any], step: Any) -> Any:
     """Hosts of the batch that do this step now, by kind."""
     from unhang.repair.rollout.evidence import groups_of_kinds
 
     return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
 
 
-def rollout_rest(group, result):
+def rollout_rest(group: Any, result: Any) -> Any:
     """Hosts to try once more after a group has failed."""
     from unhang.repair.rollout.evidence import rest_of
 
     return rest_of([str(host) for host in group], result)
 
 
-def first_state(states, run):
+def first_state(states: Sequence[Any], run: str) -> Any:
     """Id of the oldest saved state of this run."""
     from unhang.repair.rollout.evidence import first_state as first
 
     return first(states, str(run))
 
 
-def _plan(path):
+def _plan(path: str) -> Any:
     from unhang.ansible.rollouts import plan_of
     from unhang.base.errors import UserError
 
@@ -147,10 +149,19 @@ def _plan(path):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
-        steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
+        plan: dict[str, Callable[..., Any]] = {
+            "unhang_plan_hosts": plan_hosts,
+            "unhang_plan_serial": plan_serial,
+            "unhang_plan_roles": plan_roles,
+            "unhang_plan_policy": plan_policy,
+        }
+        steps: dict[str, Callable[..., Any]] = {
+            "unhang_drain_evidence": drain_evidence,
+            "unhang_smoke_evidence": smoke_evidence,
+            "unhang_first_state": first_state,
+        }
         steps["unhang_before_evidence"] = before_evidence
         plan |= {"unhang_plan_undoes": plan_undoes, "unhang_plan_before": plan_before}
         plan |= {"unhang_plan_scheduler": plan_scheduler, "unhang_plan_boots": plan_boots, "unhang_plan_kills_jobs": plan_kills_jobs}

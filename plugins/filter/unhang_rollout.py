@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -15,23 +17,23 @@ if _TOOLS not in sys.path:
     sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment without unhang
 
 
-def checked_list(value, name, allowed=None, may_be_empty=False):
+def checked_list(value: Any, name: str, allowed: Any = None, may_be_empty: bool = False) -> Any:
     """A list of texts, made from a list or a text with commas. Unknown members are refused, and also an empty list unless it is allowed."""
     plain = str(value) if isinstance(value, str) else [str(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
     return _refusing("split_list", plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
 
 
-def checked_commands(value, name):
+def checked_commands(value: Any, name: str) -> Any:
     """Commands, each a list of arguments, made from a list or a text with commas between commands."""
     return _refusing("split_commands", json.loads(json.dumps(value, default=str)), str(name))
 
 
-def checked_rows(value, name):
+def checked_rows(value: Any, name: str) -> Any:
     """A list of mappings."""
     return _refusing("list_of_rows", json.loads(json.dumps(value, default=str)), str(name))
 
 
-def _refusing(check, *given):
+def _refusing(check: Any, *given: Any) -> Any:
     from unhang.base.errors import UserError
     from unhang.repair.rollout import list_arguments
 
@@ -41,7 +43,7 @@ def _refusing(check, *given):
         raise AnsibleFilterError(str(problem)) from None
 
 
-def limit_faults(limit, groups, hosts):
+def limit_faults(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> Any:
     """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those of the play."""
     from unhang.repair.rollout.limit_readings import ambiguous_ranges
 
@@ -52,6 +54,6 @@ def limit_faults(limit, groups, hosts):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
         return {"unhang_list": checked_list, "unhang_commands": checked_commands, "unhang_rows": checked_rows, "unhang_limit_faults": limit_faults}

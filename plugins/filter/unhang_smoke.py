@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -15,7 +17,7 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def smoke_hosts(hosts, groups, hostvars):
+def smoke_hosts(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]) -> Any:
     """hosts.json of a test's folder: the hosts, the switch of each according to the inventory, and the options that were typed."""
     from unhang.base.errors import UserError
     from unhang.prove.smoke.switches import VARIABLE, switch_of
@@ -36,6 +38,6 @@ def smoke_hosts(hosts, groups, hostvars):
 class FilterModule:
     """The class that Ansible loads."""
 
-    def filters(self):
+    def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
         return {"unhang_smoke_hosts": smoke_hosts}

@@ -16,6 +16,7 @@ author:
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible import context
 from ansible.plugins.inventory import BaseInventoryPlugin
@@ -29,7 +30,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     NAME = "unhang_limit"
 
-    def verify_file(self, path):
+    def verify_file(self, path: str) -> Any:
         """Always False, because this plugin reads no inventory. Ends the program if the limit is a node set: any other error would only mean to Ansible that
         the file is not for this plugin."""
         if refusal := _refusal(str(context.CLIARGS.get("subset") or "")):
@@ -38,7 +39,7 @@ class InventoryModule(BaseInventoryPlugin):
         return False
 
 
-def _refusal(limit):
+def _refusal(limit: str) -> Any:
     try:
         from unhang.ansible.limit_refusal import limit_refusal
     except ImportError:  # an environment without unhang's dependencies; playbooks that act refuse such a limit themselves

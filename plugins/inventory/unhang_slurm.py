@@ -50,6 +50,7 @@ plugin: unhang_slurm
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
@@ -63,11 +64,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     NAME = "unhang_slurm"
 
-    def verify_file(self, path):
+    def verify_file(self, path: str) -> Any:
         """True for files with this plugin's name in their file name."""
         return super().verify_file(path) and path.endswith((".unhang_slurm.yml", ".unhang_slurm.yaml"))
 
-    def parse(self, inventory, loader, path, cache=True):
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Asks Slurm, and adds its nodes to the inventory."""
         from unhang.ansible.slurm_inventory import inventory_of, read_slurm
         from unhang.base.errors import UserError
@@ -84,7 +85,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
             raise AnsibleParserError(str(problem)) from None
         self._add(found)
 
-    def _add(self, found):
+    def _add(self, found: Any) -> None:
         for name, variables in found.hosts.items():
             self.inventory.add_host(name)
             for key, value in variables.items():

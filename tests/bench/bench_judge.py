@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tes
 
 from unhang.audit.judge import judging  # noqa: E402
 from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.audit.judge.documents import NodeDocument, Remembered, decode_node  # noqa: E402
+from unhang.audit.judge.documents import NodeDocument, decode_node  # noqa: E402
 from unhang.audit.judge.judging import judge_run  # noqa: E402
 from unhang.audit.judge.rules import compile_rule  # noqa: E402
 from unhang.audit.judge.run_input import RunInput, read_run_input  # noqa: E402
@@ -134,9 +134,9 @@ def multiplied(catalogue: Catalogue, count: int) -> Catalogue:
 
 def parsing_s(folder: Path) -> float:
     """Seconds of CPU that reading and parsing the same documents takes, the judge's yardstick: it does so too, and no less."""
-    started, remembered = time.process_time(), Remembered(with_parts=False)
+    started = time.process_time()
     for path in sorted((folder / "nodes").iterdir()):
-        decode_node(path.read_bytes(), remembered)
+        decode_node(path.read_bytes())
     return time.process_time() - started
 
 
@@ -154,14 +154,14 @@ def in_turn(folder: Path, rules: Catalogue) -> tuple[float, float, float]:
     Gives (seconds of CPU of a parsing, of a node, both medians over the last two thirds of the nodes; what follows once all are judged, × all parsing).
     """
     run = read_run_input(folder)
-    parsed, judged, remembered = list[float](), list[float](), Remembered(with_parts=False)
+    parsed, judged = list[float](), list[float]()
     read = judging.read_nodes
 
     def nodes(run: RunInput) -> Iterator[NodeDocument]:
         ready = read(run)
         for path in run.files.values():
             began = time.process_time()
-            decode_node(path.read_bytes(), remembered)
+            decode_node(path.read_bytes())
             parsed.append(time.process_time() - began)
             began = time.process_time()
             yield next(ready)

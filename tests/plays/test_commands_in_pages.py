@@ -34,7 +34,7 @@ ACTS = ("audit", "collect", "remediate", "preprovision", "verify", "smoke", "pla
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
     **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),
-    "tier": "tests/plays/test_ci_tiers.py",
+    "tier": "tests/unit/test_ci_tier.py",
 }
 OUR_FILES = {
     "unhang-quick.pyz": "tests/plays/test_quick_pyz.py",

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
+from unhang.base.redact import Mask
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.ranking import rank_causes
-from unhang.jobs.diagnose.redact import Mask
 from unhang.jobs.diagnose.rendering import facts_in_words
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
+import pytest
 import yaml
 from documented_command import as_typed
 from local_fleet import PROJECT, envelope, run
@@ -43,3 +45,22 @@ def test_hosts_are_audited_and_their_policy_written_once(fleet):
     text = (fleet.folder / "group_vars" / "training.yml").read_text()
     assert text.startswith("# Written by unhang policy from gpu[001-002] (run ")
     assert yaml.safe_load(text)["unhang_policy"]["gpu"]["count"] == 8
+
+
+@pytest.mark.parametrize("place", [("gpus", "model"), ("kernel", "release"), ("driver", "loaded", "version")])
+def test_what_a_node_says_never_runs_on_the_controller(fleet, place):
+    """The policy lies where Ansible loads it as templates, and the next audit renders it."""
+    proof = fleet.folder / "ran"
+    facts = json.loads(FACTS)
+    section = facts["sections"]
+    for name in place[:-1]:
+        section = section[name]
+    section[place[-1]] = f"5.15.0-{{{{ lookup('ansible.builtin.pipe', 'touch {proof}') }}}}"
+    fleet.answering("gpu001", envelope(node_facts=json.dumps(facts)))
+    (fleet.folder / "group_vars").mkdir()
+    done = policy(fleet, "--from", "gpu001", "--out", fleet.folder / "group_vars" / "all.yml")
+    assert done.returncode == 0, done.stderr
+    unhang(fleet, "audit", "-i", fleet.inventory, "--limit", "gpu001")
+    assert not proof.exists()
+    key = {"gpus": "gpu.model", "kernel": "kernel.min", "driver": "driver.version"}[place[0]]
+    assert f"#   {key}: " in (fleet.folder / "group_vars" / "all.yml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -248,7 +249,7 @@ def test_the_healthcheck_calls_scontrol_itself_and_always_ends_with_0(pyz, nodes
     assert done.returncode == 0
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked[:3] == ["update", "NodeName=gpu001", "State=DRAIN"]
-    assert asked[3].startswith("Reason=unhang: gpu-fell-off-the-bus: ")
+    assert asked[3].startswith("Reason=unhang: ") and "gpu-fell-off-the-bus: " in asked[3]
     assert ("Unable to contact" in done.stderr) == bool(code)
 
 
@@ -284,3 +285,60 @@ def test_it_reads_this_machine_when_no_facts_are_given(pyz):
     rows = json.loads(done.stdout)
     assert {row["rule"] for row in rows} == {rule.id for rule in CHOSEN}
     assert done.returncode in (0, 1, 2)
+
+
+def codes_with(pyz, nodes, shell, *options, names=("pass", "fail", "nothing"), **environment):
+    """{name: exit code} of the check in a shell's line; "$@" is the check."""
+    found = {}
+    for name in names:
+        argv = [PYTHON, str(pyz), "--facts", str(nodes[name]), "--node", "gpu001", *options]
+        done = subprocess.run(
+            ["/bin/sh", "-c", shell, "sh", *argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False, env=environment
+        )
+        found[name] = done.returncode
+    return found
+
+
+@pytest.mark.parametrize("output", [">&-", ">/dev/full", ">/dev/full 2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_output_that_cannot_be_written_changes_no_answer(pyz, nodes, output, form):
+    line = f'"$@" {output}'
+    assert codes_with(pyz, nodes, line, "--format", form) == {"pass": 0, "fail": 1, "nothing": 2}
+    assert codes_with(pyz, nodes, line, "--as", "slurm-prolog") == {"pass": 0, "fail": 1, "nothing": 0}
+
+
+@pytest.mark.parametrize("program", ["slurm-prolog", "systemd", "cloud-init"])
+def test_where_a_proof_is_asked_for_a_check_that_could_not_be_made_is_no_pass(pyz, nodes, program):
+    options = ("--as", program, "--require-proof")
+    assert codes_with(pyz, nodes, '"$@"', *options, names=nodes) == {"pass": 0, "fail": 1, "unknown": 2, "nothing": 2}
+    assert codes_with(pyz, nodes, '"$@"', *options, "--no-such-option", names=["pass"]) == {"pass": 2}
+    assert codes_with(pyz, nodes, '"$@"', *options, "--no-such-option", names=["pass"], PYTHONIOENCODING="ascii") == {"pass": 2}
+
+
+def test_a_health_check_drains_for_want_of_a_proof_where_one_is_asked_for(pyz, nodes, tmp_path):
+    path = planted_scontrol(tmp_path, 0)
+    assert quick(pyz, nodes, "nothing", "--as", "slurm-healthcheck", "--require-proof", PATH=path).returncode == 0
+    assert (tmp_path / "asked").read_text().splitlines()[3].startswith("Reason=unhang: not checked: ")
+
+
+@pytest.mark.parametrize("name", ["json.py", "argparse.py", "ctypes.py", "subprocess.py", "stat_.py"])
+def test_modules_of_a_job_change_no_answer(pyz, nodes, tmp_path, name):
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / name).write_text("raise SystemExit(1)\n")
+    assert codes_with(pyz, nodes, '"$@"', "--as", "slurm-prolog", PYTHONPATH=str(tmp_path / "jobs")) == {"pass": 0, "fail": 1, "nothing": 0}
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "/dev/full", "a pipe", "/proc/self/mem", "deep", "large"])
+def test_facts_that_never_end_are_not_read(pyz, nodes, tmp_path, place):
+    path = {"a pipe": tmp_path / "pipe", "deep": tmp_path / "deep", "large": tmp_path / "large"}.get(place, place)
+    if place == "a pipe":
+        os.mkfifo(path)
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+    if place == "deep":
+        path.write_text('{"sections": ' + "[" * 200_000 + "]" * 200_000 + "}")
+    if place == "large":
+        with path.open("wb") as target:
+            target.truncate(1 << 31)
+    limited = 'ulimit -v 2000000; exec "$@"'
+    assert codes_with(pyz, {"it": path}, limited, names=["it"]) == {"it": 2}
+    assert codes_with(pyz, {"it": path}, limited, "--as", "slurm-prolog", names=["it"]) == {"it": 0}

@@ -106,17 +106,17 @@ def test_the_filter_moves_headline_map_cards_and_drawings_together(browser, repo
         page = visit.page
         page.keyboard.press("/")
         page.keyboard.type("gpu004")
-        assert page.locator("h1").inner_text().strip() == "1 error finding on gpu004"
+        assert page.locator("h1").inner_text().strip() == "1 error cause on gpu004"
         assert page.locator("article.finding:visible h3").all_inner_texts() == ["An NVLink is down"]
         assert page.locator("#fleet a:not(.out)").count() == 1
         assert page.locator("figure.joined:visible").count() == 1
-        assert page.locator("#left").inner_text() == "Left: 1 of 12 findings, 1 of 27 nodes, 1 of 6 drawings"
+        assert page.locator("#left").inner_text() == "Left: 1 of 12 causes, 1 of 27 nodes, 1 of 6 drawings"
         page.keyboard.press("Escape")
-        assert page.locator("h1").inner_text().strip() == "9 critical findings and 20 lesser on 24 of 27 nodes"
+        assert page.locator("h1").inner_text().strip() == "2 critical causes and 9 lesser on 24 of 27 nodes"
         page.get_by_label("Filter").fill("gpu[001-004] nccl_timeout")
-        assert page.locator("h1").inner_text().strip() == "1 warning finding on gpu001"
+        assert page.locator("h1").inner_text().strip() == "1 warning cause on gpu001"
         page.get_by_label("Filter").fill("gpu015")
-        assert page.get_by_text("Nothing found on gpu015.").is_visible()
+        assert page.get_by_text("gpu015 healthy.").is_visible()
         assert page.locator("article.finding:visible").count() == 0
         assert visit.complaints == []
 
@@ -136,7 +136,7 @@ def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
 def test_severities_are_buttons_and_words_that_filter_severities(browser, report):
     with Visit(browser, report) as visit:
         page = visit.page
-        button = page.get_by_role("button", name="9 critical")
+        button = page.get_by_role("button", name="2 critical")
         button.click()
         assert button.get_attribute("aria-pressed") == "true"
         assert page.locator("article.finding:visible").count() == page.locator("article.finding.critical").count() == 2
@@ -157,22 +157,53 @@ def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
         page.get_by_role("button", name="3 nodes healthy").click()
         shown = page.locator("details.nodes tr[data-k]:visible")
         assert sorted(shown.locator("th").all_inner_texts()) == ["gpu003", "gpu011", "gpu015"]
-        assert set(shown.evaluate_all("rows => rows.map((row) => row.dataset.k)")) <= {"info", "unknown", "ok"}
+        assert set(shown.evaluate_all("rows => rows.map((row) => row.dataset.k)")) <= {"unknown", "ok"}
         assert page.locator("article.finding:visible:not(.info)").count() == 0
+        assert page.locator("h1").inner_text().strip() == "gpu003, gpu011, gpu015 healthy"
+        assert page.locator("h1 use").get_attribute("href") == "#g-ok" and "ok" in page.locator(".verdict").get_attribute("class").split()
         assert "show=healthy" in page.url
+        page.get_by_role("button", name="Show all").click()
+        assert page.locator("h1 use").get_attribute("href") == "#g-critical"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(browser, tmp_path, size, scheme):
+    hosts = [f"gpu{number:03d}" for number in range(9)]
+    remarks = [fleets.finding(f"r{rule}", host, "info", f"A remark of rather many words, number {rule}", "e", "f") for rule in range(3) for host in hosts]
+    fault = fleets.finding("fault", "gpu000", "critical", "A GPU is lost", "e", "f")
+    page = tmp_path / "page.html"
+    page.write_text(render_page(fleets.document([fault, *remarks], {"ok": 9}), {}, [summarise_node(fleets.node(host, ["all"], {})) for host in hosts]))
+    with Visit(browser, page, size, scheme) as visit:
+        assert visit.page.locator("h1").inner_text().strip() == "1 critical cause on 1 of 9 nodes"
+        assert visit.page.locator(".findings > article.info").count() == 0
+        lines = visit.page.locator("#remarks article.info")
+        assert [round(lines.nth(place).bounding_box()["height"]) <= 50 for place in range(lines.count())] == [True] * 3
+        assert [visit.page.locator(f"#fleet a use[href='#g-{kind}']").count() for kind in ("critical", "ok", "info")] == [1, 8, 0]
+        visit.page.get_by_role("button", name="8 nodes healthy").click()
+        assert visit.page.locator("h1").inner_text().strip() == "8 nodes healthy, 3 remarks"
+        assert visit.page.locator("h1 use").get_attribute("href") == "#g-ok"
+        assert not visit.page.get_by_text("A GPU is lost").first.is_visible()
+        lines.first.locator("summary").first.click()
+        assert lines.first.locator("dl.facts").is_visible()
+
+
+def test_a_phone_is_not_scrolled_for_ever(browser, report):
+    with Visit(browser, report, "phone") as visit:
+        assert visit.page.evaluate("document.documentElement.scrollHeight") < 8000
 
 
 def test_the_filter_lives_in_the_address(browser, report):
     with Visit(browser, report) as visit:
         visit.page.get_by_label("Filter").fill("dev[01-03]")
-        visit.page.get_by_role("button", name="9 critical").click()
+        visit.page.get_by_role("button", name="2 critical").click()
         address = visit.page.url
         line = visit.page.locator("h1").inner_text()
     with Visit(browser, report) as visit:
         visit.page.goto(address)
         assert visit.page.get_by_label("Filter").input_value() == "dev[01-03]"
         assert visit.page.locator("h1").inner_text() == line
-        assert line.strip() == "3 critical findings on dev01, dev02, dev03"
+        assert line.strip() == "1 critical cause on dev01, dev02, dev03"
         visit.page.get_by_role("button", name="Show all").click()
         assert "?" not in visit.page.url
         assert visit.page.locator("article.finding:visible").count() == 12

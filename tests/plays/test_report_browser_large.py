@@ -65,9 +65,9 @@ def test_a_filter_leaves_what_was_asked_for_and_the_headline_counts_it(visit, wr
     visit.page.get_by_label("Filter").fill(asked)
     left = [one for one in written[2] if one["severity"] in severities and ("[" not in asked or one["host"] < "gpu01000")]
     blamed = {one["host"] for one in left if one["severity"] != "info" or severities == {"info"}}
-    number, found = re.match(r"([\d,]+) \w+ findings?.* on ([\d,]+) of ", headline(visit)).groups()
+    number, found = re.match(r"([\d,]+) (?:\w+ causes?|remarks?).* on ([\d,]+) ", headline(visit)).groups()
     worst = next(severity for severity in ("critical", "error", "warning", "info") if severity in severities)
-    assert number == f"{sum(one['severity'] == worst for one in left):,}"
+    assert number == f"{len({one['rule'] for one in left if one['severity'] == worst}):,}"
     assert found == f"{len(blamed):,}"
     assert cells(visit, "#fleet a:not(.out)") == (1000 if "[" in asked else len({one["host"] for one in left}))
 

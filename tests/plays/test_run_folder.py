@@ -91,28 +91,20 @@ def with_limit(action, expect):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_node_that_does_not_fit_goes_to_the_spill_folder_and_says_why(tmp_path, monkeypatch):
+def test_nothing_that_lies_in_the_folder_of_temporary_files_becomes_an_answer(tmp_path, monkeypatch):
+    """Once a folder there with the name of the run was believed, whoever had made it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = tmp_path / "no-such-run"
-    reason = run_files.write_node_or_spill(run, node("a"))
-    assert reason == "No such file or directory"
-    assert json.loads((run_files.spill_folder(run) / "nodes" / "a.json").read_text())["host"] == "a"
-    assert run_files.spill_folder(run).stat().st_mode & 0o777 == 0o700
-    assert run_files.collect_spilled(run) == 1
+    run = tmp_path / "20261120T175745Z-c128066de5"
     (run / "nodes").mkdir(parents=True)
-    assert run_files.collect_spilled(run) == 0
-    assert json.loads((run / "nodes" / "a.json").read_text())["host"] == "a"
-    assert not run_files.spill_folder(run).exists()
-
-
-def test_a_spill_folder_that_somebody_else_has_planted_is_not_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = tmp_path / "no-such-run"
-    (tmp_path / "elsewhere").mkdir()
-    run_files.spill_folder(run).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FileExistsError):
-        run_files.write_node_or_spill(run, node("a"))
-    assert list((tmp_path / "elsewhere").iterdir()) == []
+    run_folder.write_document(run / "run.json", {"schema": "unhang/run/1", "hosts": ["a"]})
+    planted = tmp_path / f"unhang-spill-{run.name}" / "nodes"
+    planted.mkdir(parents=True)
+    (planted / "a.json").write_text(json.dumps(node("a")))
+    (planted / "b.json").symlink_to("/etc/passwd")
+    run_files.close_for_another(run)
+    assert [path.name for path in run_folder.node_files(run)] == ["a.json"]
+    assert run_folder.read_node(run / "nodes" / "a.json")["status"] == "failed"
+    assert len(list(planted.iterdir())) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])
@@ -160,7 +152,7 @@ def limited_play(fleet, limit_bytes):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
-def test_answers_that_the_run_folders_disk_cannot_take_are_kept_elsewhere(fleet):
+def test_answers_that_the_run_folders_disk_cannot_take_are_counted_and_named(fleet):
     fleet.runs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(fleet.runs)], check=True)
     try:
@@ -169,10 +161,8 @@ def test_answers_that_the_run_folders_disk_cannot_take_are_kept_elsewhere(fleet)
         done = fleet.play(environment={"TMPDIR": str(fleet.folder)})
     finally:
         subprocess.run(["umount", str(fleet.runs)], check=True)
-    assert "no room in" in done.stderr
-    assert "the answers of 3 nodes are kept in" in done.stderr
-    kept = sorted(fleet.folder.glob("unhang-spill-*/nodes/*.json"))
-    assert [json.loads(path.read_text())["host"] for path in kept] == ["a", "b", "c"]
+    assert "the answers of 3 nodes could not be written (a: No space left on device); free some room and audit them again" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_run_folder_that_cannot_be_made_ends_the_audit_before_it_looks(fleet):

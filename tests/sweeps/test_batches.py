@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.scoring import score_folder, summary
+from diagnosis_scores import score_folder, summary
 
 BATCHES = Path(__file__).parents[1] / "fixtures" / "diagnose_batches"
 RIGHT_AT_LEAST = {
@@ -32,14 +30,14 @@ RIGHT_AT_LEAST = {
 
 @pytest.mark.parametrize("batch", sorted(RIGHT_AT_LEAST))
 def test_learnt_batch_is_answered_as_well_as_on_the_day_that_it_was_learnt(batch):
-    numbers = summary(score_folder(BATCHES / batch, diagnose))
+    numbers = summary(score_folder(BATCHES / batch))
     assert numbers["answerable"]["top1"] >= RIGHT_AT_LEAST[batch]
     assert numbers["healthy"]["false_alarms"] == 0
 
 
 def test_batches_are_answered_also_while_each_is_left_out():
     """An estimate for unseen logs, over all batches: docs/diagnosis-scores.md has the numbers."""
-    numbers = summary(score_folder(BATCHES, diagnose, leave_one_out=True))
+    numbers = summary(score_folder(BATCHES, leave_one_out=True))
     assert numbers["answerable"]["cases"] == 521 and numbers["answerable"]["top1_rate"] >= 0.75 and numbers["answerable"]["top3_rate"] >= 0.85
     loud, asked = numbers["at_error_level"], numbers["undecided"]
     assert loud["answers"] >= 100 and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02 and loud["wrong"] / loud["answers"] <= 0.10

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.scoring import score_folder, summary
+from diagnosis_scores import score_folder, summary
 
 POSTS = Path(__file__).parents[1] / "fixtures" / "diagnose_posts"
 RIGHT_AT_LEAST = {"1": 44, "2": 19, "3": 20, "4": 26}
@@ -15,7 +13,7 @@ RIGHT_AT_LEAST = {"1": 44, "2": 19, "3": 20, "4": 26}
 
 @pytest.mark.parametrize("batch", sorted(RIGHT_AT_LEAST))
 def test_learnt_posts_are_answered_and_healthy_ones_are_silent(batch):
-    numbers = summary(score_folder(POSTS / batch, diagnose))
+    numbers = summary(score_folder(POSTS / batch))
     assert numbers["answerable"]["top1"] >= RIGHT_AT_LEAST[batch]
     assert numbers["healthy"]["cases"] >= 4 and numbers["healthy"]["false_alarms"] == 0
     assert numbers["at_error_level"]["wrong"] == 0

@@ -9,7 +9,6 @@ from functools import cache
 
 from support.wrapped_logs import every_log, lines_of
 
-from unhang.jobs.diagnose import word_model
 from unhang.jobs.diagnose.logs import line_prefixes
 from unhang.jobs.diagnose.logs.calls import without_calls
 from unhang.jobs.diagnose.logs.reading import Block
@@ -142,9 +141,3 @@ def test_short_looks_before_long_patterns_leave_none_of_their_matches_out():
         if line_prefixes._NCCL.search(line):
             assert line_prefixes._NCCL_BEHIND_HOST.search(line), line
         assert all(held in line for held, pattern in line_prefixes._RANKS if pattern.search(line)), line
-
-
-def test_lines_that_name_a_failure_are_those_with_such_a_word():
-    lines = [line.encode("utf-8", "replace") for line in fixture_lines()]
-    slowly = [line for line in lines if any(word in line.lower() for word in word_model._FAILURES)]
-    assert word_model.naming_a_failure(lines) == slowly and 1000 < len(slowly) < len(lines)

@@ -64,4 +64,4 @@ NAMED = r"`((?:tools|tests|library|module_utils|roles|playbooks|awx|docs)/[^`*<>
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(NAMED, (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))))
 def test_what_is_named_is_there(path):
-    assert (PROJECT / path).exists()
+    assert (PROJECT / path.partition("SECTION")[0]).exists()  # the writer puts the name of a section

@@ -7,6 +7,7 @@ Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 the command fai
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
@@ -20,12 +21,15 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.base.errors import UserError
+from unhang.base.printing import printing_safely
 from unhang.base.project import repair_advice
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 from unhang.commands import COMMANDS, HIDDEN
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
+LONGEST_TYPED = 400  # of the command line in a file of a fault
 LAST_LINE = "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
 FIRST_STEPS = {  # {command: (spelling, purpose)}
     "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
@@ -46,20 +50,36 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
+    with printing_safely():
+        code = _main(arguments)
+        try:
+            sys.stdout.flush()
+        except OSError as problem:  # a full disk or a closed pipe shows only now, and a code that says `good` would be wrong
+            _drop_output()
+            return COULD_NOT_LOOK if isinstance(problem, BrokenPipeError) else _say(f"standard output: {problem.strerror}")
+        return code
+
+
+def _drop_output() -> None:
+    """Nothing more can be printed to standard output, not even at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = next((one for one in arguments[:1] if not one.startswith("-")), None)
     if name is None:
         top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
     if name == "help":
-        return main([*arguments[1:2], "--help"])
+        return _main([*arguments[1:2], "--help"])
     try:
         return _run(name, arguments[1:])
     except UserError as problem:
         return _say(str(problem))
-    except BrokenPipeError:
-        # The reader of the output has ended (`| head`): nothing more can be printed, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the output has ended: `| head`
+        _drop_output()
         return COULD_NOT_LOOK
     except OSError as problem:
         where = f" at {problem.filename}" if problem.filename else ""
@@ -148,8 +168,9 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
     """A fault of unhang itself in one line; the details are in a file, for a bug report."""
-    details = f"unhang {__version__}, Python {sys.version}\n{shlex.join([name, *arguments])}\n\n{''.join(traceback.format_exception(problem))}"
-    first = visible(f"{type(problem).__name__}: {problem}", 200)
+    typed = without_secrets(shlex.join(arguments))[:LONGEST_TYPED]
+    details = f"unhang {__version__}, Python {sys.version}\n{typed}\n\n{without_secrets(''.join(traceback.format_exception(problem)))}"
+    first = visible(without_secrets(f"{type(problem).__name__}: {problem}"), 200)
     try:
         handle, path = tempfile.mkstemp(prefix="unhang-fault-", suffix=".txt", text=True)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as target:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..mount_table import read_mounts
 from ..parse.values import clean, integer_or_none, release_key
 from .boot import read_boot
@@ -58,6 +60,7 @@ INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
 PARAMETERS = 128
 SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # modules with hundreds of parameters, which no rule reads
 MODULES = 256
+IN_ADDRESS = re.compile(r"://[^/@]*@")
 SECRET_WORDS = ("passw", "secret", "token", "credential", "apikey", "api_key")
 
 
@@ -99,9 +102,10 @@ def read_cmdline(root: Root) -> str:
 
 
 def hide_secret(word: str) -> str:
-    """name=*** if the name in name=value indicates a secret, else the word as it is."""
+    """name=*** if the name in name=value indicates a secret (rd.luks.key=), else the word without the user and password of an address in it."""
     name, equals, _value = word.partition("=")
-    return name + "=***" if equals and any(secret in name.lower() for secret in SECRET_WORDS) else word
+    is_secret = name.lower().endswith("key") or any(secret in name.lower() for secret in SECRET_WORDS)
+    return name + "=***" if equals and is_secret else IN_ADDRESS.sub("://***@", word)
 
 
 def read_taints(root: Root) -> dict[str, Any]:

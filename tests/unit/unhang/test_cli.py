@@ -87,3 +87,13 @@ def test_a_list_of_faults_keeps_its_lines(failing, capsys):
 def test_a_command_that_is_typed_with_escapes_is_quoted(capsys):
     assert main(["\x1b[31mred"]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_file_of_a_fault_holds_no_secret_and_little_of_what_was_typed(failing, capsys):
+    folder = failing(ValueError("could not log in with password=hunter2hunter2 at https://me:hunter3hunter3@example.org"))
+    assert main(["explain", "token=hunter4hunter4 " + "x" * 5000]) == 2
+    (details,) = folder.iterdir()
+    for text in (capsys.readouterr().err, details.read_text(encoding="utf-8")):
+        assert "hunter" not in text
+    assert len(details.read_text(encoding="utf-8")) < 4000
+    assert details.stat().st_mode & 0o077 == 0

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
+import sys
 import time
 
-from unhang_quick.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
+from unhang_quick.host_programs import FAIL, NOT_MADE, PASS, PROGRAMS, UNKNOWN, answer_for, give, write_line
 
 from unhang_node.collect import collect
 from unhang_node.command import load_nvidia_ml_py, open_standard_descriptors
 
 SEVERITIES = ("critical", "error", "warning", "info")
-COULD_NOT_LOOK = 2
+MOST_BYTES = 64 * 1024 * 1024
 
 
 class NotGiven(Exception):
@@ -21,12 +23,15 @@ class NotGiven(Exception):
 
 
 def main(arguments):
-    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the node could not be read; with --as the code that the program expects."""
+    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the check could not be made; with --as the code that the program expects."""
     open_standard_descriptors()
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
     try:
         chosen = parser().parse_args(arguments)
     except SystemExit as ended:  # otherwise wrong use in a prolog would drain each node on which it runs
-        harmless = any(word.startswith("--as") for word in arguments) and not any("kubernetes" in word for word in arguments)
+        text = " ".join(arguments)
+        harmless = "--as" in text and "kubernetes" not in text and "--require-proof" not in text
         return 0 if harmless else int(ended.code or 0)
     try:
         verdict, reason, rows = look(chosen)
@@ -34,10 +39,10 @@ def main(arguments):
         kind = "" if isinstance(problem, NotGiven) else "{}: ".format(type(problem).__name__)
         verdict, reason, rows = UNKNOWN, "not checked: {}{}".format(kind, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
-        code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
+        code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name(), chosen.require_proof))
         return chosen.fail_code if code and verdict == FAIL else code
     show(rows, reason, chosen.format)
-    return {PASS: 0, FAIL: 1}.get(verdict, COULD_NOT_LOOK)
+    return {PASS: 0, FAIL: 1}.get(verdict, NOT_MADE)
 
 
 def parser():
@@ -52,6 +57,8 @@ def parser():
     options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: slurmd's own, else the host name)")
     fail_code = "the exit code of a fail under --as, so that a caller can tell it from that of a Python which broke (default: %(default)s)"
     options.add_argument("--fail-code", type=int, metavar="N", default=1, help=fail_code)
+    proof = "under --as, keep jobs off a node that could not be checked: {} instead of 0, and a drain by slurm-healthcheck"
+    options.add_argument("--require-proof", action="store_true", help=proof.format(NOT_MADE))
     options.add_argument("--format", choices=("table", "json"), default="table")
     return options
 
@@ -88,10 +95,15 @@ def look(chosen):
 
 
 def read_json(path):
-    """A JSON document. Raises NotGiven."""
+    """A JSON document of a regular file. Raises NotGiven."""
     try:
-        with open(path, encoding="utf-8") as source:
-            return json.load(source)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:  # a pipe may never be written to
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise NotGiven("expected a regular file at {}, found something else".format(path))
+            text = source.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise NotGiven("expected at most {} bytes in {}, found more".format(MOST_BYTES, path))
+        return json.loads(text.decode("utf-8"))
     except OSError as problem:
         raise NotGiven("expected a file at {}, found: {}".format(path, problem.strerror)) from None
     except ValueError as problem:
@@ -101,9 +113,10 @@ def read_json(path):
 def show(rows, reason, form):
     """To standard output."""
     if form == "json":
-        print(json.dumps(rows))
+        write_line(sys.stdout, json.dumps(rows))
         return
     for row in rows:
         if row["verdict"] == "fail":
-            print("{severity}: {rule}: {title}\n  expected  {expected}\n  found     {found}".format(**row))
-    print(reason)
+            for line in ("{severity}: {rule}: {title}", "  expected  {expected}", "  found     {found}"):
+                write_line(sys.stdout, line.format(**row))
+    write_line(sys.stdout, reason)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import stat
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,41 +42,8 @@ def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> N
     write_document(stem.with_name(stem.name + ".json"), document)
 
 
-def write_node_or_spill(run: Path, document: dict[str, Any], raw: str | None = None) -> str | None:
-    """Like write_node; when the run folder's disk is full, writes the file to spill_folder and returns the reason. Raises OSError when both fail."""
-    try:
-        write_node(run, document, raw)
-        return None
-    except OSError as problem:
-        spill = spill_folder(run)
-        _make_own_folder(spill)
-        (spill / "nodes").mkdir(exist_ok=True)
-        write_node(spill, document)
-        return problem.strerror or str(problem)
-
-
-def spill_folder(run: Path) -> Path:
-    """The folder for a node's file when the disk of the run folder is full. It is created on first use."""
-    return Path(tempfile.gettempdir()) / f"unhang-spill-{run.name}"
-
-
-def collect_spilled(run: Path) -> int:
-    """Moves the files that did not fit into the run folder while it was under way; returns how many still do not."""
-    spill, unsaved = spill_folder(run), 0
-    for source in sorted((spill / "nodes").glob("*.json")):
-        try:
-            write_atomically(run / "nodes" / source.name, source.read_text(encoding="utf-8"))
-            source.unlink()
-        except OSError:
-            unsaved += 1
-    if not unsaved:
-        shutil.rmtree(spill, ignore_errors=True)
-    return unsaved
-
-
 def close_for_another(run: Path) -> None:
     """Closes the run of a play that was killed: writes each host's file, points runs/latest here, and records in run.json that the run did not finish."""
-    collect_spilled(run)
     for host in read_run(run).hosts:
         if not has_node(run, host):
             write_node(run, node_document(host, [], {}, "failed", NOT_ANSWERED, None))
@@ -112,16 +76,6 @@ def _messages(run: Path) -> Iterator[tuple[str, str]]:
             document = read_node(path)
             if document.get("status") == "failed":
                 yield str(document["host"]), str(document.get("message"))
-
-
-def _make_own_folder(folder: Path) -> None:
-    """The folder's name can be guessed, so an existing folder must belong to this user. Raises OSError."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        known = folder.lstat()
-        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid():
-            raise
 
 
 def has_node(run: Path, host: str) -> bool:

@@ -1,7 +1,12 @@
-"""Makes an inventory from Slurm's list of nodes. Values in, values out; only read_slurm runs scontrol."""
+"""Makes an inventory from Slurm's list of nodes. Values in, values out; only read_slurm runs scontrol and sinfo.
+
+A Reason, Comment or Extra is free text, which `scontrol -o` does not quote: with a line break in it, what follows looks like another node. So JSON is asked
+for, which Slurm has since 23.02; without it each name must also be one that sinfo lists, or that scontrol knows when it is asked for it alone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -11,7 +16,7 @@ from dataclasses import dataclass, field
 
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
-from unhang_node.parse.slurm import SlurmNode, parse_nodes
+from unhang_node.parse.slurm import SlurmNode, parse_nodes, parse_nodes_json
 from unhang_node.process import FOLDERS, run_process
 
 # What Ansible's patterns and ClusterShell's node sets both take for one host.
@@ -19,6 +24,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 RESERVED = ("all", "ungrouped")
 PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER", "HOME", "SSH_AUTH_SOCK")
 DOES_NOT_EXIST = "FUTURE"
+MOST_BYTES = 1 << 28  # the JSON of 10,000 nodes has 30 MiB and more
 
 
 @dataclass(frozen=True)
@@ -30,22 +36,43 @@ class Inventory:
     children: dict[str, list[str]] = field(default_factory=dict)
 
 
-def read_slurm(command: Sequence[str], timeout_s: float) -> tuple[str, str]:
-    """(nodes, topology) as scontrol prints them. command: scontrol, or what runs it somewhere else. Raises UserError."""
-    return _output(command, "nodes", timeout_s), _output(command, "topology", timeout_s)
+def read_slurm(command: Sequence[str], timeout_s: float) -> tuple[list[SlurmNode], str]:
+    """(nodes, topology as scontrol prints it). command: scontrol, or what runs it somewhere else. Raises UserError."""
+    try:
+        return _nodes(command, timeout_s), _output([*command, "-o", "show", "topology"], timeout_s)
+    except ValueError as problem:
+        raise UserError(f"Slurm's nodes cannot be read: {problem}") from None
 
 
-def _output(command: Sequence[str], what: str, timeout_s: float) -> str:
-    argv = [*command, "-o", "show", what]
+def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
+    if "--json" in _output([*command, "--help"], timeout_s):
+        with contextlib.suppress(UserError):  # built without JSON, which it notices only when it is asked for some
+            return parse_nodes_json(_output([*command, "--json", "show", "nodes"], timeout_s))
+    nodes = parse_nodes(_output([*command, "-o", "show", "nodes"], timeout_s))
+    if not command[-1].endswith("scontrol"):
+        raise UserError(f"command: expected one that ends in scontrol, with a sinfo beside it that this Slurm without JSON needs, found {command[-1]}")
+    sinfo = [*command[:-1], command[-1].removesuffix("scontrol") + "sinfo", "--noheader", "--all", "--Node", "--format=%N"]
+    listed = set(_output(sinfo, timeout_s).split())
+    for name in [node.name for node in nodes if node.name not in listed and DOES_NOT_EXIST not in node.states]:  # of no partition, or none at all
+        check_names([name])
+        if not _output([*command, "-o", "show", "node", name], timeout_s, f"NodeName={name} ").startswith(f"NodeName={name} "):
+            raise UserError(f"expected nodes that Slurm knows, found {name}, which only a text of a node claims: look for a line break in a Reason or Comment")
+    return nodes
+
+
+def _output(argv: Sequence[str], timeout_s: float, expected: str = "") -> str:
+    """Standard output; where something is expected of a node alone, "" for a node that is not known."""
     passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     try:
-        result = run_process(argv, timeout_s, variables={**passed, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")}, limit_bytes=1 << 28)
+        result = run_process(list(argv), timeout_s, variables={**passed, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")}, limit_bytes=MOST_BYTES)
     except OSError as problem:
         raise UserError(f"expected to run {argv[0]}: {problem.strerror or problem}") from None
     if result.is_missing:
         raise UserError(f"expected Slurm's scontrol, found no {argv[0]} here; `command` in the inventory file may be [ssh, HOST, scontrol]")
     if result.timed_out:
         raise UserError(f"expected an answer of {' '.join(argv)} within {timeout_s:g} s, found none: is slurmctld running?")
+    if result.code and expected:
+        return ""
     if result.code or result.is_cut:
         raise UserError(
             f"expected an answer of {' '.join(argv)}, found {'one beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"
@@ -53,12 +80,9 @@ def _output(command: Sequence[str], what: str, timeout_s: float) -> str:
     return result.stdout
 
 
-def inventory_of(nodes_text: str, topology_text: str, prefix: str = "slurm") -> Inventory:
+def inventory_of(all_nodes: Sequence[SlurmNode], topology_text: str, prefix: str = "slurm") -> Inventory:
     """The inventory. prefix: of each group's name, and the name of the group of all nodes. Raises UserError for names that no host set can hold."""
-    try:
-        nodes = [node for node in parse_nodes(nodes_text) if DOES_NOT_EXIST not in node.states]
-    except ValueError as problem:
-        raise UserError(f"Slurm's nodes cannot be read: {problem}") from None
+    nodes = [node for node in all_nodes if DOES_NOT_EXIST not in node.states]
     check_names([node.name for node in nodes])
     switches = parse_topology(topology_text)
     leaves = _leaves(switches, [node.name for node in nodes])

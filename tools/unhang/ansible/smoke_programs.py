@@ -76,8 +76,8 @@ print(json.dumps({'problem': '; '.join(problems) or None}))
 
 
 def program_line(python: str) -> str:
-    """The shell's line that runs what comes by standard input."""
-    return f"{shlex.quote(python)} -"
+    """The shell's line that runs what comes by standard input; -I keeps the current folder out of what it may import."""
+    return f"{shlex.quote(python)} -I -"
 
 
 def program_text(program: str, given: dict[str, Any]) -> bytes:

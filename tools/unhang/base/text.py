@@ -1,7 +1,9 @@
-"""Makes text from nodes safe to show: no control characters, no reordering marks, no endless strings.
+"""Makes text from nodes safe for its reader. It is untrusted until it has passed through the function of the reader; docs/security.md has who uses which.
 
-Text from nodes is untrusted until it has passed through `visible`. Markup is not handled here: the HTML template escapes, the terminal renderer
-takes no markup at all.
+    visible             a terminal, and every line for people: no control characters, no reordering marks, no endless strings
+    data_for_ansible    files and options that Ansible loads, where it would run what stands between {{ and }}
+
+Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from unhang.base.errors import UserError
+
 CUT_AT = 600
+TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
@@ -59,6 +64,27 @@ def plain_value(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
     except (ValueError, RecursionError):
         return "(a value that cannot be shown)"
+
+
+def data_for_ansible(value: object) -> str:
+    """`value` as JSON (which is YAML too) that Ansible loads as data. Raises UserError for text that it would run or refuse to read."""
+    if problem := why_not_plain(value):
+        raise UserError(f"expected plain text where Ansible reads it, found one that {problem}: {visible(value, 200)}")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def why_not_plain(value: object) -> str | None:
+    """What makes a value more than data to Ansible: the mark of a template, or a character that YAML refuses. None for plain values."""
+    if isinstance(value, Mapping):
+        return next(filter(None, map(why_not_plain, (*value, *value.values()))), None)
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(why_not_plain, value)), None)
+    if not isinstance(value, str):
+        return None
+    if mark := next((one for one in TEMPLATE_MARKS if one in value), None):
+        return f"holds {mark}, with which a template begins"
+    odd = next((letter for letter in value if not letter.isprintable()), None)
+    return None if odd is None else f"holds the character U+{ord(odd):04X}"
 
 
 def _shown(letter: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
@@ -17,7 +18,8 @@ from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.base.strict_yaml import MAX_BYTES, Place, load_yaml, parse_yaml
 
 PACKAGE = Path(unhang.__file__).resolve().parent
-BUILT_IN = Path(__file__).resolve().parent
+# UNHANG_CATALOGUE names another folder with rules/ and tables/, which takes the place of this one.
+BUILT_IN = Path(os.environ.get("UNHANG_CATALOGUE") or Path(__file__).parent).resolve()
 DEEP = 2  # the lines of a file's tables and rows are cached; lines inside them are found by reading the file again
 _READERS = ("base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py", "catalogue/kept_yaml.py")
 

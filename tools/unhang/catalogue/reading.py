@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unhang.base.errors import UserError
 from unhang.base.strict_yaml import Place, YamlFault
 from unhang.catalogue.explains import circles
 from unhang.catalogue.kept_yaml import BUILT_IN, read_yaml
@@ -39,8 +40,11 @@ class CatalogueFile:
 
 
 def own_folders() -> list[Path]:
-    """The project's own folders of rules, tables and entries."""
-    return [folder for folder in (BUILT_IN / name for name in OWN_FOLDERS) if any(folder.glob("**/*.yml"))]
+    """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no rules, because judging without rules would find nothing."""
+    folders = [folder for folder in (BUILT_IN / name for name in OWN_FOLDERS) if any(folder.glob("**/*.yml"))]
+    if BUILT_IN / "rules" not in folders:
+        raise UserError(f"{BUILT_IN}: expected a catalogue with a folder rules, found none; unset UNHANG_CATALOGUE, or let it name such a folder")
+    return folders
 
 
 def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:

@@ -6,15 +6,19 @@ import argparse
 import datetime
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.examples import check_examples
+from unhang.audit.judge.examples import catalogue_view, check_examples
+from unhang.audit.judge.gallery import alarms, find_gallery, read_gallery
 from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.node_rules import CatalogueView
+from unhang.audit.judge.rules import SEVERITIES, Rule
 from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
+from unhang.base.project import find_project
 from unhang.base.text import counted, wrapped
 from unhang.catalogue.tables import date_fault, stale
 from unhang.commands.catalogue_new import add_new_arguments, print_new_row
@@ -118,6 +122,7 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
     known = {rule.id for rule in own.rules} if not _is_own(folder) else set()
     rules = [rule for rule in catalogue.rules if rule.id not in known]
     ids = tuple(rule.id for rule in catalogue.rules)
+    faults += [f"{folder}: {alarm}" for alarm in _alarms(rules, catalogue_view(catalogue.tables, ids), mark)]
     for rule in rules:
         mark(rule.id)
         faults += [f"{folder}: {shortfall}" for shortfall in check_examples(rule, catalogue.tables, ids)]
@@ -126,6 +131,19 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
 
         faults += [f"{folder}: signature {shortfall}" for row in load_signatures() for shortfall in proof_faults(row)]
     return faults, len(rules), len(catalogue.table_rows) - (0 if _is_own(folder) else len(own.table_rows))
+
+
+def _alarms(rules: Iterable[Rule], catalogue: CatalogueView, mark: Any) -> Iterator[str]:
+    """Rules above info that speak on a healthy machine of the gallery without a reason there; a wheel has no gallery."""
+    folder = find_gallery(find_project())
+    machines = read_gallery(folder) if folder is not None else []
+    for rule in rules:
+        mark(rule.id)
+        if names := alarms(rule, machines, catalogue):
+            yield (
+                f"{rule.id}: expected silence on healthy machines, found {rule.severity} on {', '.join(names[:4])}{' …' if len(names) > 4 else ''};"
+                f" narrow the condition, make it info, or give the reason in {folder} (above_info)"
+            )
 
 
 def _is_own(folder: Path) -> bool:

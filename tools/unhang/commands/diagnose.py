@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import stat
 import sys
-from pathlib import Path
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.redact import redacted
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
-from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all, render_json
+from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.redact import redacted
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
-from unhang.jobs.diagnose.scoring import render_score, score_folder, summary
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -42,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
     add_format_option(parser, ("table", "json", "markdown"))
     add_quiet(parser)
-    parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users; equal values get equal masks")
+    parser.add_argument(
+        "--redact", action="store_true", help="mask host names, addresses and users too; equal values get equal masks; secrets are always masked"
+    )
     parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
@@ -50,15 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEVERITY",
         help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: warning)",
     )
-    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of labelled cases, or of batches of them, and print how many causes were right")
-    parser.add_argument("--leave-one-out", action="store_true", help="with --score: score each batch without the weights learnt from its own logs")
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 3 a failure without a known cause, 4 no end; nothing to read raises UserError, which gives 2."""
-    if arguments.score:
-        return _score(Path(arguments.score), arguments.format, arguments.leave_one_out)
     if not arguments.files and not _is_piped():
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
     arguments.files = arguments.files or ["-"]
@@ -67,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(_unread(found, arguments.files))
     if found["outcome"]["word"] == "nothing":
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
-    shown = redacted(found) if arguments.redact else found
+    shown = redacted(found) if arguments.redact else masked_document(found)
     if not arguments.quiet:
         _print(shown, arguments.format)
     if found["outcome"]["word"] != "cause":
@@ -113,9 +109,3 @@ def _print(shown: dict[str, Any], form: str) -> None:
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write(render_table(shown, width, plain=plain))
-
-
-def _score(folder: Path, form: str, leave_one_out: bool) -> int:
-    numbers = summary(score_folder(folder, diagnose, leave_one_out=leave_one_out))
-    sys.stdout.write(json.dumps(numbers, indent=1) + "\n" if form == "json" else render_score(numbers))
-    return 0

@@ -97,7 +97,8 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
         if (not rules or any(fnmatch.fnmatchcase(one.rule, rule) for rule in rules)) and (not severities or one.severity in severities)
     )  # fmt: skip
     facts = () if rules or severities else (dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.facts)
-    return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), kept(changes.first_seen), kept(changes.not_asked))
+    asked = {name: kept(getattr(changes, name)) for name in ("first_seen", "not_asked", "asked_again")}
+    return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), **asked)
 
 
 def rows_of(changes: Changes) -> list[Row]:
@@ -108,5 +109,5 @@ def rows_of(changes: Changes) -> list[Row]:
          "hosts": list(one.hosts)} for one in changes.findings
     ]  # fmt: skip
     rows += [{**empty, "change": "fact", "fact": one.fact, "before": one.before, "now": one.now, "hosts": list(one.hosts)} for one in changes.facts]
-    rows += [{**empty, "change": word, "hosts": list(hosts)} for word, hosts in (("first seen", changes.first_seen), ("not asked", changes.not_asked)) if hosts]
-    return rows
+    asked = {"first seen": changes.first_seen, "asked again": changes.asked_again, "not asked": changes.not_asked}
+    return rows + [{**empty, "change": word, "hosts": list(hosts)} for word, hosts in asked.items() if hosts]

@@ -8,15 +8,18 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.judge.examples import catalogue_view
+from unhang.audit.judge.gallery import applies_to, find_gallery, read_gallery
 from unhang.audit.judge.limits import Limits, Stopped, run_limited
 from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
-from unhang.base.text import wrapped
+from unhang.base.project import find_project
+from unhang.base.text import counted, wrapped
 from unhang.commands.common_options import add_examples, add_format_option
 from unhang.show.reference.explain import Topic, explain, names_among, suggestions
 
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     examples = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
     parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; several names, or an error's text")
     add_format_option(parser, ("table", "json"))
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule too")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule, and the healthy machines that it was tried on")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
     add_examples(parser, EXAMPLES)
 
@@ -46,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0. Raises UserError if nothing with that name is known."""
     asked = " ".join(arguments.id)
     folders = [Path(one) for one in arguments.rules]
-    found = run_limited(lambda mark: _explained(list(arguments.id), folders), Limits())
+    found = run_limited(lambda mark: _explained(list(arguments.id), folders, verbose=arguments.verbose), Limits())
     if isinstance(found, Stopped):
         raise UserError(f"explaining was stopped: it used up its {found.by}")
     topics, unknown, faults = found
@@ -68,14 +71,14 @@ def _print(asked: str, topics: list[dict[str, Any]], arguments: argparse.Namespa
         print("\n\n".join(_text(topic, width, arguments.verbose) for topic in topics))
 
 
-def _explained(words: list[str], folders: list[Path]) -> tuple[list[dict[str, Any]], list[tuple[str, str]], list[str]]:
+def _explained(words: list[str], folders: list[Path], *, verbose: bool = False) -> tuple[list[dict[str, Any]], list[tuple[str, str]], list[str]]:
     """(topics, unknown names with a hint, faults of the rules): for the words as one name, else for each word as a name, else for the words as an error's
     text."""
     catalogue = load_catalogue(folders)
     faults = list(catalogue.faults)
     asked = " ".join(words)
     if topics := explain(catalogue, asked):
-        return [asdict(topic) for topic in topics], [], faults
+        return [asdict(_with_trials(catalogue, topic) if verbose else topic) for topic in topics], [], faults
     names = names_among(words)
     found = {name: explain(catalogue, name) for name in names}
     unknown = [name for name in names if not found[name]]
@@ -84,6 +87,18 @@ def _explained(words: list[str], folders: list[Path]) -> tuple[list[dict[str, An
     if topics := list(_causes(asked)):
         return [asdict(topic) for topic in topics], [], faults
     return [], [(asked, suggestions(catalogue, asked))], faults
+
+
+def _with_trials(catalogue: Catalogue, topic: Topic) -> Topic:
+    """The topic of a node rule with the healthy machines on which it decided something. The gallery takes a second to read, so it is read with -v alone."""
+    rule = next((one for one in catalogue.rules if topic.kind == "rule" and one.id == topic.id and one.scope == "node"), None)
+    folder = find_gallery(find_project())
+    if rule is None or folder is None:
+        return topic
+    found = applies_to(rule, read_gallery(folder), catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules)))
+    speaks = [name for name, fails in found.items() if fails]
+    says = f"{counted(len(found), 'healthy machine')} of the gallery: {', '.join(found)}" if found else "no healthy machine of the gallery"
+    return replace(topic, lines=(*topic.lines, ("tried on", f"{says}{'; it speaks on ' + ', '.join(speaks) if speaks else ''}")))
 
 
 def _causes(text: str) -> Iterator[Topic]:

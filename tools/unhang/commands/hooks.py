@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 from unhang import __version__
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.jobs.diagnose.redact import without_secrets
 from unhang.show.history.changes import FoundChange, finding_changes
 from unhang.show.history.database import reading
 from unhang.show.history.location import database_file

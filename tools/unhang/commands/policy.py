@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from unhang.audit.judge.documents import InvalidNode, to_facts
 from unhang.audit.triage.run_judging import judge_folder
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 with the policy; UserError if the nodes are not good or could not be read."""
-    bandwidth = bandwidth_rows(read_baselines(arguments.smoke))
+    bandwidth = bandwidth_rows(read_baselines(arguments.smoke, "--smoke"))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
@@ -79,7 +80,7 @@ def source_run(arguments: argparse.Namespace) -> Path:
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
     """host -> node document of the selected nodes. Raises UserError if one of them was not read, or none remains."""
     wanted = set(expand_limit(limit)) if limit else None
-    nodes = {str(node.get("host")): node for node in map(run_folder.read_node, run_folder.node_files(folder))}
+    nodes = dict(map(_node_in, run_folder.node_files(folder)))
     if wanted is not None and (missing := sorted(wanted - set(nodes))):
         raise UserError(f"--limit: expected hosts of {folder}, found {fold_hosts(missing)}, which it does not have")
     chosen = {host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted}
@@ -93,6 +94,15 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
         except InvalidNode as problem:
             raise UserError(f"{folder}: {visible(host, 100)}: {problem}; choose others with --limit, or audit it again") from None
     return chosen
+
+
+def _node_in(path: Path) -> tuple[str, dict[str, Any]]:
+    """(host, node document); the document is empty if the file cannot be read."""
+    try:
+        node = run_folder.read_node(path)
+    except UserError:
+        return unquote(path.stem), {}
+    return str(node.get("host")), node
 
 
 def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]) -> None:

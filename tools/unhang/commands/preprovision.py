@@ -19,6 +19,7 @@ from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.text import data_for_ansible
 from unhang.commands.common_options import add_examples, add_format_option
 from unhang.prove.burn_in.local import parse_duration
 from unhang.repair.gate.deciding import FAIL as FAILED
@@ -113,7 +114,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     steps = {name: meaning for name, meaning in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
-        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
+        played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
     return outcome_of(folder, played, arguments), folder
 
 

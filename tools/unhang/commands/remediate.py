@@ -4,7 +4,6 @@ given."""
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from unhang.ansible.playbook_command import as_typed, inventories_of, limit_argu
 from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.base import project
 from unhang.base.errors import UserError
-from unhang.base.text import ascii_only, visible
+from unhang.base.text import ascii_only, data_for_ansible, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan, name_of
@@ -115,11 +114,11 @@ def run(arguments: argparse.Namespace) -> int:
     with limit_arguments(hosts) as limit:
         variables = variables_of(arguments, folder, plan)
         if not arguments.apply and not arguments.end:
-            return run_preview([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
+            return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
         look_s, again = FIRST_LOOK_S, True
         while again:
             before, waits = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}
-            argv = [*command, *limit, "-e", json.dumps({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
+            argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
             played = _played(argv, home, new_run, folder, plan, arguments)
             again = not (played.stopped or played.code < 0 or arguments.end) and is_worth_another_look(before, states_of(folder, plan))
             look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()

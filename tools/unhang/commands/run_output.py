@@ -15,14 +15,14 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.audit.triage.actions import Setting, command, needs_list
 from unhang.base import project
 from unhang.base.errors import UserError
-from unhang.base.text import counted
+from unhang.base.text import counted, visible
 from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
 from unhang.run import run_folder
 from unhang.show.history.node_pasts import node_pasts
-from unhang.show.report.exports import RENDERERS
+from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html
 from unhang.show.report.json import render_json
 from unhang.show.report.run import read_run
@@ -74,6 +74,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":
         text = _metrics(findings, arguments)
+    elif arguments.format == "junit":
+        text = render_junit(findings, arguments.fail_on)
     else:
         text = {"json": render_json, **RENDERERS}[arguments.format](findings)
     deliver(text, out or "-")
@@ -143,7 +145,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
+            run_folder.write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))

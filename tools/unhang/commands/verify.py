@@ -14,7 +14,7 @@ from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.base.text import visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, given_day
 from unhang.repair.gate.signing import GOOD, check, public_key
-from unhang.repair.gate.verifying import Verified, verify
+from unhang.repair.gate.verifying import NOT_PROVED, Verified, verify
 from unhang.run import run_folder
 
 MOST_BYTES = 1 << 20
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 good, 1 any other known state. Raises UserError for a file that cannot be read."""
+    """0 good, 2 not proved, 1 any other known state. Raises UserError for a file that cannot be read."""
     today, key = given_day(arguments.now), public_key(arguments.key)
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.record}: {problem}") from None
     if not arguments.quiet:
         print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
-    return int(found.state != GOOD)
+    return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)
 
 
 def read_facts(path: Path) -> Mapping[str, Any]:

@@ -36,7 +36,7 @@ def config_hash(facts: Mapping[str, Any]) -> str:
 
 
 def hash_of_sections(sections: Any) -> str:
-    """The same from only the sections, plain or typed by the judge's reader. For many nodes use part_hashes.PartHashes."""
+    """The same from only the sections, plain or typed by the judge's reader."""
     pieces: list[bytes] = []
     for name, section in _sections(sections):
         pieces += (name.encode(), text_of_section_alone(section))
@@ -164,11 +164,6 @@ def _pieces(section: Any) -> list[bytes]:
 def text_of_section_alone(section: Any) -> bytes:
     """What a section of sections_type(), or a structure of some of its fields, adds to a hash; b"" for nothing."""
     return b"\n".join(_pieces(section))
-
-
-def json_of_section_alone(section: Any) -> bytes:
-    """Its JSON, rows in the order of reading: equal sections add the same to a hash. Takes half the time of the canonical form."""
-    return _encode(section)
 
 
 def _rows(value: list[Any]) -> bytes:

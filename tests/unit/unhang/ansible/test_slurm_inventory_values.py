@@ -1,11 +1,14 @@
-"""Slurm's nodes in an inventory: groups, variables, and unsuitable names."""
+"""Slurm's nodes in an inventory: groups, variables, unsuitable names, and text of users that looks like a node."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
 from unhang.ansible.slurm_inventory import group_names, inventory_of, parse_gres, parse_topology, read_slurm
 from unhang.base.errors import UserError
+from unhang_node.parse.slurm import parse_nodes
 
 # As Slurm 22.05.8 prints them.
 TOPOLOGY = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[001-002]
@@ -28,7 +31,7 @@ def test_groups_and_variables_of_nodes_with_a_topology():
         + node("gpu003", "IDLE+DRAIN", end=" Reason=bad DIMM [alice@2026-11-20T20:21:55]")
         + node("cpu01", features="(null)", gres="(null)", address="cpu01")
     )
-    found = inventory_of(text, TOPOLOGY)
+    found = inventory_of(parse_nodes(text), TOPOLOGY)
     assert found.groups == {
         "slurm": ["gpu001", "gpu003", "cpu01"],
         "slurm_partition_all": ["gpu001", "gpu003", "cpu01"],
@@ -55,7 +58,7 @@ def test_groups_and_variables_of_nodes_with_a_topology():
 
 
 def test_slurm_without_a_topology_and_machines_that_do_not_exist_yet():
-    found = inventory_of(node() + node("gpu002", "FUTURE"), "")
+    found = inventory_of(parse_nodes(node() + node("gpu002", "FUTURE")), "")
     assert list(found.hosts) == ["gpu001"]
     assert found.children == {}
     assert "unhang_switch" not in found.hosts["gpu001"]
@@ -64,17 +67,17 @@ def test_slurm_without_a_topology_and_machines_that_do_not_exist_yet():
 @pytest.mark.parametrize("name", ["-x", "a[1", "a:b", "a,b", "!a", "&a", "~a", "a*", "all", "ungrouped", "é", "a/b", "{{x}}"])
 def test_a_name_that_ansible_or_a_node_set_takes_for_something_else_is_refused_in_one_line(name):
     with pytest.raises(UserError, match="expected node names of letters") as refused:
-        inventory_of(node() + node(name), "")
+        inventory_of(parse_nodes(node() + node(name)), "")
     assert "\n" not in str(refused.value)
 
 
 def test_a_node_that_is_there_twice_and_text_that_is_no_node_are_refused():
     with pytest.raises(UserError, match="found gpu001 more often"):
-        inventory_of(node() + node(), "")
+        inventory_of(parse_nodes(node() + node()), "")
     with pytest.raises(UserError, match="Slurm's nodes cannot be read: expected NodeName="):
-        inventory_of("slurm_load_node error\n", "")
+        read_slurm(["sh", "-c", "echo slurm_load_node error", "/usr/bin/scontrol"], 60)
     with pytest.raises(UserError, match="expected at most"):
-        inventory_of(node(), "SwitchName=s Level=0 LinkSpeed=1 Nodes=gpu[0-999999999]\n")
+        inventory_of(parse_nodes(node()), "SwitchName=s Level=0 LinkSpeed=1 Nodes=gpu[0-999999999]\n")
 
 
 def test_group_names_are_safe_and_two_never_become_one():
@@ -117,3 +120,65 @@ def test_a_scontrol_that_does_not_answer_is_reported_in_a_line(command, message)
     with pytest.raises(UserError, match=message) as refused:
         read_slurm(command, 0.5 if "sleep" in command[-1] else 60)
     assert "\n" not in str(refused.value)
+
+
+FORGED = " Reason=a long story\n" + node("evil01", address="203.0.113.9")
+PROGRAM = """#!/bin/sh
+case "$*" in
+  --help) {help};;
+  "--json show nodes") cat {folder}/nodes.json;;
+  "-o show nodes") cat {folder}/nodes;;
+  "-o show topology") ;;
+  "-o show node alone") cat {folder}/alone;;
+  "-o show node evil01") echo "Node evil01 not found" >&2; exit 1;;
+  *--format=%N) cat {folder}/names;;
+esac
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """A folder with scontrol and sinfo, which print the folder's files."""
+
+    def installed(nodes, names, document=None, alone=""):
+        for name, content in (("nodes", nodes), ("names", names), ("alone", alone), ("nodes.json", json.dumps(document))):
+            (tmp_path / name).write_text(content)
+        for name in ("scontrol", "sinfo"):
+            (tmp_path / name).write_text(PROGRAM.format(folder=tmp_path, help="echo --json" if document else "true"))
+            (tmp_path / name).chmod(0o755)
+        return [str(tmp_path / "scontrol")]
+
+    return installed
+
+
+def test_a_reason_with_a_line_break_adds_no_host(slurm):
+    """A health check writes what a node printed as the reason: a line of it chose the address of a host of its own."""
+    with pytest.raises(UserError, match="found evil01, which only a text of a node claims"):
+        read_slurm(slurm(node(end=FORGED), "gpu001\ngpu001\n"), 60)
+
+
+def test_a_reason_with_a_line_break_takes_no_address_of_another_host(slurm):
+    forged = " Reason=x\n" + node("gpu002", address="203.0.113.9")
+    nodes, topology = read_slurm(slurm(node(end=forged) + node("gpu002", address="10.0.0.2"), "gpu001\ngpu002\n"), 60)
+    with pytest.raises(UserError, match="found gpu002 more often"):
+        inventory_of(nodes, topology)
+
+
+def test_a_node_of_no_partition_is_a_host(slurm):
+    nodes, topology = read_slurm(slurm(node() + node("alone"), "gpu001\n", alone=node("alone")), 60)
+    assert list(inventory_of(nodes, topology).hosts) == ["gpu001", "alone"]
+
+
+def test_json_says_what_is_text(slurm):
+    rows = [{"name": "gpu001", "state": ["IDLE", "DRAIN"], "reason": f"x {FORGED}", "address": "10.0.0.1", "partitions": ["train"]}]
+    nodes, topology = read_slurm(slurm("", "", {"nodes": rows}), 60)
+    found = inventory_of(nodes, topology)
+    assert list(found.hosts) == ["gpu001"]
+    assert found.hosts["gpu001"]["ansible_host"] == "10.0.0.1"
+
+
+def test_an_address_is_a_name_or_a_number_and_no_option_of_ssh(slurm):
+    for address in ("-oProxyCommand=touch /tmp/x", "{{ lookup('pipe', 'id') }}", "a b", "a\nb", "$(id)"):
+        rows = [{"name": "gpu001", "state": ["IDLE"], "address": address}]
+        found = inventory_of(*read_slurm(slurm("", "", {"nodes": rows}), 60))
+        assert "ansible_host" not in found.hosts["gpu001"]

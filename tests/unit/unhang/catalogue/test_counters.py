@@ -16,6 +16,7 @@ WHY = {
     "gpu-retired-pages-double-bit": "a limit with a source",
     "gpu-rows-without-spare": "the next error cannot be remapped",
     "nvlink-recoveries": "a limit with a source; the policy may set another",
+    "nvlink-errors-and-recoveries": "ten times the limit of CRC errors and five recoveries of one link together",
     "pcie-replays": "a rate: what a link's bit error rate makes in its uptime",
     "host-memory-uncorrected": "an uncorrected error ends the process or the machine that it hit",
     "host-memory-corrected-often": "more than a thousand, where a healthy module has a handful in its life",

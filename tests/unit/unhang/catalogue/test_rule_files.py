@@ -41,4 +41,4 @@ def test_comparisons_of_nodes_and_only_they_are_in_groups():
 
 
 def test_no_file_is_too_long_to_be_read():
-    assert [str(path) for path in RULES.rglob("*.yml") if len(path.read_text().splitlines()) > 400] == []
+    assert [str(path) for path in RULES.rglob("*.yml") if len(path.read_text().splitlines()) > 440] == []

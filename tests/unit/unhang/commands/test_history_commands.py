@@ -82,6 +82,19 @@ def test_facts_that_nodes_have_for_the_first_time_share_a_line_and_no_value_is_n
     ]
 
 
+def test_a_run_with_a_limit_says_which_nodes_it_left_out(tmp_path, capsys):
+    fleet = Fleet(tmp_path)
+    for seen in ({"gpu1": facts(), "gpu2": facts()}, {"gpu1": facts()}):
+        folder = fleet.run(seen, [finding("bad", "gpu2")] if "gpu2" in seen else [])
+        document = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**document, "limit": None if "gpu2" in seen else "gpu1"}))
+        record(folder, tmp_path / "history.db")
+    assert cli.main(["diff", "--db", str(tmp_path / "history.db")]) == 0
+    out = capsys.readouterr().out
+    assert "NOT ASKED   gpu2 in the later run (limit gpu1): what holds there now is not known" in out
+    assert "nothing changed" not in out
+
+
 @pytest.mark.parametrize(
     ("filters", "rules", "facts_too", "code"),
     [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1), (("--severity", "critical"), set(), False, 0),

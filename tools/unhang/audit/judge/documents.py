@@ -7,14 +7,12 @@ as a whole: the rest of a document with a wrong structure proves nothing.
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from unhang.audit.judge.parts import NotInParts, Part, Parts
 from unhang.base.strict_json import NotStrict, parse_strictly
 from unhang.schemas.shapes import read_schema, resolved
 
@@ -23,8 +21,6 @@ MAX_TEXT = 4096
 MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
 READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: its facts are judged all the same
-MOST_HEADS = 4096
-_HOST = re.compile(rb'\s*\{\s*"schema":\s*"unhang/node/1",\s*"host":\s*"([A-Za-z0-9._-]{1,255})"')
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -34,9 +30,7 @@ class InvalidNode(ValueError):
 
 @dataclass(frozen=True)
 class NodeDocument:
-    """One node of a run. sections: the typed structure, None if the node was not read. seen: the bytes of its parts, in the order of part_names(), None for a
-    part that is not cached; () if none is.
-    """
+    """One node of a run. sections: the typed structure, None if the node was not read."""
 
     host: str
     groups: tuple[str, ...]
@@ -44,7 +38,6 @@ class NodeDocument:
     status: str
     message: str | None
     sections: Any
-    seen: tuple[bytes | None, ...] = ()
 
 
 class _Types:
@@ -107,21 +100,7 @@ def _facts_decoder() -> msgspec.json.Decoder:
     return msgspec.json.Decoder(_types(True).document | None)
 
 
-class Remembered:
-    """The cache between node files: envelopes that differ only in the host share groups and policy; parts of facts."""
-
-    def __init__(self, *, with_parts: bool = True) -> None:
-        self.heads: dict[bytes, dict] = {}
-        self.parts = Parts(_types(True).document) if with_parts else None
-
-
-@cache
-def part_names() -> list[Part]:
-    """The parts in which facts are cached."""
-    return Parts(_types(True).document).names
-
-
-def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocument:
+def decode_node(data: bytes) -> NodeDocument:
     """One node file. Raises InvalidNode."""
     if len(data) > MAX_NODE_BYTES:
         raise InvalidNode(f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read")
@@ -129,14 +108,9 @@ def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocume
     if cut < 0:
         return _decode_slowly(data)
     try:
-        head = _remembered_head(data[:cut] + b'"facts":null}', {} if remembered is None else remembered.heads)
-        facts = _facts_in(data, cut + 8)
-        if remembered is not None and remembered.parts is not None and head["status"] in READ:
-            with suppress(NotInParts):
-                sections, seen = remembered.parts.decode(facts)
-                return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections, seen)
-        return _document(head, _facts_decoder().decode(facts))
-    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
+        head = _decode_head(data[:cut] + b'"facts":null}')
+        return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)))
+    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
 
 
@@ -172,19 +146,6 @@ def strict_json(data: bytes) -> Any:
         return parse_strictly(data)
     except NotStrict as problem:
         raise InvalidNode(one_text(problem)) from None
-
-
-def _remembered_head(data: bytes, heads: dict[bytes, dict]) -> dict[str, Any]:
-    """An envelope, read strictly, once for all nodes that differ only in the name of the host."""
-    found = _HOST.match(data)
-    if found is None:
-        return _decode_head(data)
-    key = data[found.end() :]
-    if key not in heads:
-        if len(heads) >= MOST_HEADS:
-            heads.clear()
-        heads[key] = _decode_head(data)
-    return {**heads[key], "host": found[1].decode("ascii")}
 
 
 def _decode_head(data: bytes) -> dict[str, Any]:

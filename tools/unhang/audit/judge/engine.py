@@ -1,98 +1,77 @@
-"""Judges many nodes: every rule once for each distinct vector of the values that it reads, not once for each node.
-
-A node's configuration is extracted part by part (vectors.py), parts with the same bytes once. Verdicts of nodes with equal configuration are looked up
-(equal_nodes.py). For other nodes each bundle of rules is looked up: rules that read no measured number and no name of a node by all values that they read
-(steady_rules.py), other rules by the remaining values that they read (own_rules.py). Rules without a cached verdict are judged in full.
-"""
+"""Judges many nodes: rules that read the same facts are judged once for each distinct set of the values of these facts, not once for each node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from typing import Any, TypeVar
 
-from unhang.audit.judge.describing import Describer, context_of
-from unhang.audit.judge.documents import NodeDocument, part_names
-from unhang.audit.judge.equal_nodes import Signed, known_of
-from unhang.audit.judge.evaluating import Evaluator
-from unhang.audit.judge.expression import Path
-from unhang.audit.judge.extract import Extractor, freeze, taker
-from unhang.audit.judge.memory import BundleVerdicts
-from unhang.audit.judge.node_rules import CatalogueView, Judged, NodeView, node_world
-from unhang.audit.judge.own_facts import is_own, lists_of
-from unhang.audit.judge.own_rules import OwnBundle, TheWorld, nulls_of
+from unhang.audit.judge.describing import Description, context_of, described, items_of, quoted
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.groups import Compared, compare_node
+from unhang.audit.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
+from unhang.audit.judge.read_facts import Read, reader_of, reader_of_account, value_at
 from unhang.audit.judge.rules import Rule
-from unhang.audit.judge.steady_rules import SteadyBundle
+from unhang.audit.judge.syntax import Path
 from unhang.audit.judge.values import World
-from unhang.audit.judge.vectors import Vectors
-from unhang.schemas.shapes import fact_shapes, policy_shape
+from unhang.schemas.shapes import fact_shapes
+
+Made = TypeVar("Made")
+MOST_KNOWN = 256  # answers of one group of rules; facts that differ on every node must not fill the memory
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The verdicts of a group of rules. counts: (rule, verdict, how many items); listed: (rule, verdict that a person must see, its descriptions by the values
+    that they quote); compared: values of rules over several nodes."""
+
+    counts: tuple[tuple[int, str, int], ...]
+    listed: tuple[tuple[int, Judged, dict[Any, Description]], ...]
+    compared: tuple[tuple[int, Compared], ...]
 
 
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """The verdicts of the rules on one node."""
+    """The verdicts of all rules on one node. listed: rule, verdict, texts, where."""
 
-    outcomes: list[BundleVerdicts]
-    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, texts, where
+    answers: list[Answers]
+    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]
     unread: bool
 
 
-class Engine:
-    """Judges node after node; remembers verdicts and parts of documents, never documents.
+@dataclass(frozen=True)
+class _Group:
+    """Rules that read the same facts. key_of: their values among all values of a node."""
 
-    mark(rule id): called before a rule is evaluated, so that a rule that never ends can be named.
-    """
+    rules: tuple[int, ...]
+    reads_facts: bool
+    key_of: Callable[[Sequence[bytes]], Any]
+    known: dict[Any, Answers] = field(default_factory=dict)
+
+
+class Engine:
+    """Judges node after node; remembers verdicts, never documents. mark(rule id): called before a rule is judged, so that one that never ends can be named."""
 
     def __init__(self, rules: Sequence[Rule], catalogue: CatalogueView, mark: Callable[[str], None] = lambda rule: None):
-        self.rules = list(rules)
-        self.catalogue = catalogue
-        self._evaluator = Evaluator(self.rules, mark)
-        read = {path for rule in rules for path in (*rule.decision_reads, *lists_of(rule.decision_reads))}
-        self._vectors = Vectors((path for path in read if path[0] in fact_shapes() and not is_own(path)), part_names())
-        self._others = sorted(path for path in read if path[0] not in fact_shapes() and not is_own(path))
-        self._place = self._vectors.place | {path: self._vectors.length + number for number, path in enumerate(self._others)}
-        self._contexts = sorted({path[0] for path in self._others if path[0] != "policy"})
-        self._steady, self._own = self._make_bundles()
-        self._nulls = Extractor(fact_shapes(), {path for bundle in self._own for path in bundle.null_paths})
-        self._policy_values: dict[int, list[Any]] = {}
-        self._signed = Signed()
-        self._describer = Describer(self.rules)
-
-    @property
-    def evaluations(self) -> int:
-        """How often a rule was evaluated on a node."""
-        return self._evaluator.evaluations
-
-    @evaluations.setter
-    def evaluations(self, number: int) -> None:
-        self._evaluator.evaluations = number
-
-    @property
-    def mark(self) -> Callable[[str], None]:
-        """Called before a rule is evaluated."""
-        return self._evaluator.mark
-
-    def _places_of(self, number: int) -> list[int]:
-        """Places in a vector of the values that a rule reads, without a node's own facts."""
-        reads = self.rules[number].decision_reads
-        accounts = {self._vectors.account_place[path[0]] for path in reads if path[0] in self._vectors.account_place}
-        return sorted({self._place[path] for path in (*reads, *lists_of(reads)) if not is_own(path)} | accounts)
-
-    def _make_bundles(self) -> tuple[list[SteadyBundle], list[OwnBundle]]:
-        steady: dict[Any, list[int]] = {}
-        own: dict[Any, list[int]] = {}
+        self.rules, self.catalogue, self.mark = list(rules), catalogue, mark
+        self.evaluations = 0
+        numbers: dict[frozenset[Path], list[int]] = {}
         for number, rule in enumerate(self.rules):
-            if any(is_own(path) for path in rule.decision_reads):
-                own.setdefault(rule.decision_reads, []).append(number)
-            else:
-                steady.setdefault(frozenset(path[0] for path in rule.decision_reads), []).append(number)
-        return (
-            [SteadyBundle(numbers, self._places_of, self.rules[numbers[0]].reads_facts) for numbers in steady.values()],
-            [OwnBundle(self.rules, numbers, self.catalogue, self._places_of(numbers[0])) for numbers in own.values()],
-        )
+            numbers.setdefault(rule.decision_reads, []).append(number)
+        quotes = [quoted(rule) for rule in self.rules]
+        paths = sorted({path for reads in (*numbers, *quotes) for path in reads})
+        sections = sorted({path[0] for path in paths if path[0] in fact_shapes()})
+        facts = [path for path in paths if path[0] in fact_shapes()]
+        self._others = [path for path in paths if path[0] not in fact_shapes()]
+        self._readers: list[Read] = [*map(reader_of_account, sections), *(reader_of([path]) for path in facts)]
+        place: dict[Any, int] = {name: at for at, name in enumerate([*sections, *facts, *self._others])}
+        self._groups = [_Group(tuple(rules), any(path[0] in fact_shapes() for path in reads), _key(reads, place)) for reads, rules in numbers.items()]
+        self._quoted_of = [_key(reads, place) for reads in quotes]
 
-    def judge(self, node: NodeView, policy_key: int) -> NodeVerdicts:
-        """All verdicts on one node. policy_key: equal policies have the same number."""
+    def judge(self, node: NodeView) -> NodeVerdicts:
+        """All verdicts on one node; on a node that was not read, of the rules that read no facts."""
         worlds: list[World] = []
 
         def world() -> World:
@@ -100,59 +79,59 @@ class Engine:
                 worlds.append(node_world(node, self.catalogue))
             return worlds[0]
 
-        outcomes = self._judge_unread(node, policy_key, world) if node.sections is None else self._judge_read(node, policy_key, world)
-        items: dict[int, dict[str, Any]] = {}
-        listed = []
-        for outcome in outcomes:
-            outcome.hits += 1
-            for rule, judged in outcome.listed:
-                listed.append((rule, judged, *self._describer.describe(rule, judged, node, world, items)))
-        return NodeVerdicts(outcomes, listed, node.sections is None)
+        values = [b""] * len(self._readers) if node.sections is None else [read(node.sections) for read in self._readers]
+        values += [value_at(node.policy, path[1:]) if path[0] == "policy" else value_at(context_of(node, path[0]), ()) for path in self._others]
+        groups = [group for group in self._groups if node.sections is not None or not group.reads_facts]
+        answers = [_known(group.known, group.key_of(values), partial(self._judged, group.rules, world)) for group in groups]
+        items: dict[str, dict[str, Any]] = {}
+        listed = [
+            (number, judged, *_known(known, self._quoted_of[number](values), partial(self._described, number, judged, world, items)))
+            for one in answers
+            for number, judged, known in one.listed
+        ]
+        return NodeVerdicts(answers, listed, node.sections is None)
 
-    def _judge_unread(self, node: NodeView, policy_key: int, world: TheWorld) -> list[BundleVerdicts]:
-        vector = [*([None] * self._vectors.length), *self._other_values(node, policy_key)]
-        evaluator = self._evaluator
-        own = [evaluator.verdicts([(number, evaluator.answer(number, world())) for number in bundle.rules]) for bundle in self._own if not bundle.reads_facts]
-        return [*(bundle.judge(vector, world, evaluator) for bundle in self._steady if not bundle.reads_facts), *own]
+    def _described(self, number: int, judged: Judged, world: Callable[[], World], items: dict[str, dict[str, Any]]) -> Description:
+        """items: rule -> the items of its list on this node, evaluated for its first finding."""
+        rule = self.rules[number]
+        if judged.item is not None and rule.id not in items:
+            items[rule.id] = items_of(rule, world())
+        return described(rule, judged, world(), items.get(rule.id, {}))
 
-    def _judge_read(self, node: NodeView, policy_key: int, world: TheWorld) -> list[BundleVerdicts]:
-        """All verdicts on a node that was read; looked up if its configuration is known."""
-        if self._vectors.full():
-            self._forget()
-        slices = self._vectors.of(node.sections, node.seen)
-        key = (policy_key, slices, nulls_of(self._nulls, node.sections), *[context_of(node, name) for name in self._contexts])
-        known = self._signed.known.get(key)
-        not_first = known is not None
-        if known is None:
-            vector = [*self._vectors.vector(slices), *self._other_values(node, policy_key)]
-            steady = [bundle.judge(vector, world, self._evaluator) for bundle in self._steady]
-            own = [bundle.standing(vector, node, world, self._evaluator) for bundle in self._own]
-            known = self._signed.put(key, known_of([*steady, *own], node.sections))
-        return known.judge(node, world, self._evaluator, not_first)
+    def _judged(self, rules: Sequence[int], world: Callable[[], World]) -> Answers:
+        tally: dict[tuple[int, str], int] = {}
+        listed: list[tuple[int, Judged, dict[Any, Description]]] = []
+        compared: list[tuple[int, Compared]] = []
+        for number in rules:
+            rule = self.rules[number]
+            self.mark(rule.id)
+            self.evaluations += 1
+            if rule.scope != "node":
+                compared.append((number, compare_node(rule, world())))
+                continue
+            for judged in judge_rule(rule, world()):
+                tally[number, judged.verdict] = tally.get((number, judged.verdict), 0) + judged.items
+                if judged.verdict in ("fail", "unknown"):
+                    listed.append((number, judged, {}))
+        return Answers(tuple((*of, count) for of, count in tally.items()), tuple(listed), tuple(compared))
 
-    def _forget(self) -> None:
-        self._vectors.forget()
-        self._signed.known.clear()
-        for steady in self._steady:
-            steady.forget()
-        for own in self._own:
-            own.forget()
 
-    def _other_values(self, node: NodeView, policy_key: int) -> list[Any]:
-        """Values that rules read besides the facts."""
-        known = self._policy_values.get(policy_key)
-        if known is None:
-            known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]
-        return [one if path[0] == "policy" else context_of(node, path[0]) for one, path in zip(known, self._others, strict=True)]
+def _key(reads: frozenset[Path], place: Mapping[Any, int]) -> Callable[[Sequence[bytes]], Any]:
+    """A function that takes the values at these paths, and the accounts of their sections, from all values of a node."""
+    places = sorted({place[path] for path in reads} | {place[path[0]] for path in reads if path[0] in fact_shapes()})
+    return itemgetter(*places) if places else lambda values: ()
+
+
+def _known(known: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
+    """The entry of this key, made if there is none."""
+    found = known.get(key)
+    if found is None:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        found = known[key] = make()
+    return found
 
 
 def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -> NodeView:
     """The view that rules have of a node document."""
-    return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections, document.seen)
-
-
-def _policy_value(policy: Mapping[str, Any], path: Path) -> Any:
-    if path[0] != "policy":
-        return None
-    take = taker(policy_shape(), path[1:])
-    return repr(freeze(policy if take is None else take(policy)))  # 1, 1.0 and true are equal in Python but are printed differently
+    return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections)

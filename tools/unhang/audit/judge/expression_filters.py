@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.audit.judge.choosing import Plain, choose, plain_choice
+from unhang.audit.judge.choosing import choose
 from unhang.audit.judge.expression_tests import NO_REGEX, bound_test, keywords_of
 from unhang.audit.judge.functions import FILTERS, follow
 from unhang.audit.judge.special_filters import bursts, rows_of
@@ -105,7 +105,6 @@ def _selected(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run, argumen
     """selectattr('a.b', test, …), rejectattr, select(test, …), reject."""
     item = inside = _need_list(name, kind)
     names: tuple[str, ...] = ()
-    short: Plain | None = None
     if name.endswith("attr"):
         if not arguments or not isinstance(arguments[0][0].literal, str):
             raise ExpressionError(f"{name} needs the name of a field as its first argument")
@@ -115,7 +114,6 @@ def _selected(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run, argumen
         if not isinstance(called, str):
             raise ExpressionError(f"{name} needs the name of a test")
         check = bound_test(compiler, called, inside, arguments, keywords)
-        short = plain_choice(names, inside, item, called, arguments)
     else:
         if inside.shape.kind not in ("flag", "any"):
             raise ExpressionError(f"{name} without a test needs a yes/no field, not {name_of(inside)}")
@@ -123,9 +121,7 @@ def _selected(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run, argumen
     wanted = name.startswith("select")
 
     def answer(world: World) -> list[Any]:
-        items = world.items(run(world))
-        found = None if short is None else short.choose(world, items, wanted)
-        return choose(world, items, lambda one: check(world, follow(world, one, names)) == wanted) if found is None else found
+        return choose(world, world.items(run(world)), lambda one: check(world, follow(world, one, names)) == wanted)
 
     return list_of(item), answer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,6 +182,15 @@ def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
         ballot.skipped += len(hosts)
     else:
         ballot.lacking.extend((host, compared.judged) for host in hosts)
+
+
+def add_ballot(ballot: Ballot, other: Ballot, wanted: Collection[str]) -> None:
+    """Adds the values of the wanted hosts."""
+    for key, (value, hosts) in other.values.items():
+        chosen = [host for host in hosts if host in wanted]
+        if chosen:
+            add_votes(ballot, chosen, Compared(key, value))
+    ballot.lacking += [(host, judged) for host, judged in other.lacking if host in wanted]
 
 
 def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:

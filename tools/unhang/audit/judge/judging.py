@@ -11,14 +11,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.ballots import ballots_of
 from unhang.audit.judge.compiled_catalogue import Catalogue
 from unhang.audit.judge.documents import NodeDocument, one_text
 from unhang.audit.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
-from unhang.audit.judge.groups import Ballot, GroupJudged, judge_fleet, judge_group, peers_of
+from unhang.audit.judge.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, Keep, boards_of, scheduler_of
-from unhang.audit.judge.memory import BundleVerdicts
 from unhang.audit.judge.node_rules import CatalogueView
 from unhang.audit.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.audit.judge.rules import Rule, tables_shape
@@ -54,12 +52,12 @@ class _Policies:
 
 @dataclass
 class _Peers:
-    """A peer group: its first node's policy applies to all; values are kept as outcome -> hosts."""
+    """A peer group: its first node's policy applies to all. ballots: by rule."""
 
     policy: dict[str, Any]
     waivers: dict[str, list[Waiver]]
     groups: tuple[str, ...]
-    votes: dict[BundleVerdicts, list[str]] = field(default_factory=dict)
+    ballots: dict[int, Ballot] = field(default_factory=dict)
 
 
 class _NodeTooCostly(Exception):
@@ -99,8 +97,8 @@ class _State:
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
     peers: dict[str, _Peers] = field(default_factory=dict)
-    outcomes: dict[BundleVerdicts, None] = field(default_factory=dict)
-    in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
+    counts: dict[tuple[int, str], int] = field(default_factory=dict)  # rule, verdict -> items of all nodes
+    in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)  # inventory groups -> hosts
     unread: int = 0
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
     keep: Keep = lambda document: None
@@ -167,7 +165,7 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
     state.budget.begin()
     try:
         number, policy, fault, waivers = state.policies.of(document)
-        verdicts = state.engine.judge(view_of(document, policy, fault), number)
+        verdicts = state.engine.judge(view_of(document, policy, fault))
         return document, verdicts, _kept(state, document, verdicts, policy, number), waivers
     except (MemoryError, UserError):
         raise
@@ -186,8 +184,9 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     status = document.status
     state.nodes[status] = state.nodes.get(status, 0) + 1
     state.unread += verdicts.unread
-    for outcome in verdicts.outcomes:
-        state.outcomes.setdefault(outcome)
+    for answers in verdicts.answers:
+        for rule, verdict, count in answers.counts:
+            state.counts[rule, verdict] = state.counts.get((rule, verdict), 0) + count
     _add_entries(state, verdicts, document, waivers)
     if verdicts.unread:
         return
@@ -195,10 +194,10 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     peers = state.peers.get(name)
     if peers is None:
         peers = state.peers[name] = _Peers(node.policy, waivers, document.groups)
-    for outcome in verdicts.outcomes:
-        if outcome.compared:
-            peers.votes.setdefault(outcome, []).append(document.host)
-    state.in_groups.setdefault(document.groups, []).append((document.host, name))
+    for answers in verdicts.answers:
+        for rule, compared in answers.compared:
+            add_votes(peers.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
+    state.in_groups.setdefault(document.groups, []).append(document.host)
 
 
 def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]]) -> None:
@@ -220,21 +219,19 @@ def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, 
 
 
 def _count_nodes(state: _State) -> None:
-    """Totals of node scope: each outcome counts as often as nodes have it. A node that was not read is unknown to every rule over facts."""
-    for outcome in state.outcomes:
-        for number, verdict, count in outcome.counts:
-            state.count(state.engine.rules[number], verdict, count * outcome.hits)
+    """Totals of node scope. A node that was not read is unknown to every rule over facts."""
+    for (number, verdict), count in state.counts.items():
+        state.count(state.engine.rules[number], verdict, count)
     for rule in state.engine.rules:
         if state.unread and rule.scope == "node" and rule.reads_facts:
             state.count(rule, "unknown", state.unread)
 
 
 def _judge_peers(state: _State, view: CatalogueView) -> None:
-    ballots = {name: ballots_of(peers.votes.items(), name) for name, peers in state.peers.items()}
     for name, peers in state.peers.items():
         same_as = peers.policy.get("same_as")
         there = _ballots_of_group(state, same_as) if same_as else {}
-        for number, ballot in ballots[name].items():
+        for number, ballot in peers.ballots.items():
             rule = state.engine.rules[number]
             state.engine.mark(rule.id)
             state.engine.evaluations += 1
@@ -250,12 +247,12 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
 
 def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
     """The values of all hosts of one inventory group, in any peer group."""
-    wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host, _ in hosts}
-    chosen: list[tuple[BundleVerdicts, list[str]]] = []
+    wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host in hosts}
+    found: dict[int, Ballot] = {}
     for peers in state.peers.values():
-        named = [(outcome, [host for host in hosts if host in wanted]) for outcome, hosts in peers.votes.items()]
-        chosen += [(outcome, hosts) for outcome, hosts in named if hosts]
-    return ballots_of(chosen, inventory_group)
+        for number, ballot in peers.ballots.items():
+            add_ballot(found.setdefault(number, Ballot(inventory_group)), ballot, wanted)
+    return found
 
 
 def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:

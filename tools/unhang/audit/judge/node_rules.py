@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.equal_items import Values, values_of_items
 from unhang.audit.judge.rules import Rule
 from unhang.audit.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500
-FEW_ITEMS = 4  # are judged one by one
 MOST_FINDINGS = 64  # of one rule on one node; what goes beyond is one more that says how many
 _INDEX = re.compile(r"\[[0-9]+\]")
 _INSIDE = re.compile(r"\[[^\]]*\]")  # an index, a star, or the name of an item
@@ -35,7 +33,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class NodeView:
-    """The values that a node's rules see besides its facts. seen: the bytes of its parts, as in NodeDocument."""
+    """The values that a node's rules see besides its facts."""
 
     host: str
     groups: tuple[str, ...]
@@ -44,7 +42,6 @@ class NodeView:
     message: str
     policy_error: str
     sections: Any  # typed structure, None when the node was not read
-    seen: tuple[bytes | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,16 +142,6 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
         return [Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)]
 
 
-def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
-    """All verdicts of a rule that does not apply to a node, or may not apply; None if the rule applies and must be judged."""
-    world.begin()
-    try:
-        early = _applies(rule, world, None)
-    except RuleStopped:
-        return None
-    return None if early is None else [early]
-
-
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
         found = _decide(rule, world, None)
@@ -168,42 +155,7 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
     rest = not_all_read(rule, world)
     if not items:
         return [rest or Judged("skip")]
-    return _folded(_of_items(rule, world, items)) + ([rest] if rest else [])
-
-
-def _of_items(rule: Rule, world: World, items: list[Any]) -> list[Judged]:
-    """The verdict on each item. One that is equal to an item that passed, in all that is read of it, passes too, and is charged the same steps.
-
-    Not where a value is null: the reason for it may name the item.
-    """
-    assert rule.for_each is not None and rule.when is not None
-    path = rule.for_each.kind.items().path
-    values = None if path is None or len(items) < FEW_ITEMS else values_of_items(path, rule.when.reads | (rule.applies.reads if rule.applies else frozenset()))
-    passed: dict[Any, tuple[Judged, int]] = {}
-    found = []
-    for item in items:
-        key = _values(values, item)
-        known = passed.get(key) if key is not None else None
-        if known is not None:
-            world.step(known[1])
-            found.append(known[0])
-            continue
-        before = world.budget[0]
-        found.append(_decide(rule, world.with_item(item), _path(item)))
-        if key is not None and found[-1].verdict == "pass":
-            passed[key] = found[-1], before - world.budget[0]
-    return found
-
-
-def _values(values: Values | None, item: Any) -> tuple[Any, ...] | None:
-    """What a rule reads of an item of typed facts, if none of it is null."""
-    if values is None or not isinstance(item, Fact) or isinstance(item.value, dict):
-        return None
-    try:
-        found: tuple[Any, ...] = values(item.value)
-    except AttributeError:
-        return None
-    return None if None in found else found
+    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + ([rest] if rest else [])
 
 
 def not_all_read(rule: Rule, world: World) -> Judged | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, Remembered, decode_node
+from unhang.audit.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.run.run_folder import file_stem
@@ -44,30 +44,30 @@ def read_run_input(folder: Path) -> RunInput:
 
 
 def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
-    """host -> its file in a run folder, in the order of the files' names. meant: the run's hosts, because the file name of a very long host name does not
+    """host -> its file in a run folder, in the natural order of the hosts. meant: the run's hosts, because the file name of a very long host name does not
     contain it."""
     try:
-        names = sorted(entry.name for entry in os.scandir(folder / "nodes") if entry.name.endswith(".json"))
+        names = [entry.name for entry in os.scandir(folder / "nodes") if entry.name.endswith(".json")]
     except OSError:
         return {}
     known = {file_stem(host): host for host in meant}
     stems = {name: name.removesuffix(".json") for name in names}
-    return {known.get(stem) or unquote(stem, errors="replace"): folder / "nodes" / name for name, stem in stems.items()}
+    files = {known.get(stem) or unquote(stem, errors="replace"): folder / "nodes" / name for name, stem in sorted(stems.items())}
+    return {host: files[host] for host in sorted(files, key=natural)}
 
 
 def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
-    """Every host of the run, in the order of the files; hosts without a file come last, with status missing."""
-    remembered = Remembered()
+    """Every host of the run in natural order; hosts without a file come last, with status missing."""
     for host, path in run.files.items():
-        yield read_node(host, path, remembered)
+        yield read_node(host, path)
     for host in sorted(set(run.document["hosts"]) - set(run.files), key=natural):
         yield NodeDocument(host, (), {}, "missing", "the audit ended before it asked this node", None)
 
 
-def read_node(host: str, path: Path, remembered: Remembered | None = None) -> NodeDocument:
+def read_node(host: str, path: Path) -> NodeDocument:
     """One node file; an unusable file becomes a node with status invalid and the reason as its message."""
     try:
-        document = decode_node(read_bounded(path, MAX_NODE_BYTES), remembered)
+        document = decode_node(read_bounded(path, MAX_NODE_BYTES))
         if document.host != host:
             raise InvalidNode(f"the file is named for {host[:80]!r} and contains {document.host[:80]!r}")
     except OSError as problem:

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 from unhang.jobs.diagnose.endings import started_again, unfinished_traceback
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
+from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.failures import failed_of_root, peer_without_log, who_failed
+from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
+from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
 
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
@@ -19,6 +21,8 @@ ASK_ALL_RANKS = (
     "the job's log of every rank with NCCL_DEBUG=INFO",
     "dmesg -T of every node: NVRM, Xid, SXid, AER, mlx5, DMAR, AMD-Vi, Killed process",
 )
+ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
+MOST_RANKS = 100_000
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
 _OF_A_JOB = ("progress", "healthy", "symptom")
@@ -39,7 +43,7 @@ class Conclusion(NamedTuple):
 
     word: str
     why: str
-    event: Event | None = None
+    event: Event | RankStep | None = None
     ask: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
 
@@ -62,6 +66,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
     if inputs and all(NO_LOG in one.notes for one in inputs):
         return Conclusion("nothing", NO_LOG_AMONG)
+    if facts.stopped:
+        return _stopped_first(facts.stopped)
     if _is_of_a_job(facts):
         return Conclusion(
             "no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows", ask=ASK_ALL_RANKS
@@ -91,6 +97,8 @@ def _without_cause(facts: Facts) -> Conclusion:
         return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
     if event := unfinished_traceback(facts):
         return Conclusion("failure", "a process raised an exception whose name and message are not in the log", event, ASK_ALL_RANKS[2:])
+    if facts.timeouts and killed_first(facts) is None:
+        return _hang_in_a_collective(facts)
     reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint") for event in facts.of(name) if not event.quoted]
     if reports:
         failed = failed_of_root(facts)
@@ -101,8 +109,30 @@ def _without_cause(facts: Facts) -> Conclusion:
     if peer := peer_without_log(facts):
         why = f"{peer.name} closed its connection, and its own output is not in the log"
         return Conclusion("no_end", why, peer.event, ASK_ALL_RANKS, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
+    if facts.stopped:
+        return _stopped_first(facts.stopped)
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
     return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None, ASK_ALL_RANKS)
+
+
+def _stopped_first(stopped: Stopped) -> Conclusion:
+    """The finding of a log in which only the program's own lines show the ranks."""
+    why = f"the log just stops, and rank {stopped.rank} stopped first: its last step is {stopped.own}, the others came to {stopped.others}"
+    return Conclusion("no_end", why, stopped.event, ASK_ALL_RANKS, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
+
+
+def _hang_in_a_collective(facts: Facts) -> Conclusion:
+    """The finding of a lone watchdog: who came to the collective, and who did not."""
+    one = facts.timeouts[0]
+    came = sorted({timeout.rank for timeout in facts.timeouts if timeout.rank is not None})
+    missing = sorted({*range(min(facts.world_size or 0, MOST_RANKS))} - set(came))
+    who = named_ranks(came) if came else "a rank"
+    where = f"waited in {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
+    if came and facts.world_size is not None and 1 < facts.world_size <= MOST_RANKS and not missing:
+        return Conclusion("no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them", one.event, ASK_ALL_RANKS)
+    absent = f"; nothing shows that {named_ranks(missing)} came to it" if came and missing else "; the log has no line of the other ranks"
+    whom = named_ranks(missing) if came and missing else "every other rank"
+    return Conclusion("no_end", f"{who} {where}{absent}", one.event, ASK_ALL_RANKS, (ASK_ONE_RANK.format(whom),))
 
 
 def _nothing(inputs: Sequence[Input]) -> str:

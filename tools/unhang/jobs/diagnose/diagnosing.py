@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +20,21 @@ from unhang.jobs.diagnose.logs.flight import Flight, compare_flights, read_dump
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
 from unhang.jobs.diagnose.logs.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
-from unhang.jobs.diagnose.matching.signatures import Signature, load_causes, load_signatures
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
 from unhang.jobs.diagnose.priors import usual_of
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
-from unhang.jobs.diagnose.word_model import Wording, load_wording
 
 SCHEMA = "unhang/diagnosis/1"
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
 
 
-@dataclass(frozen=True)
-class Withheld:
-    """The knowledge that a diagnosis must not use, to measure it on logs that it was learnt from. urls: threads whose signatures are omitted. learnt: ids of
-    signatures and rules. wording: the words of the other solved logs.
-    """
-
-    urls: frozenset[str] = frozenset()
-    learnt: frozenset[str] = frozenset()
-    wording: Wording | None = None
-
-    def signatures(self) -> list[Signature]:
-        """The remaining signatures."""
-        return [row for row in load_signatures() if row.id not in self.learnt and not self.urls & {source["url"] for source in row.sources}]
-
-
-def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: Withheld | None = None) -> dict[str, Any]:
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, Any]:
     """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be read."""
-    inputs, scans, flights = read_all(names, sieve=_sieve_of_all() if without is None else _sieve_without(without))
-    facts = gather_facts(scans, compare_flights(flights) if flights else None)
-    return document(inputs, facts, more, without=without or Withheld())
+    inputs, scans, flights = read_all(names)
+    return document(inputs, gather_facts(scans, compare_flights(flights) if flights else None), more)
 
 
 def diagnose_text(text: str) -> dict[str, Any]:
@@ -83,11 +66,6 @@ def read_all(names: Iterable[str], *, sieve: Sieve | None = None) -> tuple[list[
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
     return inputs, scans, flights
-
-
-@lru_cache(maxsize=1)
-def _sieve_without(without: Withheld) -> Sieve:
-    return Sieve(without.signatures())
 
 
 @cache
@@ -146,10 +124,10 @@ def _tells_of_the_job(event: Event, lasting: Collection[tuple[str, int]]) -> boo
     return event.signature.fact in JOB_FACTS
 
 
-def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (), *, without: Withheld = Withheld()) -> dict[str, Any]:
-    """The diagnosis document. Values in, value out."""
+def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (), *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The diagnosis document. Values in, value out. without: ids of rules that must not be used, to measure the others."""
     rows = load_causes()
-    causes = rank_causes(facts, rows, more, without.wording or load_wording(), without.learnt)
+    causes = rank_causes(facts, rows, more, without)
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)

@@ -10,7 +10,9 @@ from typing import Any
 from unhang.jobs.diagnose.endings import without_what_a_good_end_outlived
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
+from unhang.jobs.diagnose.rank_names import UNNAMED
 
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
@@ -48,7 +50,9 @@ class Timeout:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. words: of all files. job: its own files."""
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
+    last step is lowest.
+    """
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -59,8 +63,8 @@ class Facts:
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
     flights: Mapping[str, Any] | None = None
     calls: Sequence[Mapping[str, Any]] = ()
-    words: frozenset[str] = frozenset()
     job: tuple[JobFile, ...] = ()
+    stopped: Stopped | None = None
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -91,8 +95,8 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
-    words = frozenset(word for scan in scans for word in scan.words)
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, words, job)
+    stopped = rank_that_stopped_first(scan.steps for scan in scans)
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped)
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
@@ -164,7 +168,7 @@ def _timeout(event: Event) -> Timeout:
     rank = part.get("pgrank") or part.get("rank")
     numel = part.get("numel_in") or _product(part.get("shape"))
     return Timeout(
-        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or "?", int(part["seq"] or 0) if part.get("seq") else None,
+        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or UNNAMED, int(part["seq"] or 0) if part.get("seq") else None,
         int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0), event,
     )  # fmt: skip
 
@@ -221,7 +225,7 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event) -> dict[str, Any]:
+def evidence_of(event: Event | RankStep) -> dict[str, Any]:
     """{file, line, text} of an event."""
     return {"file": event.file, "line": event.line, "text": event.text}
 

@@ -1,21 +1,12 @@
-"""The usual causes of the phase in which a job hangs, fails or is slow, for logs without evidence for a cause.
-
-Such evidence is a remark and never a finding. It selects the commands to run next.
-"""
+"""The usual causes of the phase in which a job hangs, fails or is slow. They select the commands to run next; they are never shown as causes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.failures import peer_without_log
 from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import ABOVE_INFO
 
-STRONGEST = 0.6
-LESS = 0.05  # by how much the weight falls from one usual cause of a phase to the next
 USUAL = {
     "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "dns_hostname"),
     "a job of several nodes hangs once its ranks have met": ("ib_misconfig", "rank_desync_app", "nccl_bug"),
@@ -27,17 +18,6 @@ USUAL = {
     "a system call inside NCCL failed, and NCCL's own lines are missing": ("shm_too_small", "wrong_interface", "ib_misconfig"),
 }  # fmt: skip
 USUAL_OF_ANY = ("slow_rank_or_io", "rank_desync_app", "ib_misconfig", "nccl_version_conflict", "oom")
-
-
-def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """Remarks on the usual causes of the phase; none if there is evidence for a cause already."""
-    if any(one.weight >= ABOVE_INFO for one in evidence):
-        return []
-    found = _phase(facts)
-    if found is None:
-        return []
-    phase, event = found
-    return [Evidence(cause, STRONGEST - LESS * place, f"usual where {phase}", (event,), "usual") for place, cause in enumerate(USUAL[phase])]
 
 
 def usual_of(facts: Facts) -> tuple[str, ...]:

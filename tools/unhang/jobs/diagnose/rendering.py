@@ -9,12 +9,11 @@ from pathlib import PurePath
 from typing import Any
 
 from unhang.base.text import ascii_only, counted, visible
-from unhang.jobs.diagnose.ranking import RESEMBLES
+from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
 SHOWN_LAST = 8
-SHOWN_GUESSES = 3
 NAMED_IN_VERDICT = 4
 FIRST_ERROR = "first error: "
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
@@ -34,14 +33,8 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The first causes, remarks last. Remarks that rest on similar words alone are among the first SHOWN_GUESSES, and not shown if a cause is decided."""
-    causes = sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")
-    guesses = 0 if diagnosis["decided"] else SHOWN_GUESSES
-    return [one for place, one in enumerate(causes) if one["severity"] != "info" or place < guesses or not _is_by_words_alone(one)][:SHOWN_CAUSES]
-
-
-def _is_by_words_alone(cause: Mapping[str, Any]) -> bool:
-    return bool(cause["evidence"]) and all(one["file"] == RESEMBLES for one in cause["evidence"])
+    """The first causes, remarks last."""
+    return sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")[:SHOWN_CAUSES]
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,6 +68,8 @@ def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
     if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
         lines = [f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line for line in lines]
     last = diagnosis["facts"].get("last", []) if diagnosis["outcome"]["word"] == "no_end" else []
+    shown = diagnosis["outcome"]["line"]
+    last = [one for one in last if not shown or (one["file"], one["line"]) != (shown["file"], shown["line"])]
     lines += [f"last line: {shortened(one['text'], 160)} [{path_shown(one['file'])}:{one['line']}]" for one in last[:SHOWN_LAST]]
     return [*lines, *([f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"] if len(last) > SHOWN_LAST else [])]
 
@@ -92,12 +87,9 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
         shown = shortened(first["text"], 240)
         lines.append(f"{FIRST_ERROR}{shown} [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]")
     for one in facts["collectives"][:8]:
-        size = f", {counted(one['numel'], 'element')}" if one["numel"] else ""
-        seq = f" #{one['seq']}" if one["seq"] is not None else ""
-        ranks = f" on {_named_ranks(one['ranks'])}" if one["ranks"] else ""
-        lines.append(
-            f"timed out: {one['op']}{seq}{size}, limit {one['timeout_ms'] / 1000:g} s{ranks} [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]"
-        )
+        what = collective_in_words(one["op"], one["seq"], one["numel"]) + limit_in_words(one["timeout_ms"])
+        ranks = f" on {named_ranks(one['ranks'])}" if one["ranks"] else ""
+        lines.append(f"timed out: {what}{ranks} [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]")
     return lines + _ranks(facts["ranks"], "timed out" if facts["collectives"] else "began to connect")
 
 
@@ -115,12 +107,8 @@ def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:
     size = f"at least {ranks['world_size']}" if ranks["at_least"] else str(ranks["world_size"])
     others = [rank for rank in ranks["not_arrived"] if rank not in set(ranks["silent"])]
     groups = ((arrived, ranks["arrived"]), ("with other lines", others), ("not heard of", ranks["silent"]))
-    shown = [f"{word}: {_named_ranks(group)}" for word, group in groups if group and ranks["arrived"]]
+    shown = [f"{word}: {named_ranks(group)}" for word, group in groups if group and ranks["arrived"]]
     return ["; ".join([f"ranks: {size}", *shown])]
-
-
-def _named_ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {_ranges(ranks)}"
 
 
 def _job(facts: Mapping[str, Any]) -> list[str]:
@@ -149,7 +137,7 @@ def _measured(facts: Mapping[str, Any]) -> list[str]:
             f" [line {facts['bandwidth']['line']}]"
         )
     for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
-        behind, stuck = (_named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck"))
+        behind, stuck = (named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck"))
         lines.append(f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']}; behind: {behind}; not finished on: {stuck}")
     lines += [_trace(one) for one in facts.get("calls", ())[:4]]
     return lines
@@ -164,20 +152,6 @@ def _trace(one: Mapping[str, Any]) -> str:
 def _values(values: Sequence[Mapping[str, Any]]) -> str:
     shown = [f"{visible(one['value'], 80)} [{one['line']}]" for one in values[:5]]
     return ", ".join(shown) + (f" and {len(values) - 5} more" if len(values) > 5 else "")
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """0-3, 7 from [0, 1, 2, 3, 7]."""
-    parts: list[str] = []
-    start = last = None
-    for number in [*numbers, None]:
-        if last is not None and number is not None and number == last + 1:
-            last = number
-            continue
-        if last is not None:
-            parts.append(str(start) if start == last else f"{start}-{last}")
-        start = last = number
-    return ", ".join(parts[:20]) + (" …" if len(parts) > 20 else "")
 
 
 def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
@@ -211,7 +185,7 @@ def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
     lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
-    if place > 1 and cause["severity"] == "info":
+    if cause["severity"] == "info":
         return lines + _in_short(cause, width)
     for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
         for one, reason in with_new_reasons(evidence[:SHOWN_LINES]):
@@ -240,7 +214,7 @@ def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mappin
 
 
 def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int) -> list[str]:
-    """A line of a log with its meaning. Evidence without a line (the word model, missing ranks) has line 0, and is one sentence."""
+    """A line of a log with its meaning. Evidence without a line (a flight recorder) has line 0, and is one sentence."""
     if not one["line"] and one["text"] == one["says"]:
         return _indented([f"{word}: {visible(one['says'], 400)}"], width, 3)
     line = f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {shortened(one['text'], 240)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from xml.etree import ElementTree
 
+from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.text import ascii_only, visible
 
 GIB = 1 << 30
@@ -41,19 +41,12 @@ def _whose(one: Mapping[str, Any]) -> str:
 
 def render_burn_in_junit(document: Mapping[str, Any]) -> str:
     """One test case per GPU, or one for the node; what is not proved is an error, since a skipped test case would read as good."""
-    rows = document["gpus"] or [{"gpu": None, "uuid": None}]
-    suite = ElementTree.Element("testsuite", name="unhang burn-in", tests=str(len(rows)))
-    counts = {"failures": 0, "errors": 0}
-    for row in rows:
-        name = document["host"] if row["gpu"] is None else f"{document['host']} GPU {row['gpu']}"
-        case = ElementTree.SubElement(suite, "testcase", classname="unhang.burn-in", name=visible(name, 2000))
-        failed = [visible(one["why"], 2000) for one in document["failures"] if one["gpu"] in (None, row["gpu"])]
-        gaps = [visible(gap, 2000) for gap in document["gaps"]]
-        if failed:
-            counts["failures"] += 1
-            ElementTree.SubElement(case, "failure", message=failed[0]).text = "\n".join(failed)
-        elif gaps:
-            counts["errors"] += 1
-            ElementTree.SubElement(case, "error", message=gaps[0]).text = "\n".join(gaps)
-    suite.attrib.update({name: str(count) for name, count in counts.items()})
-    return ElementTree.tostring(suite, encoding="unicode") + "\n"
+    return render_suite("unhang burn-in", [_case(document, row["gpu"]) for row in document["gpus"] or [{"gpu": None}]])
+
+
+def _case(document: Mapping[str, Any], gpu: int | None) -> Case:
+    name = document["host"] if gpu is None else f"{document['host']} GPU {gpu}"
+    failed = [one["why"] for one in document["failures"] if one["gpu"] in (None, gpu)]
+    if failed or not document["gaps"]:
+        return Case("unhang.burn-in", name, Outcome("failure", failed[0], failed) if failed else None)
+    return Case("unhang.burn-in", name, Outcome("error", document["gaps"][0], document["gaps"]))

@@ -13,7 +13,7 @@ from unhang.prove.smoke.result import SCHEMA
 LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
 
 
-def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+def read_baselines(paths: Iterable[str], option: str = "--baseline") -> Iterator[dict[str, Any]]:
     """Results in files, or in the JSON files of folders. Raises UserError for a file that is no result."""
     for one in paths:
         path = Path(one)
@@ -21,9 +21,9 @@ def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
             try:
                 document = parse_strictly(read_bounded(file, LARGEST))
             except (OSError, NotStrict) as problem:
-                raise UserError(f"--baseline: expected a result of unhang smoke in {file}, found: {problem}") from None
+                raise UserError(f"{option}: expected a result of unhang smoke in {file}, found: {problem}") from None
             if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-                raise UserError(f"--baseline: expected {SCHEMA} in {file}, found something else")
+                raise UserError(f"{option}: expected {SCHEMA} in {file}, found something else")
             yield document
 
 

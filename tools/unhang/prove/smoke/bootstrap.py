@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 from unhang.prove.smoke.node_plans import NodePlan
 
-# Writes the payload to a new folder and executes it. The payload removes the folder at its end.
+# Writes the payload to a new folder and executes it. The payload removes the folder at its end. Python looks for what it imports in the current folder
+# first ('' in sys.path), where somebody else may have put a base64.py.
 LOADER = (
+    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
     "import base64,os,sys,tempfile,zlib\n"
     "p=os.path.join(tempfile.mkdtemp(prefix='unhang-smoke-'),'unhang_smoke.py')\n"
     "open(p,'wb').write(zlib.decompress(base64.b64decode(sys.argv[1])))\n"

@@ -108,7 +108,7 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
     with connection:
         output, errors, code = _exchange(connection, shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")), SURVEY_S, None)
     for line in output.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(line)
             if isinstance(found, dict) and found.get("e") == "survey":
                 return found

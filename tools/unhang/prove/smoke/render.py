@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.text import ascii_only, visible
 
 MIB = 1 << 20
@@ -156,31 +156,23 @@ def fold_ranks(ranks: Sequence[int]) -> str:
 
 
 def render_junit(result: Mapping[str, Any]) -> str:
-    """One test case per phase, and one per judged bandwidth; suspects are the text of the failure."""
-    suite = ElementTree.Element("testsuite", name="unhang smoke")
-    failures = errors = 0
-    for row in result["phases"]:
-        case = ElementTree.SubElement(suite, "testcase", classname="unhang.smoke", name=_xml(row["name"]), time=f"{row['duration_s']:.3f}")
-        blamed = [suspect for suspect in result["suspects"] if suspect["phase"] == row["name"]]
-        if row["status"] == "skip":
-            ElementTree.SubElement(case, "skipped")
-        elif blamed or row["status"] not in ("ok", "skip"):
-            failures += 1
-            reported = ElementTree.SubElement(case, "failure", message=_xml("; ".join(_who(one) for one in blamed) or row["status"]))
-            reported.text = _xml("\n".join(f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed))
-    for suspect in result["suspects"]:
-        if suspect["phase"] not in {row["name"] for row in result["phases"]}:
-            errors += 1
-            case = ElementTree.SubElement(suite, "testcase", classname="unhang.smoke", name=_xml(f"{suspect['phase']} {suspect['host'] or ''}".strip()))
-            ElementTree.SubElement(case, "error", message=_xml(suspect["why"]))
-    suite.attrib.update(tests=str(len(suite)), failures=str(failures), errors=str(errors))
-    return ElementTree.tostring(suite, encoding="unicode") + "\n"
+    """One test case per phase; a suspect of no phase is a test case of its own. Suspects are the text of the failure."""
+    phases = {row["name"] for row in result["phases"]}
+    cases = [_phase_case(row, [one for one in result["suspects"] if one["phase"] == row["name"]]) for row in result["phases"]]
+    others = [one for one in result["suspects"] if one["phase"] not in phases]
+    cases += [Case("unhang.smoke", f"{one['phase']} {one['host'] or ''}".strip(), Outcome("error", one["why"])) for one in others]
+    return render_suite("unhang smoke", cases)
+
+
+def _phase_case(row: Mapping[str, Any], blamed: Sequence[Mapping[str, Any]]) -> Case:
+    outcome = None
+    if row["status"] == "skip":
+        outcome = Outcome("skipped", "the phase was skipped")
+    elif blamed or row["status"] != "ok":
+        reasons = [f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed]
+        outcome = Outcome("failure", "; ".join(_who(one) for one in blamed) or row["status"], reasons)
+    return Case("unhang.smoke", row["name"], outcome, duration_s=row["duration_s"])
 
 
 def _who(suspect: Mapping[str, Any]) -> str:
     return f"{suspect['host'] or 'the group'}" + (f" rank {suspect['rank']}" if suspect["rank"] is not None else "")
-
-
-def _xml(text: object) -> str:
-    """Without what XML cannot hold."""
-    return visible(text, 2000)

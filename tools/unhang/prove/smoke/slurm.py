@@ -44,8 +44,8 @@ def srun_argv(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[s
     """argv of one task on each of these nodes."""
     count = str(len(hosts))
     argv = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
-    # The caller's folder may not exist on the nodes.
-    return [*argv, "--chdir=/tmp", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
+    # The caller's folder may not exist on the nodes, and anybody may have put something in /tmp.
+    return [*argv, "--chdir=/", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
 
 
 def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:

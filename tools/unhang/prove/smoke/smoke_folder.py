@@ -128,7 +128,7 @@ def _times(folder: Path) -> dict[str, Any]:
 def json_in(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
 
 

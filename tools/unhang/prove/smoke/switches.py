@@ -69,7 +69,7 @@ def read_switches(inventory: str) -> dict[str, str]:
             argv, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False
         )
         listed = json.loads(done.stdout, object_hook=_without_mark)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as problem:
         raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {problem}") from None
     hosts = isinstance(listed, dict) and any(isinstance(content, dict) and content.get("hosts") for content in listed.values())
     if done.returncode or not hosts:

@@ -83,6 +83,22 @@ def is_of_another_node(record: Mapping[str, Any], facts: Mapping[str, Any]) -> b
     return bool(admitted and found and not set(admitted) & set(found))
 
 
+def unread_identity(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """What names the machine and is not in the facts: another one could have given them."""
+    subject = subject_of(facts)
+    admitted = _uuids(record["gpus"])
+    missing = ["machine id"] if record["machine_id"] and not subject["machine_id"] else []
+    missing += ["GPUs"] if admitted and not _uuids(subject["gpus"]) else []
+    return missing + (["an identity"] if not record["machine_id"] and not admitted else [])
+
+
+def unread_facts(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """What else the record attests and the facts do not have: it may have changed."""
+    versions, hashes = subject_of(facts)["versions"], section_hashes(facts)
+    missing = [what for name, what in VERSIONS.items() if record["versions"].get(name) and not versions.get(name)]
+    return missing + [f"section {name}" for name in sorted(record["sections"]) if name not in hashes]
+
+
 def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
     """The properties of the node that are no longer as admitted. A value that was not read, then or now, is no difference."""
     subject = subject_of(facts)

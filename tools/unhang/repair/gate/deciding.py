@@ -6,11 +6,11 @@ does not pass either: its outcome is `not proved`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.repair.gate.peers import PeerDifference, is_drift, peer_differences
+from unhang.repair.gate.peers import PeerDifference, is_drift, peer_difference
 
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
 NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules about nodes that the audit could not read
@@ -46,27 +46,41 @@ def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], referen
 def decide(hosts: Sequence[str], observed: Observation) -> dict[str, dict[str, Any]]:
     """{host: {outcome, reasons, differences}}. Reasons are one line each; differences are those from its peers, of any severity."""
     ill = _ill_reference(observed)
-    return {host: {**_decide(host, observed, ill, len(hosts)), "differences": [one.row() for one in differences_of(host, observed)]} for host in hosts}
+    faulty = {host for host in _compared(observed) if _own_failures(host, observed)}
+    differences = {host: differences_of(host, observed, faulty) for host in hosts}
+    return {host: {**_decide(host, observed, differences[host], ill, len(hosts)), "differences": [one.row() for one in differences[host]]} for host in hosts}
 
 
-def differences_of(host: str, observed: Observation) -> list[PeerDifference]:
-    """The differences of a node from the reference, or from most of its group."""
-    drift = [finding for finding in (observed.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
-    found = [peer_differences(finding, observed.reference).get(host) for finding in drift]
+def differences_of(host: str, observed: Observation, faulty: Collection[str]) -> list[PeerDifference]:
+    """The differences of a node from the reference, or from the healthy nodes of its group."""
+    found = [peer_difference(finding, host, observed.reference, faulty) for finding in _drift(observed)]
     return [one for one in found if one is not None]
+
+
+def _drift(observed: Observation) -> list[Result]:
+    return [finding for finding in (observed.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
+
+
+def _compared(observed: Observation) -> set[str]:
+    """All hosts that a drift finding compares."""
+    return {host for finding in _drift(observed) for row in finding["comparison"]["counts"] for host in row["hosts"]}
 
 
 def _ill_reference(observed: Observation) -> str | None:
     """The reason why the reference proves nothing for the others."""
     if observed.reference is None:
         return None
-    reasons = [*_failures(observed.reference, observed), *_gaps(observed.reference, observed)]
+    reasons = [*_own_failures(observed.reference, observed), *_gaps(observed.reference, observed)]
     return f"the reference {observed.reference} is not good itself ({reasons[0]}): nothing was proved together with it" if reasons else None
 
 
-def _decide(host: str, observed: Observation, ill: str | None, count: int) -> dict[str, Any]:
-    failures = _failures(host, observed)
+def _decide(host: str, observed: Observation, differences: Sequence[PeerDifference], ill: str | None, count: int) -> dict[str, Any]:
+    counted = [one for one in differences if one.severity in observed.severities]
+    failures = _once([*_own_failures(host, observed), *(f"audit: {one.line()}" for one in counted if one.decided)])
     gaps = _gaps(host, observed) + ([ill] if ill and host != observed.reference else [])
+    if not ill:
+        advice = "" if observed.reference else "; name a node that is known to be good with --reference"
+        gaps += [f"audit: {one.line()}{advice}" for one in counted if not one.decided]
     if failures:
         return {"outcome": FAIL, "reasons": failures}
     if gaps:
@@ -74,12 +88,11 @@ def _decide(host: str, observed: Observation, ill: str | None, count: int) -> di
     return {"outcome": PASS, "reasons": [] if count > 1 or observed.quick else ["alone: no other node was within the limit"]}
 
 
-def _failures(host: str, observed: Observation) -> list[str]:
-    """The reasons why this node fails."""
+def _own_failures(host: str, observed: Observation) -> list[str]:
+    """The reasons why this node fails, without its differences from others."""
     return _once([
         *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, observed)
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
-        *(f"audit: {one.line()}" for one in differences_of(host, observed) if one.severity in observed.severities),
         *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
         *(f"burn-in: {_whose(row)}{row['kind']}: {row['why']}" for row in _burn_in(host, observed).get("failures") or []),
         *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),

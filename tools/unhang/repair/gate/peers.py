@@ -1,21 +1,23 @@
 """Differences of a new node from its peers, by the audit's own drift rules. Values in, values out. A node is compared with the reference, or without one with
-the majority. If there is neither, all values are listed and none is called right.
+the nodes that have no fault of their own: the value of a faulty node says nothing about its neighbours. Three healthy peers of which most agree decide; fewer,
+or a tie, leave the node not proved.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 200  # characters of a value in a line for people
+ENOUGH_PEERS = 3  # with two, each of two values may be the wrong one
 
 
 @dataclass(frozen=True)
 class PeerDifference:
     """rule, title, severity: of the drift rule. found, expected: values of this node and of its peers, as shortened by the judge. by: the owner of the
-    expected value."""
+    expected value. decided: whether the peers are enough to call this node's value wrong."""
 
     rule: str
     title: str
@@ -23,6 +25,7 @@ class PeerDifference:
     found: Any
     expected: Any
     by: str
+    decided: bool
 
     def line(self) -> str:
         """rule: title: both values."""
@@ -38,16 +41,27 @@ def is_drift(finding: Mapping[str, Any]) -> bool:
     return finding.get("scope") == "group" and bool((finding.get("comparison") or {}).get("counts"))
 
 
-def peer_differences(finding: Mapping[str, Any], reference: str | None) -> dict[str, PeerDifference]:
-    """{host: its difference} of one drift finding. reference: a node that is known to be good, or None."""
+def peer_difference(finding: Mapping[str, Any], host: str, reference: str | None, faulty: Collection[str]) -> PeerDifference | None:
+    """The difference of a host in one drift finding, None if it differs from nobody whose value counts. reference: a node that is known to be good, or None.
+    faulty: hosts with a fault of their own, which have no vote."""
     counts = finding["comparison"]["counts"]
-    measure, by = _measure(counts, reference)
-    return {
-        host: PeerDifference(finding["rule"], finding.get("title") or "", finding["severity"], row["value"], _expected(counts, row, measure), by)
-        for row in counts
-        if row is not measure
-        for host in row["hosts"]
-    }
+    own = next((row for row in counts if host in row["hosts"]), None)
+    if own is None or host == reference:
+        return None
+    measured = next((row for row in counts if reference in row["hosts"]), None)
+    if measured is not None:
+        by, decided = f"the reference {reference} has", reference not in faulty
+        return None if measured is own else _difference(finding, own["value"], measured["value"], by, decided)
+    votes = sorted(((row, [one for one in row["hosts"] if one not in faulty]) for row in counts), key=lambda vote: -len(vote[1]))
+    total = sum(len(voters) for _, voters in votes)
+    others = [row["value"] for row, voters in votes if voters and row is not own]
+    if not others:
+        return None
+    first, voters = votes[0]
+    if len(voters) * 2 <= total:
+        return _difference(finding, own["value"], others, "no value is in the majority: other healthy nodes have", False)
+    enough = total - (host not in faulty) >= ENOUGH_PEERS
+    return None if first is own else _difference(finding, own["value"], first["value"], f"{len(voters)} of {total} healthy nodes have", enough)
 
 
 def shown(value: Any) -> str:
@@ -56,20 +70,5 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _measure(counts: list[Mapping[str, Any]], reference: str | None) -> tuple[Mapping[str, Any] | None, str]:
-    """(the row that the others are measured by or None, whose it is). Rows come most frequent first."""
-    mine = next((row for row in counts if reference in row["hosts"]), None)
-    if mine is not None:
-        return mine, f"the reference {reference} has"
-    total = sum(row["count"] for row in counts)
-    if counts[0]["count"] * 2 > total:
-        return counts[0], f"{counts[0]['count']} of {total} nodes have"
-    return None, "no value is in the majority: other nodes have"
-
-
-def _expected(counts: list[Mapping[str, Any]], own: Mapping[str, Any], measure: Mapping[str, Any] | None) -> Any:
-    return measure["value"] if measure is not None else list(_others(counts, own))
-
-
-def _others(counts: list[Mapping[str, Any]], own: Mapping[str, Any]) -> Iterator[Any]:
-    return (row["value"] for row in counts if row is not own)
+def _difference(finding: Mapping[str, Any], own: Any, expected: Any, by: str, decided: bool) -> PeerDifference:
+    return PeerDifference(finding["rule"], finding.get("title") or "", finding["severity"], own, expected, by, decided)

@@ -6,18 +6,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.repair.gate.admission import differences, is_of_another_node
+from unhang.repair.gate.admission import differences, is_of_another_node, unread_facts, unread_identity
 from unhang.repair.gate.signing import ANOTHER_KEY, GOOD, TAMPERED
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang_node.parse.admission import parse_admission
 
 UNSIGNED, EXPIRED, ANOTHER_NODE, CHANGED = "unsigned", "expired", "another node's", "changed"
+NOT_PROVED = "not proved"
 
 
 @dataclass(frozen=True)
 class Verified:
-    """state: good, unsigned, tampered, another key, expired, another node's or changed. why: lines for people. record: {} where none could be read."""
+    """state: good, unsigned, tampered, another key, expired, another node's, changed or not proved. why: lines for people.
+
+    record: {} where none could be read.
+    """
 
     state: str
     why: tuple[str, ...]
@@ -47,7 +51,12 @@ def _of_the_node(record: Mapping[str, Any], today: str, facts: Mapping[str, Any]
         return Verified(ANOTHER_NODE, (f"it attests {record['host']}, machine id {record['machine_id']}",), record)
     if record["expires"] < today:
         return Verified(EXPIRED, (f"it held until {record['expires']}",), record)
-    changed = differences(record, facts) if facts is not None else []
-    if changed:
+    if facts is None:
+        return Verified(GOOD, (), record)
+    identity, rest = unread_identity(record, facts), unread_facts(record, facts)
+    changed = differences(record, facts)
+    if changed and not identity:
         return Verified(CHANGED, tuple(f"{one.what}: admitted {one.admitted}, found {one.found}" for one in changed), record)
+    if missing := [*identity, *rest]:
+        return Verified(NOT_PROVED, (f"the facts do not have what the record attests: {', '.join(missing)}; read the node again, as root",), record)
     return Verified(GOOD, (), record)

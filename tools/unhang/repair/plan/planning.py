@@ -7,7 +7,6 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from unhang.base.errors import UserError
 from unhang.base.text import visible
 from unhang.repair.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
 from unhang.repair.plan.disruption import kind_of, steps_of
-from unhang.repair.plan.host_plan import Knowledge, plan_for_hosts
+from unhang.repair.plan.host_plan import Knowledge, plan_for_host
 from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.policy_check import PolicyJudge
@@ -29,7 +28,6 @@ from unhang.show.report.folding import hosts_of
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600
-AT_ONCE = 16  # documents in memory at once: 0.5 MB for a node of 50 KB, 40 MB for one of maximum size
 
 
 @dataclass(frozen=True)
@@ -162,15 +160,14 @@ def _by_host(findings: Sequence[Mapping[str, Any]], only: Sequence[str]) -> dict
 
 
 def _pass(run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge) -> _Fleet:
-    """Reads each node once; only a few documents are in memory at a time."""
-    fleet, nodes = _Fleet(), read_nodes(run)
-    while some := list(islice(nodes, AT_ONCE)):
-        for node in some:
-            _count(fleet, node)
-        planned = [node for node in some if node.host in about]
-        entries = plan_for_hosts([(node, about[node.host]) for node in planned], knowledge)
-        fleet.entries += entries
-        fleet.kinds |= {node.host: kind_of(node.sections) for node, entry in zip(planned, entries, strict=True) if entry.remedies}
+    """Reads each node once; only one document is in memory at a time."""
+    fleet = _Fleet()
+    for node in read_nodes(run):
+        _count(fleet, node)
+        if node.host in about:
+            entry = plan_for_host(node, about[node.host], knowledge)
+            fleet.entries.append(entry)
+            fleet.kinds |= {node.host: kind_of(node.sections)} if entry.remedies else {}
     return fleet
 
 

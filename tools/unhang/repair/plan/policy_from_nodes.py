@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.base.errors import UserError
+from unhang.base.text import data_for_ansible, visible, why_not_plain
 from unhang.prove.smoke.bandwidth import BELOW_HISTORY, LARGE_BYTES
 from unhang.prove.smoke.baselines import history_rows
 from unhang_node.versions.compare import check_version
 
 Sections = Mapping[str, Any]
 UNLIMITED = -1
+LONGEST_COMMENT = 2000
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ def _decide(key: Key, values: Mapping[str, Any]) -> Pin | Undecided | None:
     if len(known) < len(values):
         lacking = sorted(host for host, value in values.items() if value is None)
         return Undecided(path, f"no value on {', '.join(lacking[:5])}")
+    if unplain := {host: problem for host, value in values.items() if (problem := why_not_plain(value))}:
+        host, problem = next(iter(unplain.items()))
+        return Undecided(path, f"the text of {', '.join(sorted(unplain)[:5])} is none to write down: on {host} it {problem}")
     if key.least:
         return Pin(key.section, key.name, _least(known), key.why)
     distinct = {json.dumps(value): value for value in known}
@@ -95,39 +101,43 @@ def policy_of(draft: Draft) -> dict[str, Any]:
 
 
 def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping[str, Any]] = ()) -> str:
-    """YAML with comments for group_vars. head: comment lines before it; bandwidth: rows of the policy's key `bandwidth`."""
-    lines = [*(f"# {line}" for line in head), "unhang_policy:"]
+    """YAML with comments for group_vars. head: comment lines before it; bandwidth: rows of the policy's key `bandwidth`.
+
+    Ansible takes every text in group_vars for a template, so nothing of a node is written here but through data_for_ansible and visible.
+    """
+    lines = [*(f"# {visible(line, LONGEST_COMMENT)}" for line in head), "unhang_policy:"]
     section = ""
     for pin in draft.pins:
         lines += [f"  {pin.section}:"] if pin.section != section else []
         section = pin.section
-        lines.append(f"    {pin.name}: {json.dumps(pin.value, ensure_ascii=False)} # {pin.why}")
+        lines.append(f"    {pin.name}: {data_for_ansible(pin.value)} # {pin.why}")
     if bandwidth:
         lines += [
             "  # What smoke tests on these nodes reached, and nine tenths of it as the least of a later one: unhang smoke --policy FILE, playbooks and gate.",
             "  bandwidth:",
         ]
-        lines += [f"    - {json.dumps(row, ensure_ascii=False)}" for row in bandwidth]
+        lines += [f"    - {data_for_ansible(row)}" for row in bandwidth]
     if not draft.pins and not bandwidth:
         lines[-1] = "unhang_policy: {}"
-    lines += ["  # Left open:", *(f"  #   {one.key}: {_one_line(one.why)}" for one in draft.undecided)]
+    lines += ["  # Left open:", *(f"  #   {one.key}: {visible(one.why, LONGEST_COMMENT)}" for one in draft.undecided)]
     return "\n".join(lines) + "\n"
 
 
 def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the policy's key `bandwidth`: the lowest rate of large messages in smoke tests (unhang/smoke/1) that passed; [] if none was measured."""
+    """Rows of the policy's key `bandwidth`: the lowest rate of large messages in smoke tests (unhang/smoke/1) that passed; [] if none was measured.
+
+    Raises UserError for texts that Ansible would take for more than data.
+    """
     reached: dict[tuple[Any, ...], float] = {}
     for row in history_rows(results):
         if row["size_bytes"] >= LARGE_BYTES and row["busbw_gb_s"] > 0:
             sums = row["nvls"] and row["op"] == "all_reduce"  # only this operation uses the sums of NVLink SHARP
             key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
             reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
+    if problem := why_not_plain([*reached]):
+        raise UserError(f"--smoke: expected names of GPUs and operations, found a text that {problem}")
     names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
     return [{**dict(zip(names, key, strict=True)), "low_gb_s": round(value * BELOW_HISTORY, 1), "reached_gb_s": value} for key, value in reached.items()]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _hosts_with(values: Mapping[str, Any], value: Any) -> list[str]:

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 
 from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.documents import NodeDocument, to_fragment
 from unhang.audit.triage.found import Found
 from unhang.base.text import visible
 from unhang.repair.plan.departures import Present, present_in
 from unhang.repair.plan.policy_check import PolicyJudge
-from unhang.repair.plan.policy_facts import sections_of
 from unhang.repair.plan.role_refusals import role_refusals
 from unhang.repair.plan.role_remedies import LONGEST, LOOKED_AT, RoleRemedies, sort_remedies
 from unhang.repair.role_changes.nccl_setting_check import read_known
@@ -24,7 +23,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(frozen=True)
 class Judged:
-    """The input of judging a policy. policy: the inventory's, unchanged. facts: extracted by PolicyFacts, b"" for a node that was not read."""
+    """The input of judging a policy. policy: the inventory's, unchanged. facts: of PolicyJudge.facts(), b"" for a node that was not read."""
 
     host: str
     groups: tuple[str, ...]
@@ -49,12 +48,10 @@ class Promise:
         self.known = read_known()
         self.before: dict[Any, RoleRemedies] = {}
         self.judge = PolicyJudge(catalogue, today)
-        self._facts: dict[bytes, Any] = {}  # deciding facts as JSON -> the same, typed; None until a policy is judged with them
 
     def keep(self, document: NodeDocument) -> Kept:
         """The data of a node's facts that repaired() needs."""
-        facts = self.judge.facts.of(document.sections) if document.sections is not None else b""
-        self._facts.setdefault(facts)
+        facts = self.judge.facts(document.sections) if document.sections is not None else b""
         judged = Judged(document.host, document.groups, document.policy, facts)
         return Kept(present_in(document.sections), tuple(role_refusals(document.sections).items()), judged)
 
@@ -69,10 +66,9 @@ class Promise:
 
     def _refusal(self, policy: Mapping[str, Any], judged: Judged) -> str:
         """The reason why no role changes this host, as remediate.yml prints it; "" if roles do. policy: the one that they would apply."""
-        if judged.facts and self._facts[judged.facts] is None:
-            self._facts[judged.facts] = sections_of(judged.facts)
+        sections = to_fragment(msgspec.json.decode(judged.facts)) if judged.facts else None
         applied = policy if self.judge.is_usable(judged.policy) else judged.policy
-        refusals = self.judge.refusals(judged.host, judged.groups, applied, self._facts[judged.facts])
+        refusals = self.judge.refusals(judged.host, judged.groups, applied, sections)
         why = "; ".join(f"{one['title']} ({one['rule']})" for one in refusals)
         return visible(f"no role acts on this node, for its unhang_policy is refused: {why}; correct unhang_policy first", LONGEST) if why else ""
 

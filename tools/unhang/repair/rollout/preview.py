@@ -20,7 +20,7 @@ def parse_events(text: str) -> list[Event]:
     for line in text.splitlines():
         try:
             events.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return events
 

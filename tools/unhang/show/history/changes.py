@@ -42,6 +42,13 @@ WHERE v.run = :a
   AND (SELECT inventory FROM runs WHERE seq = :a) IS (SELECT inventory FROM runs WHERE seq = :b)
   AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run > :a AND w.run <= :b)
 """
+_ASKED_AGAIN = """
+SELECT DISTINCT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
+WHERE v.run > :a AND v.run <= :b
+  AND (SELECT inventory FROM runs WHERE seq = :a) IS (SELECT inventory FROM runs WHERE seq = v.run)
+  AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :a)
+  AND EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run < :a)
+"""
 
 
 @dataclass(frozen=True)
@@ -69,19 +76,22 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no earlier run read; not_asked: nodes of the earlier run that no run read since, where both runs use the same inventory."""
+    """first_seen: nodes that no earlier run asked. Where both runs use the same inventory, not_asked: nodes of the earlier run that no run asked since, and
+    asked_again: nodes that the earlier run left out and one before it had asked."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]
     first_seen: tuple[str, ...]
     not_asked: tuple[str, ...]
+    asked_again: tuple[str, ...] = ()
 
 
 def changes_between(connection: sqlite3.Connection, before: int, now: int) -> Changes:
     """Differences between run `before` and run `now`, both given by number. A node that was not read since is unchanged."""
     span = {"a": before, "b": now}
     first_seen = _names(connection.execute(_FIRST_SEEN, span))
-    return Changes(finding_changes(connection, before, now), fact_changes(connection, before, now), first_seen, _names(connection.execute(_NOT_ASKED, span)))
+    not_asked, asked_again = _names(connection.execute(_NOT_ASKED, span)), _names(connection.execute(_ASKED_AGAIN, span))
+    return Changes(finding_changes(connection, before, now), fact_changes(connection, before, now), first_seen, not_asked, asked_again)
 
 
 def _names(rows: Iterable[tuple[str]]) -> tuple[str, ...]:

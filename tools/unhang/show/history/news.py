@@ -7,8 +7,8 @@ from typing import Any
 
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.nodeset import fold_hosts, shortened
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.jobs.diagnose.redact import without_secrets
 from unhang.show.history.changes import CHANGED, NEW, RESOLVED, FoundChange
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.folding import item_label

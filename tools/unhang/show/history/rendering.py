@@ -68,8 +68,11 @@ def render_changes(before: RunRow, now: RunRow, changes: Changes, program: str, 
     lines += [line for facts in _first_values(changes.facts) for line in _fact(facts, width)]
     if changes.first_seen:
         lines += _labelled("FIRST SEEN", _nodes(changes.first_seen), width)
-    if changes.not_asked and not now.limit:
-        lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked)}, since the earlier run", width)
+    if changes.asked_again:
+        lines += _labelled("ASKED", f"{_nodes(changes.asked_again)} in the later run alone", width)
+    if changes.not_asked:
+        limit = f" (limit {visible(now.limit, 80)})" if now.limit else ""
+        lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked)} in the later run{limit}: what holds there now is not known", width)
     if not lines:
         return [*head, "nothing changed"]
     named = changes.findings[0].rule if changes.findings else ""

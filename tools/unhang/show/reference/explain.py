@@ -36,6 +36,17 @@ _PREFIXES = {
 }  # fmt: skip
 
 TOO_LONG = "its title says it; it tells more cases apart than a sentence holds: -v shows the expression"
+COSTS = {
+    "no job may start": "no job may start on this node now",
+    "jobs fail": "jobs on this node fail",
+    "jobs hang": "jobs on this node hang",
+    "jobs are slow": "jobs on this node are slow by a tenth or more",
+    "next boot": "jobs break after the next boot",
+    "next upgrade": "jobs break with the next upgrade",
+    "larger jobs": "larger jobs break",
+    "some jobs": "some jobs break or are slow, and the facts of the node show what they meet",
+}
+"""What a severity above info is worth: `costs` of a rule."""
 _LOOKS_AT = {"node": "each node by itself", "group": "the nodes of a group, against each other", "fleet": "all groups, against each other"}
 
 
@@ -119,7 +130,11 @@ def _incidents(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _rule_topic(catalogue: Catalogue, rule: Rule) -> Topic:
     row, tables = rule.row, catalogue.tables
-    lines = [("severity", rule.severity), ("looks at", _LOOKS_AT[rule.scope]), ("found when", row.get("found_when") or condition(row, tables) or TOO_LONG)]
+    lines = [
+        ("severity", f"{rule.severity}: {COSTS[row['costs']]}" if "costs" in row else rule.severity),
+        ("looks at", _LOOKS_AT[rule.scope]),
+        ("found when", row.get("found_when") or condition(row, tables) or TOO_LONG),
+    ]
     lines += [(what, template(row[name], tables)) for what, name in (("expected", "expected"), ("reported as", "found"))]
     lines.append(("remedy", _remedy(row["remedy"], tables)))
     if "workaround" in row:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from xml.etree import ElementTree
 
 import msgspec
 
+from unhang.audit.judge.rules import SEVERITIES
+from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import visible
 from unhang.show.report import phrases
 from unhang.show.report.folding import hosts_of, item_label
 
 COLUMNS = ("severity", "verdict", "host", "rule", "title", "where", "expected", "found", "do", "run")
+WHOLE_FLEET = "the whole fleet"  # test case of findings that name no node
 SARIF_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -45,16 +47,6 @@ def render_csv(findings: Mapping[str, Any]) -> str:
             command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
             writer.writerow([_cell(visible(value)) for value in (*shown, phrases.action(one), command)])
     return out.getvalue()
-
-
-def _commands(findings: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    """(rule, host) -> the command of the most severe cause that explains it."""
-    found: dict[tuple[str, str], str] = {}
-    for cause in findings["causes"]:
-        for rule in (cause["rule"], *cause["explains"]):
-            for host in cause["nodes"]:
-                found.setdefault((rule, host), cause["command"])
-    return found
 
 
 def _cell(text: str) -> str:
@@ -100,29 +92,36 @@ def _code(text: object) -> str:
     return visible(text, 4000).replace("`", "'").replace("|", "\\|")
 
 
-def render_junit(findings: Mapping[str, Any]) -> str:
-    """One test case a node: a failure for each finding, an error for a node that was not read, because a skipped test case would look good."""
+def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
+    """One test case a node. It fails at findings of the severity `fail_on` or above; lesser ones are its output. A node that was not read is an error where it
+    counts as one, as in the exit code."""
     of_host: dict[str, list[Mapping[str, Any]]] = {}
     for one in findings["findings"]:
-        for host in hosts_of(one) if one["verdict"] == "fail" else ():
+        for host in hosts_of(one) or [WHOLE_FLEET] if one["verdict"] == "fail" else ():
             of_host.setdefault(host, []).append(one)
     verdicts = findings["node_verdicts"]
-    hosts = [host for among in verdicts.values() for host in among]
     unread = set(verdicts["unread"])
-    suite = ElementTree.Element("testsuite", name="unhang", tests=str(len(hosts)))
-    properties = ElementTree.SubElement(suite, "properties")
-    ElementTree.SubElement(properties, "property", name="judged_by", value=phrases.judged_by(findings))
-    for host in hosts:
-        case = ElementTree.SubElement(suite, "testcase", classname="unhang.node", name=visible(host, 1024))
-        for one in of_host.get(host, ()):
-            kind = "error" if host in unread else "failure"
-            element = ElementTree.SubElement(case, kind, type=f"{one['severity']}: {one['rule']}", message=visible(one["title"], 300))
-            element.text = f"expected {visible(one['expected'])}; found {visible(one['found'])}; {phrases.action(one)}"
-        if host in unread and not len(case):
-            ElementTree.SubElement(case, "error", type="unread", message="the node was not read")
-    for name, kind in (("failures", "failure"), ("errors", "error")):
-        suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+    counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    hosts = [host for among in verdicts.values() for host in among]
+    cases = [_case(host, of_host.get(host, ()), counted, host in unread) for host in (*hosts, *([WHOLE_FLEET] if WHOLE_FLEET in of_host else []))]
+    return render_suite("unhang", cases, {"judged_by": phrases.judged_by(findings), "fail_on": fail_on})
+
+
+def _case(host: str, found: Sequence[Mapping[str, Any]], counted: Sequence[str], unread: bool) -> Case:
+    """The test case of one node. counted: severities with which a node fails."""
+    if unread:
+        why = [_line(one) for one in found] or ["the node was not read"]
+        return Case("unhang.node", host, Outcome("error" if "error" in counted else "skipped", why[0], why, "unread"))
+    failed = sorted((one for one in found if one["severity"] in counted), key=lambda one: SEVERITIES.index(one["severity"]))
+    lesser = [_line(one) for one in found if one["severity"] not in counted]
+    if not failed:
+        return Case("unhang.node", host, output=lesser)
+    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return Case("unhang.node", host, Outcome("failure", failed[0]["title"] + more, [_line(one) for one in failed], failed[0]["severity"]), lesser)
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    return f"{one['severity']} {one['rule']}: {one['title']}: expected {one['expected']}; found {one['found']}; {phrases.action(one)}"
 
 
 def render_sarif(findings: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from unhang.audit.judge.run_input import natural
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import counted, visible
-from unhang.show.report.folding import SEVERITIES, Fold
+from unhang.show.report.folding import Fold
 from unhang.show.report.phrases import STATUS_WORDS
 from unhang.show.report.run import NodeSummary
 
@@ -21,10 +21,10 @@ PANEL_WIDTH = 336
 COLUMNS, STEP_X, STEP_Y = 3, PANEL_WIDTH / 3, 30
 MOST_NAMED = 60  # number of nodes; the map of a larger fleet has no names and uses the full width of the page
 _UNGROUPED = ("all", "ungrouped")
-# In the order of harm: a node that does not answer comes before one with a lesser finding.
-KINDS = ("critical", "down", *(severity for severity in SEVERITIES if severity != "critical"), "unknown", "ok")
-KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "unread", "unknown": "unknown", "ok": "nothing found"}
-HEALTHY = ("info", "unknown", "ok")  # no finding above info, which the verdicts of nodes call healthy
+# In the order of harm: a node that does not answer comes before one with a lesser finding. A remark (info) is no harm: its node is healthy.
+KINDS = ("critical", "down", "error", "warning", "unknown", "ok")
+KIND_WORDS = {"critical": "critical", "down": "unread", "error": "error", "warning": "warning", "unknown": "healthy, not all known", "ok": "healthy"}
+HEALTHY = ("unknown", "ok")  # what the verdicts of nodes call healthy
 _RACK = re.compile(r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z")
 
 
@@ -72,7 +72,8 @@ def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_ho
     for host, found in numbers.items():
         unknown = unknown_by_host.get(host, 0)
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
-        kind = str(folds[worst - 1].example["severity"]) if worst else "unknown" if unknown else "ok"
+        severity = str(folds[worst - 1].example["severity"]) if worst else ""
+        kind = "unknown" if unknown and not worst else "ok" if severity in ("", "info") else severity
         standing_of[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
     return standing_of
 
@@ -138,4 +139,5 @@ def _tip(node: NodeSummary, stands: Standing, folds: Sequence[Fold]) -> str:
     if not stands.folds:
         return f"{name}: {counted(stands.unknown, 'judgement')} unknown" if stands.unknown else f"{name}: nothing found"
     worst = visible(folds[stands.worst - 1].example.get("title"), 80)
-    return f"{name}: {stands.kind}: {worst}" + (f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else "")
+    state = "healthy, a remark" if stands.kind == "ok" else stands.kind
+    return f"{name}: {state}: {worst}" + (f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else "")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from xml.etree import ElementTree
 
+from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import ascii_only, visible
 
@@ -53,13 +53,11 @@ def _difference(row: Mapping[str, Any]) -> str:
 
 def render_gate_junit(document: Mapping[str, Any]) -> str:
     """One test case per node; a node that is not proved is an error, since a skipped one would read as good."""
-    totals = document["totals"]
-    suite = ElementTree.Element("testsuite", name="unhang preprovision", tests=str(len(document["nodes"])))
-    suite.attrib.update(failures=str(totals["fail"]), errors=str(totals["not proved"]))
-    for row in document["nodes"]:
-        case = ElementTree.SubElement(suite, "testcase", classname="unhang.preprovision", name=visible(row["host"], 2000))
-        kind = {"fail": "failure", "not proved": "error"}.get(row["outcome"])
-        if kind:
-            reasons = [visible(reason, 2000) for reason in row["reasons"]] or [row["outcome"]]
-            ElementTree.SubElement(case, kind, message=reasons[0]).text = "\n".join(reasons)
-    return ElementTree.tostring(suite, encoding="unicode") + "\n"
+    return render_suite("unhang preprovision", map(_case, document["nodes"]))
+
+
+def _case(row: Mapping[str, Any]) -> Case:
+    if row["outcome"] == "pass":
+        return Case("unhang.preprovision", row["host"])
+    reasons = row["reasons"] or [row["outcome"]]
+    return Case("unhang.preprovision", row["host"], Outcome("failure" if row["outcome"] == "fail" else "error", reasons[0], reasons))

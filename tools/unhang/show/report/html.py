@@ -97,7 +97,7 @@ def render_page(
     cards = cards_of(failures, findings.get("causes") or [])
     folds = [fold for card in cards for _, fold in card.folds]
     fleet, drawn = _fleet_view(nodes, folds, by_verdict["unknown"])
-    tally = phrases.tally(findings, folds)
+    tally = phrases.tally(findings)
     views = [card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)]
     drifts = drift({node.host: node.versions for node in nodes})
     return _page(
@@ -110,7 +110,8 @@ def render_page(
         worst=next(iter(tally.by_severity), "ok"),
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
-        cards=views,
+        cards=[view for view in views if view["card_severity"] != "info"],
+        remarks=[view for view in views if view["card_severity"] == "info"],
         drifts=drifts,
         summary=_summary(views, [one for one in drifts if one.drifts], fleet["panels"], run_name) | {"program": visible(program, 300)},
         folds=folds,
@@ -263,7 +264,7 @@ def _tables(
     for panel in mapped:
         ordered = sorted(panel.hosts, key=lambda host: KINDS.index(standing_of[host].kind))  # a stable sort: keeps the panel's order
         rows = [_row(by_host[host], standing_of[host], anchors[host], folds, drawn.get(host, "")) for host in ordered]
-        tables.append({"panel": panel, "rows": rows, "troubled": standing_of[ordered[0]].kind not in ("info", "unknown", "ok")})
+        tables.append({"panel": panel, "rows": rows})
     return tables
 
 

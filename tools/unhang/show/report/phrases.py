@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,45 +49,50 @@ class Tally:
 
     nodes: int
     by_status: dict[str, int]  # status -> number of nodes; only statuses that occur
-    by_severity: dict[str, int]  # severity -> number of failures, as in totals_by_severity; only severities that occur
+    by_severity: dict[str, int]  # severity above info -> number of causes; only severities that occur
+    remarks: int  # number of causes of severity info, which are no fault
     verdicts: dict[str, int]  # verdict -> number of judgements
     rules: int  # number of rules that were judged
-    blamed: int  # number of nodes with a failure above info (not healthy); without such a failure, of nodes whose worst one is info
+    blamed: int  # number of nodes with a cause above info
+    unhealthy: int  # number of nodes that are not healthy, whether or not their causes are shown
 
 
-def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
-    """Counts of a run: `findings` is the object of findings.json, `folds` its failures."""
+def tally(findings: Mapping[str, Any]) -> Tally:
+    """Counts of a run: `findings` is the object of findings.json. Causes and nodes are counted, as on the first screen, not findings."""
     counts = findings.get("nodes") or {}
     ordered = [status for status in STATUS_WORDS if status in counts] + sorted(status for status in counts if status not in STATUS_WORDS)
-    by_severity = findings.get("totals_by_severity") or {}
-    above = [fold for fold in folds if fold.example.get("severity") != "info"]
-    blamed = {host for fold in above or folds for host in fold.hosts}
-    known = {host for hosts in (findings.get("node_verdicts") or {}).values() for host in hosts}  # a filter by host leaves group findings their other nodes
+    causes = findings.get("causes") or []
+    by_severity = Counter(str(cause["severity"]) for cause in causes)
+    by_verdict = findings.get("node_verdicts") or {}
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),
         by_status={status: int(counts[status]) for status in ordered if counts[status]},
-        by_severity={severity: int(by_severity[severity]) for severity in SEVERITIES if by_severity.get(severity)},
+        by_severity={severity: by_severity[severity] for severity in SEVERITIES if by_severity[severity] and severity != "info"},
+        remarks=by_severity["info"],
         verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals},
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
-        blamed=len(blamed & known if known else blamed),
+        blamed=len({host for cause in causes if cause["severity"] != "info" for host in cause["nodes"]}),
+        unhealthy=sum(len(hosts) for verdict, hosts in by_verdict.items() if verdict != "healthy"),
     )
 
 
 def headline(totals: Tally) -> str:
     """The run in one sentence."""
-    nodes, rules = counted(totals.nodes, "node"), counted(totals.rules, "rule")
+    nodes = counted(totals.nodes, "node")
     if not totals.nodes:
         return NO_NODES
     if totals.by_severity:
         worst = next(iter(totals.by_severity))
-        things = f"{counted(totals.by_severity[worst], worst + ' finding')}"
+        things = f"{counted(totals.by_severity[worst], worst + ' cause')}"
         more = sum(totals.by_severity.values()) - totals.by_severity[worst]
         also = f" and {more:,} lesser" if more else ""
         return f"{things}{also} on {totals.blamed:,} of {nodes}"
-    if totals.verdicts["unknown"]:
-        return f"Nothing found on {nodes}, but {counted(totals.verdicts['unknown'], 'judgement')} could not be made"
-    return f"{nodes}, {rules}, nothing found"
+    remarks = f", {counted(totals.remarks, 'remark')}" if totals.remarks else ""
+    unknown = f"; {counted(totals.verdicts['unknown'], 'judgement')} could not be made" if totals.verdicts["unknown"] else ""
+    if totals.unhealthy:  # a filter left their causes out
+        return f"{counted(totals.remarks, 'remark')} on {nodes}" if totals.remarks else f"Nothing found on {nodes}"
+    return f"{nodes} healthy{remarks}{unknown}"
 
 
 def node_verdicts(findings: Mapping[str, Any]) -> str:

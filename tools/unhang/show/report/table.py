@@ -19,7 +19,7 @@ from unhang.audit.triage.actions import Setting
 from unhang.base.nodeset import broken, fold_hosts, shortened
 from unhang.base.text import ascii_only, counted, visible
 from unhang.show.report import phrases
-from unhang.show.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.show.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread
 from unhang.show.report.pasting import command_lines, commands_by_rule, commands_of
 
 PIPED_WIDTH, NARROWEST = 100, 40
@@ -74,14 +74,13 @@ def render_table(
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    totals = phrases.tally(findings, failed)
     parts: list[RenderableType] = [Text(phrases.judged_by(findings), style="dim"), Text("")]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
         parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(totals, f"{program} report {run}")
+    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(findings, f"{program} report {run}")
     return printed(parts, width, color, plain)
 
 
@@ -200,12 +199,14 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
     return [Text("In short", style="bold"), grid, *more, Text("")]
 
 
-def _totals(totals: phrases.Tally, report: str) -> list[RenderableType]:
+def _totals(findings: Mapping[str, Any], report: str) -> list[RenderableType]:
+    totals = phrases.tally(findings)
     worst = next(iter(totals.by_severity), "")
     lines = [Text(phrases.headline(totals), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
     if totals.by_status:
         lines.append(Text(f"nodes      {phrases.node_counts(totals)}"))
     lines.append(Text(f"verdicts   {phrases.verdict_counts(totals)}"))
-    if totals.by_severity:
-        lines.append(Text("findings   " + ", ".join(f"{count:,} {severity}" for severity, count in totals.by_severity.items())))
+    by_severity = findings.get("totals_by_severity") or {}
+    if by_severity:
+        lines.append(Text("findings   " + ", ".join(f"{by_severity[severity]:,} {severity}" for severity in SEVERITIES if by_severity.get(severity))))
     return [*lines, Text(""), Text(f"next: {report} --format html", style="bold")]

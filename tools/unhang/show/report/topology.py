@@ -66,11 +66,6 @@ class Topology:
     switches: int | None  # NVSwitches, None when not read
     fabric: str
 
-    @property
-    def troubled(self) -> bool:
-        """True if the drawing marks anything: a link that is down, a pair that cannot reach each other, a narrow slot, a port that is down."""
-        return bool(troubles(self))
-
 
 def troubles(topology: Topology, most: int = 12) -> list[str]:
     """The marks of the drawing as text: its text alternative."""

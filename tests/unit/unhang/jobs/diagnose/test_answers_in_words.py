@@ -45,10 +45,11 @@ def test_reason_of_a_job_file_is_given_once_and_the_line_of_the_log_has_its_own(
 
 @pytest.mark.parametrize("render", [render_table, render_markdown])
 def test_reason_of_several_lines_is_given_once(answer, render):
-    cause = answer(watchdog(0) + watchdog(1))["causes"][0]
+    differ = watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,")
+    cause = answer(differ)["causes"][0]
     reasons = [one["says"] for one in cause["evidence"] if one["line"]]
     assert len(reasons) == 2 and len(set(reasons)) == 1
-    shown = one_line(render(answer(watchdog(0) + watchdog(1))))
+    shown = one_line(render(answer(differ)))
     assert shown.count(f"({reasons[0]})") == 1 and " and: " in shown
 
 
@@ -145,16 +146,6 @@ def test_pod_that_got_a_node_later_is_no_finding(answer, log, cause):
     assert next((one["cause"] for one in answer(log)["causes"] if one["severity"] != "info"), None) == cause
 
 
-def test_cause_that_is_decided_stands_without_guesses_from_similar_words(answer):
-    found = answer(INSUFFICIENT)
-    guess = {"file": "resembles", "line": 0, "text": "solved logs with this cause have words like these: pod", "weight": 0.5}
-    found["causes"].append({**found["causes"][0], "severity": "info", "evidence": [{**guess, "says": guess["text"]}]})
-    assert found["decided"]
-    for render in (render_table, render_markdown):
-        assert "solved logs with this cause" not in render(found)
-    assert "solved logs with this cause" in render_table({**found, "decided": False})
-
-
 def test_option_that_the_answer_does_not_show_is_not_pointed_to(answer):
     shown = render_table(answer(watchdog(1), train__py=PARTED))
     assert "longer timeout" in shown and "below" not in shown
@@ -209,11 +200,6 @@ def test_pod_and_time_of_the_wrapper_are_named_beside_the_rank(answer):
     assert found["causes"][0]["where"] == ["KeyError", "host train-worker-0", "rank 3"]
     assert found["facts"]["first_error"]["time"] == "2026-11-22T03:00:20.000000000Z"
     assert facts_in_words(found["facts"])[0].endswith("job.log:21; 2026-11-22T03:00:20.000000000Z; train-worker-0]")
-
-
-def test_rank_that_raised_is_not_told_to_have_reported_nothing(answer):
-    assert "reported nothing" not in render_table(answer(KUBECTL))
-    assert "rank 3 reported nothing" in render_table(answer("".join(watchdog(rank) for rank in (0, 1, 2, 4, 5, 6, 7))))
 
 
 def test_exception_behind_a_frame_without_source_is_no_source(answer):
@@ -279,11 +265,11 @@ def test_output_that_was_given_is_not_asked_for_again(answer):
 
 
 def test_cause_stands_before_remarks_and_a_remark_is_short(answer):
-    found = answer(watchdog(0) + watchdog(1))
+    found = answer(watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,"))
     cause = found["causes"][0]
     shown = render_table({**found, "causes": [{**cause, "severity": "info", "title": "A remark"}, cause]})
     assert shown.index(f"1. WARNING  {cause['title']}") < shown.index("2. info  A remark")
-    assert "source:" not in shown[shown.index("2. info") : shown.index("COLLECT NEXT")]
+    assert "source:" not in shown[shown.index("2. info") :]
 
 
 def test_root_cause_of_torchrun_is_the_first_error_and_not_what_followed_from_it(answer):

@@ -151,10 +151,10 @@ def test_index_file_that_a_rank_does_not_find_is_the_cause_of_the_others_time_ou
     assert answer["causes"][0]["cause"] == "rank_failed"
 
 
-def test_progress_that_still_moves_when_the_others_give_up_is_a_slow_rank(tmp_path, capsys):
+def test_progress_that_still_moves_when_the_others_give_up_outlasts_the_limit(tmp_path, capsys):
     bars = [f" {percent}%|####      | {percent}00/10000 [{minutes}:00<20:00,  8.1it/s]" for percent, minutes in ((38, "09"), (41, "10"), (44, "11"))]
     _code, answer = run(tmp_path, capsys, "\n".join([*bars[:2], SEVEN, bars[2]]))
-    assert answer["causes"][0]["cause"] == "slow_rank_or_io"
+    assert answer["causes"][0]["cause"] == "watchdog_timeout_too_short" and answer["causes"][0]["severity"] == "warning"
 
 
 def test_first_error_is_never_a_line_of_source_code(tmp_path, capsys):
@@ -214,7 +214,7 @@ def test_first_barrier_in_which_ranks_wait_is_a_matter_of_the_limit(tmp_path, ca
 
 def test_work_that_outlasts_the_limit_names_both_readings_and_is_no_error(tmp_path, capsys):
     _code, answer = run(tmp_path, capsys, f"Map:  41%|####      | 812000/1980000 [09:41<14:02, 1386.10 examples/s]\n{timed_out(2, 1, ranks=(1,))}")
-    assert [one["cause"] for one in answer["causes"][:2]] == ["slow_rank_or_io", "watchdog_timeout_too_short"]
+    assert [one["cause"] for one in answer["causes"][:2]] == ["watchdog_timeout_too_short", "slow_rank_or_io"]
     assert answer["causes"][0]["severity"] == "warning"
 
 
@@ -231,12 +231,6 @@ def test_part_of_a_program_that_failed_is_a_remark_until_a_line_says_what_failed
     assert [(one["cause"], one["severity"]) for one in alone["causes"]] == [("ib_misconfig", "info")]
     _code, named = run(tmp_path, capsys, f"{part}\nw1:3:8 [2] misc/ibvwrap.cc:201 NCCL WARN Call to ibv_reg_mr failed with error Bad address")
     assert [one["cause"] for one in named["causes"]] == ["gdr_peermem_missing"]
-
-
-def test_job_of_several_nodes_that_ends_in_silence_has_its_usual_causes_as_remarks(tmp_path, capsys):
-    text = "$ torchrun --nnodes=2 --nproc_per_node=8 a.py\nh:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>"
-    _code, answer = run(tmp_path, capsys, text)
-    assert answer["causes"][0]["cause"] == "wrong_interface" and {one["severity"] for one in answer["causes"]} == {"info"}
 
 
 def test_failed_kernel_beside_a_kernel_log_that_names_the_hardware_is_no_fault_of_the_rank(tmp_path, capsys):

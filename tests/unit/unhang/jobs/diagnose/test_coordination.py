@@ -12,19 +12,13 @@ FATAL = (
 )
 NOT_REGISTERED = FATAL.format(status="DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.CoordinationService/RegisterTask\n")
 STACK = "*** Check failure stack trace: ***\n    @     0x7f36bdf657d4  absl::log_internal::LogMessage::SendToLog()\nAborted\n"
-PROXIES = "JAX detected proxy variable(s) in the environment as distributed setup: no_proxy https_proxy. On some systems, this may cause a hang\n"
 HEARTBEATS = "coordination_service.cc:1518] Use error polling to propagate the following error to all tasks: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n2\n"  # noqa: E501
 POLLED = "E1121 17:46:35.833273    7115 coordination_service_agent.cc:288] Polled an error from coordination service (this can be an error from this or another task).\n"  # noqa: E501
-LATE = "torch.distributed.DistStoreError: Timed out after 13 seconds waiting for clients. 1/{all} clients joined.\n"
 MEMBER = "Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {nth}/{all}\n"
 GONE = "[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:10962: Connection reset by peer\n"
 REPORT = (
     "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 6718)\n"
     "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n  exitcode  : {code} (pid: 6720)\n"
-)
-WAIT = (
-    "[rank{rank}]:[E1121 17:46:{second}.432357459 ProcessGroupNCCL.cpp:689] [Rank {rank}] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=519400, NumelOut=519400, Timeout(ms)=12000) ran for {ran} milliseconds before timing out.\n"
 )
 SEMAPHORE = "    sl = self._semlock = _multiprocessing.SemLock(\n                         ^^^^^^^^^^^^^^^^\nOSError: [Errno {code}] {why}\n"
 NO_MEMORY = "WARNING: CUDA out of memory. Tried to allocate 262144.00 GiB. batch 67108864 does not fit, trying 262144\n"
@@ -65,54 +59,16 @@ def test_task_that_did_not_register_leaves_network_and_launch_open(found):
     assert found("RPC: /xla.coordination.CoordinationService/RegisterTask\n", "step 3\n")[1] == []
 
 
-def test_proxy_is_named_where_processes_do_not_meet_and_not_where_they_do(found):
-    assert found(PROXIES, NOT_REGISTERED, STACK)[0] == "proxy_env"
-    assert found(PROXIES, "step 1 loss 2.1\n", "Training finished after 20 steps\n")[1] == []
-
-
-@pytest.mark.parametrize(("exempt", "first"), [("", "proxy_env"), ("no_proxy=10.0.0.0/8\n", "firewall_ports")])
-def test_proxy_in_the_environment_counts_where_it_has_no_exceptions(found, exempt, first):
-    lost = "ERROR worker.py -- Lost connection with local raylet. Error: IOError: 14: failed to connect to all addresses\n"
-    assert found("http_proxy=http://10.0.9.9:3128\n", exempt, lost)[0] == first
-
-
-@pytest.mark.parametrize(("before", "first"), [
-    ("Entering DeepGEMM JIT Pre-Compile session. It may take a long time (typically 10-20 mins)\n", "watchdog_timeout_too_short"),
-    ("DeepGEMM is enabled\n", "rank_desync_app"),
-])  # fmt: skip
-def test_limit_that_expires_while_kernels_are_compiled_is_too_short(found, before, first):
-    assert found(before, "RuntimeError: DeepEP error: timeout (dispatch CPU)\n")[0] == first
-
-
 def test_task_without_heartbeats_is_the_one_that_failed(found):
     first, _, document = found("step 9\n", HEARTBEATS, POLLED)
     assert first == "rank_failed" and "task 2" in document["causes"][0]["evidence"][0]["says"]
     assert found("coordination_service.cc:8] heartbeat timeout set to 100 s\n", "step 9\n")[1] == []
 
 
-def test_ranks_that_all_announce_themselves_on_one_host_were_late(found):
-    members = [MEMBER.format(rank=rank, nth=rank + 1, all=4) for rank in range(4)]
-    first, loud, _ = found(members[0], LATE.format(all=4), *members[1:])
-    assert first == "slow_rank_or_io" and "firewall_ports" not in loud
-    assert found(members[0], LATE.format(all=8), "x\n")[0] != "slow_rank_or_io"
-    assert found(LATE.format(all=4))[0] == "firewall_ports"
-
-
 @pytest.mark.parametrize(("host", "firewall"), [("127.0.0.1", False), ("localhost", False), ("198.51.100.9", True)])
 def test_store_on_the_same_host_is_behind_no_firewall(found, host, firewall):
     line = f"torch.distributed.DistNetworkError: The client socket has timed out after 12000ms while trying to connect to ({host}, 47343).\n"
     assert ("firewall_ports" in found(line)[1]) is firewall
-
-
-def test_ranks_missed_by_a_store_on_their_own_host_are_behind_no_firewall(found):
-    line = "torch.distributed.DistNetworkError: The client socket has timed out after 12000ms while trying to connect to ({host}, 47343).\n"
-    assert "firewall_ports" not in found(LATE.format(all=4), line.format(host="127.0.0.1"))[1]
-    assert "firewall_ports" in found(LATE.format(all=4), line.format(host="198.51.100.9"))[1]
-
-
-def test_rank_that_left_without_a_word_is_named_by_number(found):
-    first, _, document = found("step 4\n", GONE.format(rank=3), GONE.format(rank=1), REPORT.format(code=77))
-    assert first == "rank_failed" and "rank 2 ended first, with exit code 77" in document["causes"][0]["evidence"][0]["says"]
 
 
 @pytest.mark.parametrize("lines", [
@@ -127,31 +83,6 @@ def test_rank_that_did_not_leave_first_or_is_missed_by_nobody_is_not_accused(fou
 def test_root_of_the_report_is_told_and_not_the_first_of_those_that_were_ended_after_it(found):
     why = found(REPORT.format(code=77))[2]["outcome"]["why"]
     assert why.startswith("rank 2 ended with exit code 77")
-
-
-def test_rank_that_did_not_come_to_a_gloo_collective_is_late(found):
-    line = "[rank{rank}]: RuntimeError: [/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete\n"
-    waits = [line.format(rank=rank) for rank in (0, 1)]
-    first, _, document = found(*waits, REPORT.format(code=1))
-    assert first == "slow_rank_or_io" and "rank 2 was not in it" in document["causes"][0]["evidence"][0]["says"]
-    assert found(*waits, line.format(rank=2), REPORT.format(code=1))[0] == "failure"  # all wait: none is late
-    assert found(line.format(rank=0))[0] == "failure"
-
-
-def test_use_of_parameters_that_ddp_refuses_on_several_ranks_is_no_desync(found):
-    line = "[rank{rank}]: RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following reasons\n"
-    assert found(line.format(rank=0), line.format(rank=1))[0] == "failure"
-    assert found(line.format(rank=0))[0] == "rank_desync_app"
-
-
-def test_rank_whose_own_watchdog_spoke_late_stood_still(found):
-    others = [WAIT.format(rank=rank, second=22, seq=25, ran=12004 + rank) for rank in (0, 2, 3)]
-    still = WAIT.format(rank=1, second=34, seq=23, ran=24025)
-    assert found("step 9\n", *others, still)[0] == "slow_rank_or_io"
-    in_time = WAIT.format(rank=1, second=22, seq=23, ran=12025)
-    assert found("step 9\n", *others, in_time)[0] == "rank_desync_app"
-    ahead = WAIT.format(rank=1, second=34, seq=27, ran=24025)
-    assert found("step 9\n", *others, ahead)[0] == "rank_desync_app"
 
 
 @pytest.mark.parametrize(("code", "why", "first"), [
@@ -200,21 +131,6 @@ def test_line_that_names_its_fault_is_the_answer(found, line, cause):
 ])  # fmt: skip
 def test_line_that_is_near_to_it_is_not(found, line):
     assert not {"env_var_misconfig", "slow_rank_or_io", "jit_cache_shared"} & set(found(line)[1])
-
-
-@pytest.mark.parametrize(
-    ("environment", "call", "cause"),
-    [
-        ("https_proxy=http://10.2.0.8:3128\n", "failed to connect to all addresses", "proxy_env"),
-        ("https_proxy=http://10.2.0.8:3128\nno_proxy=10.0.0.0/8\n", "failed to connect to all addresses", "firewall_ports"),
-        ("", "failed to connect to all addresses", "firewall_ports"),
-        ("https_proxy=http://10.2.0.8:3128\n", "ssh: connect to host gpu-b port 22: Connection timed out", "firewall_ports"),
-    ],
-)
-def test_call_of_grpc_that_goes_through_a_proxy_says_nothing_about_the_network(tmp_path, environment, call, cause):
-    log = tmp_path / "job.log"
-    log.write_text(f"{environment}grpc: {call}\n" if "ssh" not in call else f"{environment}{call}\n", encoding="utf-8")
-    assert diagnose([str(log)])["causes"][0]["cause"] == cause
 
 
 @pytest.mark.parametrize(

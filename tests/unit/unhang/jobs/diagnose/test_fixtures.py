@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from diagnosis_scores import render_score, score_folder, summary
 
+from unhang.base.redact import redacted
 from unhang.jobs.diagnose.diagnosing import diagnose, render_json
-from unhang.jobs.diagnose.redact import redacted
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
-from unhang.jobs.diagnose.scoring import render_score, score_folder, summary
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -57,8 +57,14 @@ def test_kernel_warning_beside_a_fault_that_names_itself_stays_behind_it(tmp_pat
     assert diagnose([str(log)])["causes"][0]["cause"] == "xid_hardware"
 
 
-def test_log_that_cannot_decide_says_what_to_collect_next():
-    answer = diagnose([str(FIXTURES / "watchdog_timeout_too_short" / "plain-start.log")])
+def test_log_that_cannot_decide_says_what_to_collect_next(tmp_path):
+    lines = [
+        f"[rank{rank}]:[E424 01:11:21.1 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4, "
+        "OpType=BROADCAST, NumelIn=112, NumelOut=112, Timeout(ms)=1800000) ran for 1800010 milliseconds before timing out.\n"
+        for rank in range(2)
+    ]
+    (tmp_path / "job.log").write_text("".join(lines))
+    answer = diagnose([str(tmp_path / "job.log")])
     assert not answer["decided"] and len(answer["collect_next"]) >= 3
 
 
@@ -71,7 +77,7 @@ def test_score_counts_hits_misses_and_false_alarms(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "log.txt").write_text(log)
         (tmp_path / name / "label.yaml").write_text(f"cause_class: {truth}\nnegative: {str(negative).lower()}\nanswerable_from_log: 'yes'\n")
-    numbers = summary(score_folder(tmp_path, diagnose))
+    numbers = summary(score_folder(tmp_path))
     assert numbers["answerable"]["top1"] == 1 and numbers["answerable"]["cases"] == 2
     assert numbers["healthy"] == {"cases": 1, "false_alarms": 0}
     assert numbers["confusion"] == [{"truth": "shm_too_small", "found": "nothing", "cases": 1}]
@@ -82,8 +88,8 @@ def test_score_that_leaves_one_out_does_not_use_what_was_written_from_the_case_s
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log.txt").write_text("t1:9:9 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856\n")
     (tmp_path / "a" / "label.yaml").write_text("cause_class: nccl_bug\nurl: https://github.com/NVIDIA/nccl/issues/1637\n")
-    assert summary(score_folder(tmp_path, diagnose))["answerable"]["top1"] == 1
-    assert summary(score_folder(tmp_path, diagnose, leave_one_out=True))["answerable"]["top1"] == 0
+    assert summary(score_folder(tmp_path))["answerable"]["top1"] == 1
+    assert summary(score_folder(tmp_path, leave_one_out=True))["answerable"]["top1"] == 0
 
 
 OUT_OF_MEMORY = (
@@ -97,6 +103,6 @@ def test_folder_of_batches_is_scored_as_their_cases_together(tmp_path):
         (tmp_path / batch / "a").mkdir(parents=True)
         (tmp_path / batch / "a" / "log.txt").write_text(OUT_OF_MEMORY)
         (tmp_path / batch / "a" / "label.yaml").write_text(f"cause_class: {truth}\nanswerable_from_log: 'yes'\n")
-    cases = score_folder(tmp_path, diagnose)
+    cases = score_folder(tmp_path)
     assert [(one.name, one.top1) for one in cases] == [("1/a", True), ("2/a", False)]
     assert "wrong: 1 (plausible by the label: 0), rate 0.500, 0.500 outright" in render_score(summary(cases))

@@ -11,10 +11,7 @@ OOM = (
     "178.94 MiB free; {own} GiB reserved in total by PyTorch)"
 )
 FULL = "Filesystem      Size  Used Avail Use% Mounted on\ntmpfs            16G   16G     0 100% /dev/shm\n"
-SEGMENTS = "".join(f"-rw-------  1 root root 33030532 Oct 11 09:{minute} nccl-{minute}aB\n" for minute in (11, 21, 31, 41))
 REFUSED = "w1:5:9 [1] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-8Y to 33030532 bytes, error: No space left on device (28)\n"
-ACCEPTED = "[I socket.cpp:295] [c10d - debug] The server socket on [::]:23456 has accepted a connection from [{peer}]:33164.\n"
-CONNECTED = "[I socket.cpp:725] [c10d] The client socket has connected to [master-0]:23456 on [worker-1]:51022.\n"
 
 
 def _causes(tmp_path, text):
@@ -31,13 +28,6 @@ def _causes(tmp_path, text):
 ])  # fmt: skip
 def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other_ranks(tmp_path, own, launch, first):
     assert _causes(tmp_path, f"$ {launch}\n{OOM.format(own=own)}\n")[0] == first
-
-
-@pytest.mark.parametrize(("own", "severity"), [("9.80", "error"), ("7.90", "warning")])
-def test_memory_that_ran_out_is_an_error_only_where_the_process_that_failed_holds_it(tmp_path, own, severity):
-    log = tmp_path / "job.log"
-    log.write_text(f"$ python train.py\n{OOM.format(own=own)}\n", encoding="utf-8")
-    assert [cause["severity"] for cause in diagnose([str(log)])["causes"] if cause["cause"] == "oom"] == [severity]
 
 
 @pytest.mark.parametrize(("free", "severity"), [("311.69 MiB", "warning"), ("2.90 GiB", "error")], ids=["contexts-of-others", "its-own-context"])
@@ -61,41 +51,8 @@ def test_processes_that_hold_equal_parts_share_a_gpu_only_where_the_parts_are_la
     assert _causes(tmp_path, line)[0] == first
 
 
-def test_segments_of_several_starts_fill_shared_memory(tmp_path):
-    assert _causes(tmp_path, REFUSED + FULL + SEGMENTS)[0] == "shm_leftovers"
-
-
 def test_full_shared_memory_without_old_segments_is_too_small(tmp_path):
     assert _causes(tmp_path, REFUSED + FULL)[0] == "shm_too_small"
-
-
-def test_connection_that_the_store_never_saw_was_taken_by_something_in_between(tmp_path):
-    timed_out = "RuntimeError: Socket Timeout\n"
-    assert _causes(tmp_path, ACCEPTED.format(peer="master-0") + CONNECTED + timed_out)[0] == "service_mesh_sidecar"
-    assert "service_mesh_sidecar" not in _causes(tmp_path, ACCEPTED.format(peer="worker-1") + CONNECTED + timed_out)
-
-
-def test_rank_that_finished_all_it_had_queued_was_busy_elsewhere(tmp_path):
-    waits = (
-        "[rank0]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
-        "WorkNCCL(SeqNum=71, OpType=ALLREDUCE, NumelIn=65536, NumelOut=65536, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
-    )
-    idle = (
-        "[rank1]:[E418 11:41:10.5 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a dump signal due to a collective timeout "
-        "from  rank 0 and we will try our best to dump the debug info. Last enqueued NCCL work: {queued}, last completed NCCL work: 70. \n"
-    )
-    assert _causes(tmp_path, waits + idle.format(queued=70))[0] == "slow_rank_or_io"
-    assert _causes(tmp_path, waits + idle.format(queued=71))[0] != "slow_rank_or_io"
-
-
-def test_wrong_numbers_with_several_gpus_and_none_with_one_point_at_peer_to_peer(tmp_path):
-    shown = "# reporter: one GPU trains normally\n"
-    log = (
-        "d1:91:94 [0] NCCL INFO Channel 00/0 : 0[1000] -> 1[41000] via P2P/direct pointer\n"
-        "d1:91:94 [0] NCCL INFO Connected all rings\n  2/390 - loss: nan - accuracy: 0.0020\n"
-    )
-    assert _causes(tmp_path, shown + log)[0] == "acs_iommu"
-    assert _causes(tmp_path, log) == []
 
 
 @pytest.mark.parametrize(("other", "first"), [("26.12", "rank_device_mapping"), ("52.20", "orphan_processes_hold_gpu")])
@@ -120,28 +77,9 @@ def test_rank_that_waits_alone_after_training_had_ended_differs_from_the_others(
         "WorkNCCL(SeqNum=70411, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800029 milliseconds before timing out.\n"
     )
     assert _causes(tmp_path, "`Trainer.fit` stopped: `max_epochs=200` reached.\n" + wait)[0] == "rank_desync_app"
-    assert _causes(tmp_path, wait)[0] != "rank_desync_app"
+    assert _causes(tmp_path, wait) == []
 
 
 def test_adapter_that_nccl_was_told_of_and_does_not_find_is_the_cause_of_slow_servers(tmp_path):
     shown, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
     assert _causes(tmp_path, shown + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"
-
-
-@pytest.mark.parametrize(("ranks", "seq", "named"), [((1, 2, 3), 71, True), ((0, 1, 2, 3), 71, False), ((1, 2, 3), 2, False), ((2, 3), 71, False)])
-def test_rank_that_alone_has_no_watchdog_line_late_in_a_job_is_the_one_that_did_not_arrive(tmp_path, ranks, seq, named):
-    waits = "".join(
-        f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
-        f"WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=65536, NumelOut=65536, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
-        for rank in ranks
-    )
-    (tmp_path / "job.log").write_text(waits, encoding="utf-8")
-    causes = diagnose([str(tmp_path / "job.log")])["causes"]
-    reported = [line["says"] for cause in causes for line in cause["evidence"] if "reported nothing while all" in line["says"]]
-    assert bool(reported) == named and (not named or causes[0]["cause"] == "slow_rank_or_io")
-
-
-@pytest.mark.parametrize(("parent", "held", "named"), [("1", "88121", ["orphan_processes_hold_gpu"]), ("88100", "88121", []), ("1", "90007", [])])
-def test_worker_without_its_parent_that_holds_a_gpu_outlived_its_job(tmp_path, parent, held, named):
-    shown = "$ nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader\n"
-    assert _causes(tmp_path, f"  88121   {parent:>5} VLLM::EngineCore\n{shown}{held}, 70214 MiB\n") == named

@@ -28,33 +28,9 @@ def alone(count, tasks=4):
     return "\n".join(f"{task}: SLURM_NTASKS={tasks} SLURM_PROCID={task}\n{task}: step 5 loss 2.5\n{task}: done, world size 1" for task in range(count))
 
 
-def test_tasks_of_one_step_that_are_each_a_job_are_a_fault_of_the_launch(tmp_path):
-    assert causes(tmp_path, alone(4))[0] == ("launch_mismatch", "warning")
-    assert causes(tmp_path, alone(1, 1)) == []
-
-
-def init(device, setting=""):
-    """What one process of NCCL prints as it starts."""
-    head = f"n1:{70 + device}:{70 + device} [{device}] NCCL INFO "
-    return f"{head}ncclCommInitRank comm 0xa{device} rank {device} nranks 2 cudaDev {device} nvmlDev {device} busId {device}b000 commId 0x5a - Init START\n" + (
-        f"{head}{setting}\n" if setting else ""
-    )
-
-
-@pytest.mark.parametrize(("other", "named"), [("", True), ("NCCL_P2P_DISABLE set by environment to 1", False)], ids=["one-of-two", "both"])
-def test_setting_that_one_of_two_processes_has_is_named_when_the_job_fails(tmp_path, other, named):
-    text = init(0, "NCCL_P2P_DISABLE set by environment to 1") + init(1, other) + "Segmentation fault (core dumped)"
-    assert ("env_var_misconfig" in [cause for cause, _ in causes(tmp_path, text)]) is named
-
-
-def test_rank_that_goes_on_after_the_others_gave_up_was_late(tmp_path):
-    late = "[rank2] shard_1.tar 64/256 MiB, 8.1 MiB/s"
-    assert causes(tmp_path, f"{THREE}\n{late}\n{WATCHDOG.format(2, 55, 28)}")[0][0] == "slow_rank_or_io"
-
-
 def test_collective_that_began_after_the_first_had_given_up_is_no_divergence(tmp_path):
     assert causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 21, 28)}")[0][0] == "rank_desync_app"
-    assert causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 55, 28)}")[0][0] != "rank_desync_app"
+    assert "rank_desync_app" not in [cause for cause, *_ in causes(tmp_path, f"{THREE}\n{WATCHDOG.format(2, 55, 28)}")]
 
 
 def test_value_that_one_rank_alone_prints_is_a_divergence_once_the_ranks_do_not_meet(tmp_path):
@@ -66,12 +42,6 @@ def test_value_that_one_rank_alone_prints_is_a_divergence_once_the_ranks_do_not_
     assert causes(tmp_path, f"{said}\n{waits}")[0][0] == "rank_desync_app"
     assert causes(tmp_path, said) == []
     assert causes(tmp_path, f"{said.replace('heads 8', 'heads 4')}\n{waits}")[0][0] == "slow_rank_or_io"
-
-
-def test_peer_that_went_away_from_a_running_job_failed_first(tmp_path):
-    gone = "n1:70:90 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<43817>"
-    assert causes(tmp_path, f"step 5 loss 2.5\n{gone}")[0] == ("rank_failed", "warning")
-    assert "rank_failed" not in [cause for cause, _ in causes(tmp_path, gone)]
 
 
 @pytest.mark.parametrize("name", ["preempted-one-rank-by-sigterm", "interrupted-at-the-keyboard"])

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from unhang import cli
+from unhang.base.redact import Mask, redacted
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.redact import Mask, redacted
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 
 LOG = (

@@ -279,3 +279,47 @@ def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(gated,
     errors = capsys.readouterr().err
     assert f"{tmp_path / 'facts.json'}: facts.sections" in errors
     assert "fault of unhang" not in errors
+
+
+def nothing_read(facts):
+    facts["sections"] = {}
+
+
+def no_identity(facts):
+    facts["sections"]["node"]["machine_id"] = None
+    for row in facts["sections"]["gpus"]["devices"]:
+        row["uuid"] = None
+
+
+@pytest.mark.parametrize(
+    ("hide", "named"),
+    [
+        (nothing_read, "machine id, GPUs, driver"),
+        (no_identity, "machine id, GPUs"),
+        (lambda facts: facts["sections"]["node"].update(machine_id=None), "machine id"),
+        (lambda facts: facts["sections"]["gpus"].update(devices=None), "GPUs"),
+        (lambda facts: facts["sections"]["gpus"].update(devices=[]), "GPUs"),
+        (lambda facts: facts["sections"].pop("driver"), "driver"),
+        (lambda facts: facts["sections"].pop("limits"), "section limits"),
+    ],
+)
+def test_facts_that_hide_what_the_record_attests_prove_nothing(gated, capsys, tmp_path, hide, named):
+    """Another machine that does not say who it is must not pass for the admitted one."""
+    facts = facts_of()
+    hide(facts)
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    code, state, why = verified(capsys, signed(gated), gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
+    assert (code, state) == (2, "not proved")
+    assert named in why[0]
+
+
+def test_a_record_that_attests_no_identity_proves_nothing_of_a_node(gated, capsys, tmp_path):
+    run, key = gated
+    facts = facts_of()
+    no_identity(facts)
+    node = json.loads((run / "nodes" / "gpu001.json").read_text())
+    (run / "nodes" / "gpu001.json").write_text(json.dumps({**node, "facts": facts}))
+    path = signed(gated)
+    code, state, why = verified(capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json")
+    assert (code, state) == (2, "not proved")
+    assert "an identity" in why[0]

@@ -216,6 +216,9 @@ def test_nodes_that_come_and_go_are_named(fleet):
     fleet.stored({"b": facts(), "c": facts()}, [])
     changes = between(fleet)
     assert (changes.first_seen, changes.not_asked, changes.facts) == (("c",), ("a",), ())
+    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [])
+    later = between(fleet, 2, 3)
+    assert (later.first_seen, later.asked_again, later.not_asked) == ((), ("a",), ())
 
 
 def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):

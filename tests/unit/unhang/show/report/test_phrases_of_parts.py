@@ -5,7 +5,6 @@ from __future__ import annotations
 import fleets
 
 from unhang.show.report.filtering import Filter, narrowed
-from unhang.show.report.folding import fold_findings
 from unhang.show.report.phrases import headline, tally
 from unhang.show.report.table import render_table
 
@@ -15,9 +14,19 @@ def document_of(findings):
 
 
 def test_a_finding_of_a_group_counts_the_asked_node_alone():
-    group = fleets.finding("group-x-differs", None, "error", "x differs", "the same", "1 / 2", hosts=["gpu1", "gpu2", "gpu3"])
+    group = fleets.finding("group-x-differs", None, "error", "x differs", "the same", "1 / 2", scope="group", hosts=["gpu1", "gpu2", "gpu3"])
     shown = narrowed(document_of([group]), Filter(frozenset(["gpu2"]), typed="--host gpu2"))
-    assert headline(tally(shown, fold_findings(shown["findings"]))) == "1 error finding on 1 of 1 node"
+    assert headline(tally(shown)) == "1 error cause on 1 of 1 node"
+
+
+def test_remarks_are_counted_apart_and_make_no_node_less_healthy():
+    remark, fault = fleets.finding("r", "gpu1", "info", "t", "e", "f"), fleets.finding("s", "gpu2", "error", "t", "e", "f")
+    assert headline(tally(document_of([remark]))) == "3 nodes healthy, 1 remark"
+    both = document_of([remark, fault])
+    assert headline(tally(both)) == "1 error cause on 1 of 3 nodes"
+    assert headline(tally(narrowed(both, Filter(severities=("info",))))) == "1 remark on 3 nodes"
+    assert headline(tally(narrowed(both, Filter(rules=("s",))))) == "1 error cause on 1 of 3 nodes"
+    assert headline(tally(narrowed(both, Filter(rules=("nothing",))))) == "Nothing found on 3 nodes"
 
 
 def test_evidence_that_was_cut_is_no_fact():

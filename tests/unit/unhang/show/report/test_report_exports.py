@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from xml.etree import ElementTree
 
 import five_situations
 import fleets
 import hostile
+import junitparser
 import pytest
 from foreign_schemas import junit_faults, sarif_faults
 
-from unhang.show.report.exports import RENDERERS
+from unhang.commands.fail_on import exit_code
+from unhang.show.report.exports import RENDERERS, render_junit
 
 
 @pytest.fixture
@@ -51,13 +52,36 @@ def test_markdown_has_a_row_for_each_cause(found):
     assert all(row.startswith("| ") and row.endswith(" |") for row in rows)
 
 
-def test_junit_counts_what_it_holds_and_an_unread_node_is_an_error(found):
-    assert junit_faults(RENDERERS["junit"](found)) == []
-    suite = ElementTree.fromstring(RENDERERS["junit"](found))
-    assert int(suite.get("tests")) == len(suite.findall("testcase")) == found["host_count"]
-    assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
-    assert {case.get("name") for case in suite.findall("testcase") if case.find("error") is not None} == set(found["node_verdicts"]["unread"])
-    assert all(case.find("failure") is None for case in suite.findall("testcase") if case.get("name") in found["node_verdicts"]["healthy"])
+def suite_of(text):
+    """The one suite, as a CI's parser reads it: {name of a test case: kind of its outcome, or passed}, and its counts."""
+    (suite,) = junitparser.JUnitXml.fromstring(text.encode())
+    cases = {case.name: type(case.result[0]).__name__ if case.result else "passed" for case in suite}
+    assert all(len(case.result) <= 1 for case in suite)
+    return cases, {"tests": suite.tests, "Failure": suite.failures, "Error": suite.errors, "Skipped": suite.skipped}
+
+
+@pytest.mark.parametrize("fail_on", ["info", "warning", "error", "critical"])
+def test_a_node_is_one_test_case_which_fails_where_the_exit_code_counts_its_findings(found, fail_on):
+    text = render_junit(found, fail_on)
+    assert junit_faults(text) == []
+    cases, counts = suite_of(text)
+    verdicts = found["node_verdicts"]
+    severities = ["critical", "error", "warning", "info"]
+    counted = severities[: severities.index(fail_on) + 1]
+    assert {name for name, kind in cases.items() if kind == "Failure"} >= {host for one in counted for host in verdicts.get(one, ())}
+    assert {name for name, kind in cases.items() if kind in ("Error", "Skipped")} == set(verdicts["unread"])
+    assert counts == {"tests": found["host_count"]} | {kind: list(cases.values()).count(kind) for kind in ("Failure", "Error", "Skipped")}
+    assert exit_code(found, fail_on) == int(counts["Failure"] + counts["Error"] > 0)
+
+
+def test_by_default_healthy_nodes_pass_and_their_remarks_are_the_output(found):
+    cases, counts = suite_of(render_junit(found))
+    verdicts = found["node_verdicts"]
+    assert counts["Failure"] == sum(len(verdicts[one]) for one in ("critical", "error", "warning"))
+    assert {name for name, kind in cases.items() if kind == "passed"} == set(verdicts["healthy"])
+    remark = fleets.finding("pid-max-low", "n", "info", "a remark", "e", "f")
+    (suite,) = junitparser.JUnitXml.fromstring(render_junit(fleets.document([remark], {"ok": 1})).encode())
+    assert suite.failures == 0 and any("info pid-max-low: a remark" in case.system_out for case in suite if case.name == "n")
 
 
 def test_sarif_has_a_result_for_each_failure_and_names_its_rule(found):

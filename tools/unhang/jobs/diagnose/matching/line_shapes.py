@@ -29,12 +29,12 @@ class LineShapes:
         self._new_bytes = 0
         self._wanted_bytes = 0
 
-    def learn(self, shapes: Sequence[bytes]) -> set[bytes]:
-        """Sorts new shapes into dull and wanted, and returns the new ones."""
+    def learn(self, shapes: Sequence[bytes]) -> None:
+        """Sorts new shapes into dull and wanted."""
         new = set(shapes) - self.dull
         new.difference_update(self.wanted)
         if not new:
-            return new
+            return
         found = {line_shape: trials for line_shape, likely in self.sieve.likely(new) if (trials := self._without_missed(line_shape, likely))}
         self.wanted.update(found)
         self._wanted_bytes += sum(map(len, found))
@@ -43,7 +43,6 @@ class LineShapes:
         self._new_bytes += sum(map(len, new))
         if self._new_bytes > MOST_REMEMBERED:
             self.dull, self._tries, self._new_bytes = set(), {}, 0
-        return new
 
     def _without_missed(self, line_shape: bytes, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
         """The trials without those that are known to fail on lines that differ in their pointers too."""

@@ -15,12 +15,12 @@ from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_call
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
+from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.reading import Block
-from unhang.jobs.diagnose.matching.line_shapes import LONGEST_REMEMBERED, LineShapes
+from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.matching.statements import is_spoken
-from unhang.jobs.diagnose.word_model import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -28,6 +28,7 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
+SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
@@ -65,8 +66,8 @@ class Event:
 
 @dataclass
 class Scan:
-    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. words: of its
-    first distinct lines, and of later ones that report a failure. job: the result of lint, if it is a file of the job and no log.
+    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
+    step of each rank. job: the result of lint, if it is a file of the job and no log.
     """
 
     file: str
@@ -74,10 +75,9 @@ class Scan:
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
-    words: set[str] = field(default_factory=set)
-    lines_heard: int = 0
     outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
     job: JobFile | None = None
+    steps: dict[int, RankStep] = field(default_factory=dict)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -91,15 +91,12 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
-        new = memory.learn(shapes)
-        if new and block.wrapping.layers:
-            _collect_words(*_without_layers(new, shapes, block), scan)
-        else:
-            _collect_words(new, shapes, scan)
+        memory.learn(shapes)
         if memory.wanted:
             _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
+        note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan
@@ -147,7 +144,7 @@ def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Blo
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
     above = {"raised_at": raised_at} if raised_at else killed_container(lambda at: _indented(block, at), index) if found.group() == "OOMKilled" else {}
     yield replace(event, fields={**event.fields, **above}) if above else event
-    if signature.fact == "setting":
+    if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
             yield event_of(signature, more, seen, file, line)
 
@@ -184,24 +181,6 @@ def _with_what_stands_outside(scan: Scan) -> list[Event]:
         replace(event, prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted)) if place in scan.outside else event
         for place, event in enumerate(scan.events)
     ]
-
-
-def _without_layers(new: set[bytes], shapes: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
-    """The shapes of the lines without wrappers in place of those of the wrapped ones."""
-    bare = {line_shape: block.readings(index)[0].translate(None, DIGITS) for index, line_shape in enumerate(shapes) if line_shape in new}
-    return set(bare.values()), [bare[one] for one in shapes if one in bare]
-
-
-def _collect_words(new: set[bytes], shapes: list[bytes], scan: Scan) -> None:
-    """Adds the words of new lines: of all early ones, and of later ones that report a failure."""
-    if not new or len(scan.words) >= MOST_WORDS:
-        return
-    if scan.lines_heard < FIRST_LINES:
-        first = [line for line in dict.fromkeys(shapes) if line in new][: FIRST_LINES - scan.lines_heard]
-        scan.lines_heard += len(first)
-        scan.words |= words_in(b"\n".join(first))
-        new = new.difference(first)
-    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in naming_a_failure(list(new))))
 
 
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
@@ -243,7 +222,12 @@ def rank_of(event: Event) -> int | None:
     """The rank that the line names, or the name of its file."""
     if event.prefix.rank is not None:
         return event.prefix.rank
-    found = _RANK_IN_FILE.search(PurePath(event.file).name) or _RANK_IN_FOLDER.search(event.file)
+    return rank_in_name(event.file)
+
+
+def rank_in_name(file: str) -> int | None:
+    """The rank in the name of a file or of its folder, such as rank_3.log."""
+    found = _RANK_IN_FILE.search(PurePath(file).name) or _RANK_IN_FOLDER.search(file)
     return int(found["rank"]) if found else None
 
 

@@ -90,11 +90,6 @@ class Signature:
         return None
 
     @cached_property
-    def is_statement(self) -> bool:
-        """Whether the whole pattern is the subject of a statement, so that nothing but the words around it tells its effect."""
-        return self.expression.startswith(tuple(f"(?P<{name}>" for name in self.effects))
-
-    @cached_property
     def is_spoken(self) -> bool:
         """Whether only a person says this about a fault, so that a question or a piece of advice does not count."""
         return self.program == "people" and self.kind != "fact" and bool(self.for_)

@@ -14,12 +14,6 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 ENDINGS = ("crash", "host_lost", "task_lost")
 # A launcher's report of a failure, and the end of a failed job's remaining processes.
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
-# SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; not SIGABRT, by which watchdogs end processes too.
-CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}
-OF_THE_PROGRAM = {
-    "AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "SyntaxError", "TypeError",
-    "UnboundLocalError", "ZeroDivisionError",
-}  # fmt: skip
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
@@ -50,30 +44,6 @@ def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
     if killed is not None and first_failure(facts) is None and echoes_of(facts, killed):
         why = f"{who_failed(facts, killed)} was killed; the others waited for it"
         yield Evidence("oom", WEIGHTS["supporting"], why, (killed,), "killed-first")
-
-
-def failed_by_itself(facts: Facts) -> bool:
-    """Whether a process crashed, or raised an exception of its own program, before any rank timed out, and no line names a cause."""
-    if facts.timeouts or any(names_its_cause(event) for event in facts.events):
-        return False
-    crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
-    first = facts.first_error
-    if first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM:
-        return True
-    return crashed or _was_signalled(facts) or _reported_alone(facts)
-
-
-def _reported_alone(facts: Facts) -> bool:
-    """Whether the launcher's report is the only evidence: a process ended with an exit code of its own, and no other line is an error."""
-    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
-    return bool(facts.of("failed_exit")) and all(event.signature.fact in ("failed_exit", "failed_rank", "root_cause") for event in errors)
-
-
-def _was_signalled(facts: Facts) -> bool:
-    """Whether the process that failed first was ended by a signal, or the whole job by a person or a scheduler, before any rank timed out."""
-    failed = failed_of_root(facts)
-    code = failed.exit.fields["code"] if failed else None
-    return (code is not None and code.startswith("-")) or any(not event.quoted for event in facts.of("interrupted"))
 
 
 def killed_first(facts: Facts) -> Event | None:

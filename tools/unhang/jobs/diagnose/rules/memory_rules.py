@@ -1,4 +1,4 @@
-"""Rules over memory: GPU memory that other processes hold, and /dev/shm filled by processes that have ended."""
+"""Rules over GPU memory: who holds it, and which processes share a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
@@ -17,12 +18,9 @@ OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does no
 SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
 MOST_OF_A_GPU = 0.8
+UNKNOWN_PART = 0.1  # share of a GPU that may be unaccounted for in the error
 MOST_BY_OTHERS = 0.6  # of a GPU
 SMALL_SHARE = 0.2  # of a GPU
-UNKNOWN_PART = 0.1  # share of a GPU that may be unaccounted for in the error
-MANY_SEGMENTS = 4
-LARGE_SHM_GIB = 8.0
-FULL = 95  # per cent
 ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
 
 
@@ -48,7 +46,7 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
 
 
 def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
-    """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory."""
+    """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory: only then is it an error and not a warning."""
     own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
     if own:
         why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
@@ -91,115 +89,47 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
             return
 
 
-def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is full of segments of several starts, so its size is not the fault."""
-    full = [event for event in facts.of("shm") if int(event.fields["percent"] or 0) >= 95]
-    listed = facts.of("shm_file")
-    starts = {event.fields["when"] for event in listed}
-    if full and len(listed) >= MANY_SEGMENTS and len(starts) > 1:
-        why = f"shared memory of {full[0].fields['size']} is full of segments of {len(starts)} starts"
-        yield Evidence("shm_leftovers", DECISIVE + SUPPORTING, why, (full[0], *listed[:1], listed[-1]), "segments-of-dead-processes")
-        yield Evidence("shm_too_small", -DECISIVE, why, (full[0],), "segments-of-dead-processes")
-
-
-def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
-    """Shared memory is full although it is large: one job does not fill it, but segments of earlier jobs may, so its size may not be the fault. That is
-    clear where the container was started again, or the segments are counted."""
-    for event in facts.of("shm"):
-        size = (event.fields["size"] or "").strip()
-        number = size[:-1]
-        is_large = number.replace(".", "", 1).isdigit() and (size[-1] == "T" or (size[-1] == "G" and float(number) >= LARGE_SHM_GIB))
-        if is_large and int(event.fields["percent"] or 0) >= FULL:
-            why = f"shared memory of {size} is full, as segments of dead processes fill it"
-            shown = (*facts.of("shm_counted")[:1], *facts.of("restarted")[:1])
-            more = DECISIVE if shown else 0.0
-            yield Evidence("shm_leftovers", STRONG + more, why, (event, *shown), "large-shm-full")
-            yield Evidence("shm_too_small", -STRONG - more, why, (event,), "large-shm-full")
-            yield Evidence("disk_full", -STRONG, why, (event,), "large-shm-full")
+def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its id is known."""
+    seen: dict[tuple, dict[str, Event]] = {}
+    for name in ("init_start", "init_complete"):
+        for event in facts.of(name):
+            if event.prefix.host and event.prefix.pid and event.fields.get("bus"):
+                key = (name, event.prefix.host, event.fields["bus"], event.fields.get("comm"), event.fields["nranks"])
+                seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
+    for key, by_pid in seen.items():
+        if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
+            yield Evidence(
+                "rank_device_mapping",
+                STRONG + 1,
+                f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}",
+                tuple(by_pid.values())[:4],
+                "same-bus-id",
+            )
             return
 
 
-def full_and_no_process_listed(facts: Facts) -> Iterator[Evidence]:
-    """After an allocation failed nvidia-smi shows a full GPU and no process on it: one in another container, or without a name, holds the memory."""
-    full = [event for event in facts.of("gpu_load") if int(event.fields["used"] or 0) > MOST_OF_A_GPU * int(event.fields["total"] or 1)]
-    failed = [event for event in facts.events if event.signature.id == "cuda-out-of-memory" and not event.quoted]
-    empty = [event for event in facts.of("no_gpu_process") if failed and event.file == failed[0].file and event.line > failed[0].line]
-    if full and empty:
-        why = f"{full[0].fields['used']} of {full[0].fields['total']} MiB are in use after the job had failed, and no process is listed"
-        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (full[0], empty[0]), "full-and-no-process")
-        yield Evidence("oom", -STRONG, why, (empty[0],), "full-and-no-process")
+def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    by_gpu: dict[str, set[str]] = {}
+    for event in facts.of("gpu_process"):
+        by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
+    gpus = {event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)} | set(by_gpu)
+    crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
+    if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
+        yield Evidence(
+            "rank_device_mapping",
+            STRONG,
+            f"several processes are on GPU {crowded[0]} and others have none",
+            tuple(facts.of("gpu_process"))[:4],
+            "processes-on-one-gpu",
+        )
 
 
-def held_by_a_process_that_is_not_listed(facts: Facts) -> Iterator[Evidence]:
-    """nvidia-smi shows used memory and no process, and fuser finds one on the GPU's device file: it runs in another container, or its job has ended."""
-    shown = (*facts.of("gpu_load"), *facts.of("gpu_memory"))
-    used = [event for event in shown if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
-    for event in facts.of("gpu_device_holder"):
-        empty = [one for one in facts.of("no_gpu_process") if one.file == event.file]
-        if used and empty:
-            why = f"{used[0].fields['used']} MiB are in use, nvidia-smi lists no process, and {event.fields['pid']} has the GPU open"
-            yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (used[0], empty[0], event), "held-and-not-listed")
-            yield Evidence("oom", 1 - STRONG, why, (event,), "held-and-not-listed")
-            return
-
-
-def memory_is_its_own_by_number(facts: Facts) -> Iterator[Evidence]:
-    """In a container PyTorch names even itself by number; what its allocator holds shows that the process with most of the GPU is itself."""
-    for event in facts.of("oom_own_number"):
-        held, own = float(event.fields["held"] or 0), float(event.fields["own"] or 0)
-        if own > held / 2:
-            why = f"the process that failed holds {own:g} of the {held:g} GiB itself"
-            yield Evidence("oom", DECISIVE, why, (event,), "own-memory-by-number")
-            yield Evidence("orphan_processes_hold_gpu", -STRONG, why, (event,), "own-memory-by-number")
-            return
-
-
-def nameless_process_holds_the_gpu(facts: Facts) -> Iterator[Evidence]:
-    """An allocation failed, and nvidia-smi lists a process with much memory and no name: one of another container, or one that has ended."""
-    held = [event for event in facts.of("nameless_gpu_process") if int(event.fields["mib"] or 0) > SMALL_PART_GIB * 1024]
-    failed = [event for event in facts.events if event.signature.id == "cuda-out-of-memory" and not event.quoted]
-    if held and failed:
-        why = f"a process without a name holds {held[0].fields['mib']} MiB of a GPU"
-        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, why, (held[0], failed[0]), "nameless-process-holds")
-        yield Evidence("oom", -STRONG, why, (held[0],), "nameless-process-holds")
-
-
-def worker_without_parent_holds_a_gpu(facts: Facts) -> Iterator[Evidence]:
-    """A worker whose parent has ended holds memory of a GPU. The listing of GPUs is of the same host, so process 1 is not a container's own program."""
-    holding = {event.fields["pid"] for name in ("app_pid", "compute_app", "gpu_process") for event in facts.of(name) if not event.quoted}
-    left = [event for event in facts.of("parentless_worker") if event.fields["pid"] in holding and not event.quoted]
-    if left:
-        why = f"process {left[0].fields['pid']} outlived the process that started it and holds memory of a GPU"
-        yield Evidence("orphan_processes_hold_gpu", STRONG, why, (left[0],), "parentless-worker-holds")
-
-
-def little_is_free_at_the_start(facts: Facts) -> Iterator[Evidence]:
-    """A server reads how much of its GPU is free before it has allocated anything: others hold the rest, above all if nvidia-smi lists them."""
-    listed = [event for name in ("app_memory", "gpu_process") for event in facts.of(name) if int(event.fields["used"] or 0) > SMALL_PART_GIB * 1024]
-    for event in facts.of("free_at_start"):
-        free, total = float(event.fields["free"] or 0), float(event.fields["total"] or 0)
-        if total - free > max(LARGE_PART * total, SMALL_PART_GIB):
-            why = f"{total - free:.1f} of {total:g} GiB of the GPU were in use before the server had allocated anything"
-            yield Evidence("orphan_processes_hold_gpu", STRONG if listed else SUPPORTING, why, (event, *listed[:2]), "little-free-at-start")
-            if listed:
-                yield Evidence("oom", -SUPPORTING, why, (listed[0],), "little-free-at-start")
-            return
-
-
-def container_has_the_default_of_shm(facts: Facts) -> Iterator[Evidence]:
-    """A system call of NCCL failed without a reason, in a container that was started with 64 MB of /dev/shm."""
-    started = [event for event in facts.of("docker_without_shm") if not event.quoted]
-    failed = [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower() and not event.quoted]
-    if started and failed:
-        why = "the container was started without --shm-size and --ipc, and a system call of NCCL failed"
-        yield Evidence("shm_too_small", SUPPORTING + 0.5, why, (started[0], failed[0]), "docker-without-shm")
-
-
-def requests_of_a_scan_fill_the_memory(facts: Facts) -> Iterator[Evidence]:
-    """Somebody says that a scan of ports runs at that time, and a process asks for more memory than a host has: a store reads the scan's bytes as a length."""
-    told = facts.of("scan_told")
-    short = [event for event in facts.events if event.signature.id in ("host-allocation-failed", "kernel-oom-kill") and not event.quoted]
-    if told and short:
-        why = "a process runs out of memory when a scan of ports runs, whose bytes a store reads as a length"
-        yield Evidence("foreign_connections", STRONG, why, (told[0], short[0]), "scan-fills-the-memory")
-        yield Evidence("oom", -DECISIVE, why, (short[0],), "scan-fills-the-memory")
+def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its own. Decides the fifth of docs/situations.md."""
+    rows = facts.of("compute_app")
+    pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
+    gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
+    if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
+        why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
+        yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")

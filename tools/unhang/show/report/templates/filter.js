@@ -1,6 +1,7 @@
 // The filter: headline, counters, map, cards, drawings and tables move together; what is asked for stands in the address.
 const input = byId("filter"), headline = byId("headline").querySelector("span");
-const wholeHeadline = headline.textContent;
+const sign = byId("headline").querySelector("use"), verdict = document.querySelector(".verdict");
+const wholeHeadline = [headline.textContent, sign.getAttribute("href").slice(3)];
 const pressed = new Set();
 
 // The rows that a word names as a host or node set; empty when it names none.
@@ -40,29 +41,36 @@ function selection(words, kinds) {
   return { rows: shownRows, cards: shownCards, hosts };
 }
 
-// blamed: as in the headline; a node on which nothing above info was found is healthy, unless nothing else is shown.
+// Causes of what is shown, by the worst that is shown of each. blamed: nodes with more than remarks.
 function sums({ rows, cards }) {
-  const bySeverity = {}, shown = Array.from(cards, (number) => model().cards.get(number).severity), blamed = new Set();
-  const counts = (card) => card.severity !== "info" || shown.every((severity) => severity === "info");
+  const worst = new Map(), blamed = new Set();
   for (const number of cards) {
-    const card = model().cards.get(number);
-    let count = card.rows.length ? 0 : card.wide;
-    for (const row of card.rows) if (rows.has(row)) { if (counts(card)) blamed.add(row); count = card.wide || count + row.found.get(number); }
-    if (count) bySeverity[card.severity] = (bySeverity[card.severity] || 0) + count;
+    const card = model().cards.get(number), on = card.rows.filter((row) => rows.has(row));
+    if (card.rows.length && !on.length) continue;
+    if (card.severity !== "info") on.forEach((row) => blamed.add(row));
+    const before = worst.get(card.cause);
+    if (before === undefined || KINDS.indexOf(card.severity) < KINDS.indexOf(before)) worst.set(card.cause, card.severity);
   }
-  return { bySeverity, blamed };
+  const bySeverity = {};
+  for (const severity of worst.values()) bySeverity[severity] = (bySeverity[severity] || 0) + 1;
+  return { bySeverity, blamed, causes: worst.size };
 }
 
+// The headline for what is shown, and the sign beside it: the worst of what is shown.
 function told(chosen) {
   const { bySeverity, blamed } = sums(chosen);
-  const worst = KINDS.find((kind) => bySeverity[kind]);
+  const { info: remarks = 0, ...faults } = bySeverity;
+  const worst = KINDS.find((kind) => faults[kind]);
   const names = Array.from(chosen.rows, (row) => row.name);
   const where = names.length && names.length <= 3 ? names.join(", ") : counted(names.length, "node");
-  if (!names.length && !worst) return "Nothing on this page matches";
-  if (!worst) return `Nothing found on ${where}`;
-  const lesser = Object.values(bySeverity).reduce((sum, count) => sum + count, 0) - bySeverity[worst];
-  const things = counted(bySeverity[worst], `${worst} finding`) + (lesser ? ` and ${lesser.toLocaleString("en")} lesser` : "");
-  return `${things} on ${names.length <= 3 ? where : `${blamed.size.toLocaleString("en")} of ${where}`}`;
+  if (worst) {
+    const lesser = Object.values(faults).reduce((sum, count) => sum + count, 0) - faults[worst];
+    const things = counted(faults[worst], `${worst} cause`) + (lesser ? ` and ${lesser.toLocaleString("en")} lesser` : "");
+    return [`${things} on ${names.length <= 3 ? where : `${blamed.size.toLocaleString("en")} of ${where}`}`, worst];
+  }
+  if (!names.length && !remarks) return ["Nothing on this page matches", "unknown"];
+  if (Array.from(chosen.rows).every((row) => HEALTHY.includes(row.kind))) return [`${where} healthy${remarks ? `, ${counted(remarks, "remark")}` : ""}`, "ok"];
+  return remarks ? [`${counted(remarks, "remark")} on ${where}`, "info"] : [`Nothing found on ${where}`, "down"];
 }
 
 function show(chosen, words) {
@@ -113,11 +121,15 @@ function refilter() {
   const now = active ? selection(words, kinds) : { rows: new Set(rows), cards: new Set(cards.keys()), hosts: null };
   show(now, words);
   chosen = active ? now : null;
-  const line = active ? told(now) : wholeHeadline;
+  const [line, worst] = active ? told(now) : wholeHeadline;
   headline.textContent = line;
+  sign.setAttribute("href", `#g-${worst}`);
+  verdict.className = `verdict ${worst}`;
   byId("no-match").hidden = !active || now.cards.size > 0;
   byId("no-match").textContent = `${line}.`;
-  const left = [`${now.cards.size} of ${counted(cards.size, "finding")}`, `${now.rows.size} of ${counted(rows.length, "node")}`];
+  byId("findings-title").hidden = active && now.cards.size > 0 && !document.querySelector(".findings > article:not([hidden])");
+  for (const part of all(".remarks")) part.hidden = !part.querySelector("article:not([hidden])");
+  const left = [`${sums(now).causes} of ${counted(new Set(Array.from(cards.values(), (card) => card.cause)).size, "cause")}`, `${now.rows.size} of ${counted(rows.length, "node")}`];
   if (drawings.length) left.push(`${drawings.filter((part) => !part.hidden).length} of ${counted(drawings.length, "drawing")}`);
   summarise(now, active);
   byId("left").textContent = active ? `Left: ${left.join(", ")}` : "";

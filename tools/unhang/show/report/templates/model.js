@@ -1,7 +1,7 @@
 "use strict";
 // What the page shows, read from the page itself: nodes are rows of the tables, findings are cards. The page works without script.
 const KINDS = ["critical", "error", "warning", "info", "down", "unknown", "ok", "healthy"];
-const HEALTHY = ["info", "unknown", "ok"]; // nothing above info was found on them
+const HEALTHY = ["unknown", "ok"]; // nothing above info was found on them
 const MOST_SUMMARISED = 12; // causes on the printed summary: the style has the same number
 const byId = (id) => document.getElementById(id);
 const all = (selector, root) => Array.from((root || document).querySelectorAll(selector));
@@ -18,7 +18,7 @@ function model() {
   const cards = new Map(all("article[data-f]").map((part) => {
     const nested = all("article", part).map((inner) => inner.textContent);
     const text = nested.reduce((left, inner) => left.replace(inner, () => ""), part.textContent).toLowerCase();
-    return [Number(part.id.slice(1)), { part, severity: part.dataset.s, wide: Number(part.dataset.w), text, rows: [] }];
+    return [Number(part.id.slice(1)), { part, cause: part.closest("[data-c]"), severity: part.dataset.s, wide: Number(part.dataset.w), text, rows: [] }];
   }));
   for (const row of rows) for (const number of row.found.keys()) cards.get(number).rows.push(row);
   const others = all("[data-f]").filter((part) => (part.tagName === "TR" && !part.dataset.k) || part.matches("details.smoke")).map((part) => ({ part, text: part.textContent.toLowerCase() }));

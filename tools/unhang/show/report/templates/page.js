@@ -12,6 +12,8 @@ function follow() {
   reveal(target);
   return target.scrollIntoView({ block: "center" });
 }
+// On a phone a drawing is opened by who wants it.
+if (matchMedia("(max-width: 600px)").matches) for (const part of all(".joined > details")) part.open = false;
 addEventListener("hashchange", follow);
 // The address then names the node, and the eye stays on the map.
 byId("fleet").addEventListener("click", (event) => {

@@ -1,0 +1,205 @@
+"""Two hundred made-up secrets in the surroundings in which they turn up in logs: none may come out. And text that is no secret stays."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+
+import pytest
+
+from unhang.base.secrets_in_text import MASK, masked_document, without_secrets
+
+DRAW = random.Random(20261123)
+ALNUM, HEX, BASE64 = string.ascii_letters + string.digits, "0123456789abcdef", string.ascii_letters + string.digits + "+/"
+
+
+def some(count, letters=ALNUM):
+    """Random letters, among them a digit and both cases where the alphabet has them."""
+    text = "".join(DRAW.choice(letters) for _ in range(count - 3)) + DRAW.choice([one for one in letters if one.isdigit()])
+    return text + "".join(DRAW.choice([one for one in letters if kind(one)] or letters) for kind in (str.islower, str.isupper))
+
+
+def pem(label, lines=6, last=20):
+    """(block, lines of its body)"""
+    body = [some(64, BASE64) for _ in range(lines)] + [some(last, BASE64) + "=="]
+    return "\n".join([f"-----BEGIN {label}-----", *body, f"-----END {label}-----"]), body
+
+
+FORMS = {
+    "Hugging Face": lambda: f"hf_{some(34)}",
+    "NVIDIA": lambda: f"nvapi-{some(64)}",
+    "GitHub": lambda: f"ghp_{some(36)}",
+    "GitHub app": lambda: f"ghs_{some(36)}",
+    "GitHub fine": lambda: f"github_pat_{some(22)}_{some(59)}",
+    "GitLab": lambda: f"glpat-{some(20)}",
+    "GitLab runner": lambda: f"glrt-{some(20)}",
+    "OpenAI": lambda: f"sk-{some(48)}",
+    "OpenAI project": lambda: f"sk-proj-{some(48)}",
+    "Anthropic": lambda: f"sk-ant-api03-{some(90)}",
+    "Groq": lambda: f"gsk_{some(52)}",
+    "Replicate": lambda: f"r8_{some(37)}",
+    "Perplexity": lambda: f"pplx-{some(48)}",
+    "Slack bot": lambda: f"xoxb-{some(11, string.digits)}-{some(24)}",
+    "Slack app": lambda: f"xapp-1-{some(50)}",
+    "AWS": lambda: f"AKIA{some(16, string.ascii_uppercase + string.digits)}",
+    "AWS session": lambda: f"ASIA{some(16, string.ascii_uppercase + string.digits)}",
+    "Google": lambda: f"AIza{some(35)}",
+    "Google OAuth": lambda: f"ya29.{some(60)}",
+    "Google client": lambda: f"GOCSPX-{some(28)}",
+    "Azure client": lambda: f"{some(3)}8Q~{some(34)}",
+    "Stripe": lambda: f"sk_live_{some(24)}",
+    "SendGrid": lambda: f"SG.{some(22)}.{some(43)}",
+    "Mailgun": lambda: f"key-{some(32, HEX)}",
+    "npm": lambda: f"npm_{some(36)}",
+    "PyPI": lambda: f"pypi-AgEIcHlwaS5vcmc{some(60)}",
+    "DigitalOcean": lambda: f"dop_v1_{some(64, HEX)}",
+    "Docker": lambda: f"dckr_pat_{some(27)}",
+    "Tailscale": lambda: f"tskey-auth-{some(24)}",
+    "Databricks": lambda: f"dapi{some(32, HEX)}",
+    "age": lambda: f"AGE-SECRET-KEY-1{some(58, string.ascii_uppercase + string.digits)}",
+    "Vault": lambda: f"hvs.{some(90)}",
+    "Terraform": lambda: f"{some(14)}.atlasv1.{some(64)}",
+    "Atlassian": lambda: f"ATATT3{some(100)}",
+    "Grafana": lambda: f"glsa_{some(32)}_{some(8, HEX)}",
+    "New Relic": lambda: f"NRAK-{some(27, string.ascii_uppercase + string.digits)}",
+    "Shopify": lambda: f"shpat_{some(32, HEX)}",
+    "Sentry": lambda: f"sntrys_{some(60)}",
+    "JWT": lambda: f"eyJhbGciOiJIUzI1NiJ9.eyJ{some(40)}.{some(43)}",
+    "kubeadm": lambda: f"{some(6, string.ascii_lowercase + string.digits)}.{some(16, string.ascii_lowercase + string.digits)}",
+}
+AROUND = {
+    "assignment": "api_key={}",
+    "quoted": 'password = "{}"',
+    "two words": "password: 'open sesame {}'",
+    "JSON": '{{"client_secret": "{}", "x": 1}}',
+    "repr": "{{'WANDB_API_KEY': '{}'}}",
+    "option": "train.py --password {} --lr 3",
+    "option with =": "train.py --api-key={}",
+    "api key": "ngc --api-key {} registry",
+    "token option": "kubeadm join --token {}",
+    "header": "Authorization: token {}",
+    "bearer": "Authorization: Bearer {}",
+    "python header": "headers={{'Authorization': 'Bearer {}'}}",
+    "x-api-key": "x-api-key: {}",
+    "basic": "authorization: Basic {}",
+    "private token": "PRIVATE-TOKEN: {}",
+    "cookie": "Cookie: session={}; theme=dark",
+    "curl": "curl -s -u admin:{} https://example.org/x",
+    "curl user": "curl --user 'admin:{}' https://example.org",
+    "url": "git clone https://me:{}@example.org/x.git",
+    "url token": "pip install git+https://{}@example.org/x.git",
+    "redis": "redis://:{}@cache:6379/0",
+    "query": "GET https://example.org/x?access_token={}&y=1",
+    "signature": "https://b.s3.amazonaws.com/x?X-Amz-Signature={}",
+    "security token": "https://b.s3.amazonaws.com/x?X-Amz-Security-Token={}",
+    "SAS": "https://a.blob.core.windows.net/c?sv=2022&sig={}",
+    "account key": "AccountName=a;AccountKey={};Suffix=x",
+    "aws secret": "aws_secret_access_key = {}",
+    "aws env": "AWS_SECRET_ACCESS_KEY={}",
+    "session token": "AWS_SESSION_TOKEN={}",
+    "shared key": "SharedAccessKey={}",
+    "docker": '"auth": "{}"',
+    "docker identity": '"identitytoken": "{}"',
+    "docker login": "docker login -u me -p {} nvcr.io",
+    "kubeconfig key": "    client-key-data: {}",
+    "kubeconfig token": "    token: {}",
+    "kubeconfig folded": "    client-key-data: >-\n      {}",
+    "netrc": "machine api.wandb.ai login user password {}",
+    "sshpass": "sshpass -p {} ssh node",
+    "mysql": "mysql -u root -p{} db",
+    "Slack": "https://hooks.slack.com/services/T0/B0/{}",
+    "Discord": "https://discord.com/api/webhooks/123456789012345678/{}",
+    "Teams": "https://x.webhook.office.com/webhookb2/{}",
+    "Telegram": "https://api.telegram.org/bot123456789:{}/send",
+    "PGPASSWORD": "PGPASSWORD={} psql",
+    "MYSQL_PWD": "MYSQL_PWD={} mysql",
+    "passphrase": "passphrase: {}",
+    "luks": "rd.luks.key={}",
+    "luks short": "luks.key={}",
+    "wandb login": "wandb login --relogin {}",
+    "escaped break": "password:\\n  {}",
+    "yaml break": "password:\n    {}",
+    "go map": "map[secret:{}]",
+    "munge": "MUNGE_KEY={}",
+    "azure client": "AZURE_CLIENT_SECRET={}",
+    "HF": "HF_TOKEN={}",
+    "export": "export GITHUB_TOKEN={}",
+    "dict": "token => {}",
+    "encryption": "encryption_key: {}",
+    "slurm jwt": "SLURM_JWT={}",
+    "S3": "S3_SECRET_KEY={}",
+    "registry": "REGISTRY_PASSWORD: {}",
+    "proxy": "http_proxy=http://me:{}@proxy:3128",
+    "credential": "credential={}",
+}
+SPECIAL = {"wandb login": lambda: some(40, HEX), "Telegram": lambda: some(35), "slurm jwt": FORMS["JWT"], "token option": FORMS["kubeadm"]}
+
+
+def cases():
+    """(name, text, the secrets in it)"""
+    for name, make in FORMS.items():
+        for text in ("{}", "W1123 worker said {} and ended", 'File "x.py", line 3: f("{}")'):
+            secret = make()
+            yield f"{name} in {text[:9]}", text.format(secret), [secret]
+    for name, text in AROUND.items():
+        secret = SPECIAL.get(name, lambda: some(24))()
+        yield name, text.format(secret), [secret]
+    for label in ("RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
+        block, body = pem(label)
+        yield label, f"reading:\n{block}\ndone", body
+        yield f"{label} in JSON", json.dumps({"x": block}), body
+        yield f"{label} cut off", "\n".join(block.splitlines()[:-3]), body[:-2]
+        yield f"{label} as a line of its own", f"before\n{body[0]}\nafter", body[:1]
+        yield f"{label} as base64", f"data: {base64.b64encode(block.encode()).decode()}", [base64.b64encode(block.encode()).decode()[20:]]
+
+
+CASES = list(cases())
+
+
+def comes_out(text, secrets):
+    """Whether eight letters in a row of a secret are in what is left."""
+    left = without_secrets(text)
+    return [secret for secret in secrets if any(secret[at : at + 8] in left for at in range(len(secret) - 7))]
+
+
+def test_there_are_two_hundred_secrets():
+    assert len(CASES) >= 200
+
+
+@pytest.mark.parametrize(("text", "secrets"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_no_secret_comes_out(text, secrets):
+    assert comes_out(text, secrets) == []
+    masked = without_secrets(text)
+    assert MASK in masked
+    assert without_secrets(masked) == masked
+
+
+INNOCENT = """\
+num_tokens=512 max_new_tokens: 4096 pad_token='<pad>' eos_token_id: 2 tokenizer: meta-llama/Llama-3.1-8B tokens_per_second=13421.7
+self.tokenizer = AutoTokenizer.from_pretrained(path, token=None, use_auth_token=False)
+throughput 12345 tokens/s, total_tokens=1048576, prompt_tokens: 17, token_type_ids=[0, 1]
+the password was wrong; authentication failed: invalid token: expired
+def login(user: str, password: str, token: Optional[str] = None) -> None:
+File "/opt/conda/lib/python3.11/site-packages/secretstorage/__init__.py", line 12, in <module>
+token_file=/var/run/secrets/kubernetes.io/serviceaccount/token secret_name: my-secret password_policy: strict
+commit 3b18e512dba79e4c8300dd08aeb37f8e728b8dad, sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+GPU-8f2c1d3e-1111-2222-3333-444455556666 0000:1b:00.0 NCCL INFO comm 0x7f3a2c00a0e0 rank 3 nranks 8 commId 0x8d3f6a1e2b4c5d6f
+NCCL_IB_HCA=mlx5_0,mlx5_1 NCCL_SOCKET_IFNAME=eth0 MASTER_ADDR=10.0.0.1 --master-port 29500 PWD=/home/me OLDPWD=/tmp
+KeyError: 'model.layers.0.self_attn.q_proj.weight' key=layers.0 keys: 17 primary_key: id host_key=accepted monkey=1
+ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC8 is a public key; key exchange: curve25519-sha256
+srun --account=ml --partition=train --ntasks-per-node=8 python train.py --seq-length 4096 --tokenizer-type Llama2Tokenizer --vocab-file /data/v.json
+nvidia-smi -pm 1; export HF_HOME=/data/hf WANDB_MODE=offline token=${HF_TOKEN} password=$(cat /run/pw) api_key=***
+bootstrap.c:102 socket.c:538 torch.distributed.elastic.multiprocessing transport.net nvidia.driver0
+"""
+
+
+@pytest.mark.parametrize("line", INNOCENT.splitlines())
+def test_what_is_no_secret_stays(line):
+    assert without_secrets(line) == line
+
+
+def test_a_document_is_masked_by_its_keys_too():
+    given = {"password": "hunter2hunter2", "x": [{"why": "token: hunter3hunter3"}], "tokens": "4096", "key": "layers.0", "n": 1, "none": None}
+    assert masked_document(given) == {**given, "password": MASK, "x": [{"why": f"token: {MASK}"}]}

@@ -1,0 +1,58 @@
+"""The last step that each rank printed, in the words of any program: `[rank3] step 118`, `Rank 3: iter=118`, `3: epoch 2 batch 118/500`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+LAST_LINES = 4000  # lines of a block that are looked at, from its end
+FEWEST_RANKS = 2
+_RANK = re.compile(rb"\b[Rr](?:ank|ANK)[ :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): ")
+_STEP = re.compile(rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)[ :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)")
+_MARKS = (b"tep", b"STEP", b"ter", b"atch", b"it")
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """The last step of a rank, with its line."""
+
+    rank: int
+    step: int
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The rank that stopped first. others: the step that the others reached."""
+
+    rank: int
+    own: int
+    others: int
+    event: RankStep
+
+
+def note_steps(lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]) -> None:
+    """Adds the last step of each rank in these lines. first: the number of the first line; rank_of_file: for lines that name no rank."""
+    begin = max(0, len(lines) - LAST_LINES)
+    for index in range(begin, len(lines)):
+        line = lines[index]
+        if not any(mark in line for mark in _MARKS) or not (step := _STEP.search(line)):
+            continue
+        named = _RANK.search(line, 0, step.start()) or _RANK.search(line)
+        rank = int(next(part for part in named.groups() if part)) if named else rank_of_file
+        if rank is not None:
+            steps[rank] = RankStep(rank, int(step[1]), file, first + index, line[:300].decode("utf-8", "replace").strip())
+
+
+def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:
+    """The one rank whose last step is lower than that of all others; None if several are, or only one rank prints steps."""
+    last = {rank: step for found in steps for rank, step in found.items()}
+    if len(last) < FEWEST_RANKS:
+        return None
+    ranked = sorted(last.values(), key=lambda one: one.step)
+    if ranked[0].step == ranked[1].step:
+        return None
+    return Stopped(ranked[0].rank, ranked[0].step, ranked[-1].step, ranked[0])

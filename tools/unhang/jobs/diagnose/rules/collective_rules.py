@@ -1,0 +1,176 @@
+"""Rules over timeouts: which collective the ranks wait in, which ranks wait, and what else they print."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts, Timeout
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
+START_UP_SEQ = 50  # a collective so early belongs to start-up
+TINY = 1024  # elements; such a collective is a barrier or a message about the state, not a transfer of data
+LATE_SEQ = 1000  # a collective so late does not belong to start-up
+SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
+SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
+FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
+_NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+
+
+def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
+    """Ranks wait in different collectives, or in one with different sizes. Decides 10/018, 10/019, 13/e06, 2/114 and three more left-out logs."""
+    by_group: dict[str | None, list[Timeout]] = {}
+    for one in _begun_before_the_first_gave_up(facts.timeouts):
+        by_group.setdefault(one.group, []).append(one)
+    for several in by_group.values():
+        alike = oldest_of_each_rank(several)
+        events = tuple(one.event for one in alike[:6])
+        ops = {one.op for one in alike}
+        seqs = {one.seq for one in alike if one.seq is not None}
+        if len(ops) > 1:
+            yield Evidence(
+                "rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation"
+            )
+        elif len(seqs) > 1:
+            yield Evidence(
+                "rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence"
+            )
+        elif _sizes_differ(alike):
+            yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def _sizes_differ(alike: Sequence[Timeout]) -> bool:
+    """Whether a collective that needs the same size on all ranks has several, or some ranks take part in an exchange with nothing."""
+    sizes = {one.numel for one in alike if one.numel is not None}
+    exchanges = 0 in sizes and any(one.op.startswith("ALLTOALL") for one in alike)
+    return len(sizes) > 1 and (exchanges or any(one.op in SAME_SIZE for one in alike))
+
+
+def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """Without collectives that a rank entered after the timeout of others: it was late."""
+    ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
+    return [one for one in timeouts if one.event.prefix.time_s is None or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S]
+
+
+def oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """The oldest collective of each rank: a rank whose watchdog reports many queued collectives waits in it."""
+    kept: dict[int, Timeout] = {}
+    nameless = [one for one in timeouts if one.rank is None]
+    for one in timeouts:
+        if one.rank is not None and (one.rank not in kept or (one.seq or 0) < (kept[one.rank].seq or 0)):
+            kept[one.rank] = one
+    return [*kept.values(), *nameless]
+
+
+def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
+    """All ranks that report wait in one collective: its number and size, and who has come to it, decide what is likely. That the limit is too short is never
+    more than a remark here. Decides 1/132, 1/250, 11/b04, 15/g06 and six more left-out logs.
+    """
+    if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
+        return
+    if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
+        return
+    one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
+    if (one.numel or 0) > TINY and one.seq is not None and _is_late(facts, one.seq):
+        yield from _late_and_large(facts, events)
+        return
+    came = {timeout.rank for timeout in facts.timeouts} - {None}
+    all_came = facts.world_size == len(came) > 1
+    if one.seq is not None and one.seq <= START_UP_SEQ and (all_came or (one.numel or 0) > TINY):
+        yield from _nothing_arrives(facts, events[:1], SUPPORTING - 0.3 if all_came else SUPPORTING / 2)
+    if not all_came:
+        yield Evidence("slow_rank_or_io", HINTING - 0.1, "ranks wait for one that has not come to this collective", events, "rank-not-there")
+    why = "the ranks that report wait in the same collective; its limit decides only when the job ends"
+    yield Evidence("watchdog_timeout_too_short", WEIGHTS["weak"] if all_came else HINTING, why, events, "same-collective")
+    if one.seq is not None and one.seq > LATE_SEQ:
+        yield Evidence("rank_desync_app", HINTING + 0.2, "many collectives had worked before this one", events[:1], "late-hang")
+
+
+def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
+    """The first transfers of a job do not end: between the GPUs of one machine, or between machines."""
+    if len(facts.hosts) > 1 or facts.of("several_nodes"):
+        for place, cause in enumerate(("ib_misconfig", "wrong_interface", "firewall_ports")):
+            yield Evidence(cause, weight - 0.1 * place, "the hang is in start-up, in the first transfers between machines", events, "start-up-transfer")
+        return
+    for cause in ("acs_iommu", "driver_p2p_bug"):
+        yield Evidence(cause, weight, "the hang is in start-up, in the first transfers between GPUs", events, "start-up-transfer")
+
+
+def _is_late(facts: Facts, seq: int) -> bool:
+    """Whether many steps had worked: they are in the log, or the sequence number is too high for a start-up."""
+    works = facts.of("training_step") or facts.of("bar") or _serves(facts)
+    return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
+
+
+def _serves(facts: Facts) -> bool:
+    return any(name in event.text for event in facts.events for name in SERVERS)
+
+
+def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
+    """A thousand collectives had completed within the limit: in training a rank then made another call, or none; a server waits inside NCCL."""
+    why = "many collectives had worked before this large one, so the limit is not the reason"
+    first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
+    yield Evidence(first, SUPPORTING + 0.4, why, events[:2], "late-hang")
+    yield Evidence(second, SUPPORTING - 0.4, why, events[:1], "late-hang")
+
+
+def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
+    """Training had ended, and then one rank waits in a collective that the others never enter. Decides 6/360."""
+    for wait in facts.timeouts[:1]:
+        ended = [event for event in facts.of("healthy_end") if event.file == wait.event.file and event.line < wait.event.line and not event.quoted]
+        if ended and len(facts.timeouts) == 1:
+            why = "training had ended when one rank alone waits in a collective"
+            yield Evidence("rank_desync_app", STRONG - 0.4, why, (ended[-1], wait.event), "waited-after-the-end")
+
+
+def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
+    """All ranks print a line with the same value, except one with another value, and the ranks do not meet. Decides 9/039."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
+        return
+    by_shape: dict[str, dict[int, Event]] = {}
+    for event in facts.of("rank_said"):
+        by_shape.setdefault(_shape(event), {}).setdefault(_speaker(event), event)
+    for spoken in by_shape.values():
+        values = Counter(event.fields["phrase"] for event in spoken.values())
+        if len(values) == 2 and len(spoken) > FEWEST_ALIKE and min(values.values()) == 1:
+            odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
+            other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
+            why = f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others say: {(other.fields['phrase'] or '')[:60]}"
+            yield Evidence("rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise")
+            return
+
+
+def _speaker(event: Event) -> int:
+    return int(event.fields.get("rank") or event.fields.get("number") or -1)
+
+
+def _shape(event: Event) -> str:
+    """The line without its numbers."""
+    return _NUMBERS.sub("#", event.fields.get("phrase") or "")
+
+
+def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
+    """A watchdog that times out asks all ranks for their state, and every live process answers, even a sleeping one: a rank without an answer has ended.
+    Decides seven jobs that were made to fail (tests/fixtures/diagnose_real).
+    """
+    waiting = {one.rank for one in facts.timeouts}
+    answered = {int(event.fields["rank"] or 0) for event in facts.of("pg_idle") if not event.quoted}
+    if None in waiting or not waiting & answered or len(facts.hosts) > 1 or first_failure(facts) or killed_first(facts):
+        return
+    gone = sorted({*range(facts.world_size or 0)} - answered - {rank for rank in waiting if rank is not None})
+    if gone or len(waiting | answered) == 1:
+        who = f"rank {gone[0]}" if gone else "every other rank"
+        why = f"{who} did not answer the watchdog of rank {facts.timeouts[0].rank}, which asks all ranks for their state: its process had ended"
+        events = (facts.timeouts[0].event, facts.of("pg_idle")[0])
+        yield Evidence("rank_desync_app", STRONG - 0.5, why, events, "no-answer-to-signal")
+        yield Evidence("rank_failed", SUPPORTING, why, events, "no-answer-to-signal")
+        yield Evidence("slow_rank_or_io", -SUPPORTING, why, events[:1], "no-answer-to-signal")
+        yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, events[:1], "no-answer-to-signal")

@@ -1,0 +1,206 @@
+"""Rules over GPUs, their links, the driver and the libraries."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+_WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"
+_LOAD = "utilization.gpu"
+_BUSY = 90  # per cent
+_NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or 5
+
+
+def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
+    """Channels over P2P, then nothing: no error, no end of initialisation, no step."""
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed")
+    if not p2p or worked or any(event.signature.kind == "error" and event.signature.for_ and not event.quoted for event in facts.events):
+        return
+    signs = hang_signs(facts)
+    if not (facts.of("init_complete") or facts.of("rings_connected")) and near_end(facts, p2p[-1]):
+        why = "initialisation stops once channels over peer-to-peer are chosen"
+        yield Evidence("acs_iommu", SUPPORTING + 0.6, why, (p2p[-1],), "p2p-silent")
+        yield Evidence("driver_p2p_bug", SUPPORTING, why, (p2p[-1],), "p2p-silent")
+    elif signs:
+        why = "peer-to-peer is in use and the job hangs"
+        yield Evidence("acs_iommu", SUPPORTING - 0.4, why, (p2p[-1],), "p2p-and-hang")
+        yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
+
+
+def no_peer_access(facts: Facts) -> Iterator[Evidence]:
+    signs = hang_signs(facts)
+    rows = [event for event in facts.of("topology") if any(word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS"))]
+    if rows:
+        weight = STRONG if signs else SUPPORTING + (1 if facts.of("geforce") else 0)
+        yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", (*rows[:3], *signs[:1]), "topo-no-p2p")
+
+
+def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
+    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the 40 series."""
+    cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    helped = facts.of("p2p_disable_helps")
+    if cards and (helped or (p2p and hang_signs(facts))) and not facts.of("p2p_disable_no_help"):
+        yield Evidence(
+            "unsupported_p2p_geforce",
+            STRONG,
+            f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it",
+            (cards[0], *(helped or p2p)[:1]),
+            "geforce-p2p",
+        )
+
+
+def several_gpus_hang_and_one_works(facts: Facts) -> Iterator[Evidence]:
+    """One GPU works and several GPUs of one machine hang: the difference is peer-to-peer, unless there is evidence of a network or another cause."""
+    works, signs = facts.of("one_gpu_works"), hang_signs(facts)
+    nodes = [event for event in facts.of("transport") if "NET/" in event.text]
+    if works and signs and not nodes and not facts.of("p2p_disable_no_help"):
+        why = "one GPU works, several GPUs of one machine hang"
+        yield Evidence("unsupported_p2p_geforce" if facts.of("geforce") else "acs_iommu", SUPPORTING, why, (works[0], signs[0]), "several-gpus-hang")
+
+
+def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
+    bad = [event for event in facts.of("bad_driver") if not event.quoted]
+    signs = [*hang_signs(facts), *facts.of("soft_lockup")]
+    silent = facts.of("phase") and not facts.of("training_step")
+    if bad and (signs or silent):
+        yield Evidence(
+            "driver_p2p_bug",
+            STRONG,
+            f"driver {bad[0].fields['value']} is known for peer-to-peer hangs, and this job hangs",
+            (bad[0], *signs[:2]),
+            "bad-driver-and-hang",
+        )
+
+
+def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
+    warned = [event for event in facts.of("kernel_warning") if not event.quoted]
+    signs = hang_signs(facts)
+    if warned and signs:
+        yield Evidence(
+            "kernel_too_old",
+            SUPPORTING + 0.5,
+            "the kernel is old and the job hangs in start-up; still weak evidence",
+            (warned[0], *signs[:1]),
+            "old-kernel-and-hang",
+        )
+
+
+def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
+    loaded = {_nccl_release(event.fields["value"] or ""): event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
+    if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
+        events = tuple(loaded.values())[:4]
+        same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
+        yield Evidence(
+            "nccl_version_conflict",
+            STRONG + 1.5 if same_job else SUPPORTING,
+            f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job",
+            events,
+            "two-nccl-loaded",
+        )
+    wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
+    if len(wheels) > 1:
+        yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
+
+
+def _nccl_release(value: str) -> str:
+    """2.10.3 for the 21.0.3 that PyTorch 1.10 to 1.12 print, because they decode NCCL's number 21003 as one of releases before 2.9."""
+    parts = value.split(".")
+    if len(parts) != 3 or int(parts[0]) < 20:
+        return value
+    code = int(parts[0]) * 1000 + int(parts[1]) * 100 + int(parts[2])
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
+def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
+    """Whether the job was started again between one version and the next: then somebody tried several versions."""
+    starts = [event for event in facts.of("launch_shape") if event.file == versions[0].file]
+    return all(any(one.line < start.line < other.line for start in starts) for one, other in itertools.pairwise(versions))
+
+
+def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
+    for event in facts.of("shm"):
+        size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
+        if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
+            yield Evidence("shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full")
+        elif size and size <= 64 << 20:
+            yield Evidence("shm_too_small", SUPPORTING, f"shared memory has {event.fields['size']}", (event,), "shm-small")
+
+
+def _bytes(text: str) -> int:
+    """64M as bytes; 0 for a text that is no size. df without -h counts in KiB."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    number = text.rstrip("KMGT")
+    if not number.replace(".", "", 1).isdigit():
+        return 0
+    return int(float(number) * units.get(text[-1:], 1 << 10))
+
+
+def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
+    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that saves power."""
+    rows = [(int(event.fields["now"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_width")]
+    rows += [(int(event.fields["width"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_limited")]
+    rows += [row for event in facts.of("link_query") for row in _lanes(event)]
+    narrow = [row for row in rows if 0 < row[0] < row[1]]
+    if narrow:
+        now, most, event = min(narrow, key=lambda row: row[0])
+        yield Evidence("pcie_link_degraded", STRONG, f"a link uses {now} lanes of {most}", (event,), "fewer-lanes")
+
+
+def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
+    """The link of a GPU has a lower generation than it can have, and the GPU is at work: then it does not save power."""
+    for event in facts.of("link_query"):
+        for row in _rows(event):
+            now, most, load = (_number(row.get(name)) for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD))
+            if 0 < now < most and load >= _BUSY:
+                why = f"the link of a GPU at {load} % load has PCIe generation {now}, and it can have {most}"
+                yield Evidence("pcie_link_degraded", STRONG, why, (event,), "slow-link-at-work")
+                return
+
+
+def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
+    """The kernel finds a switch or slot of an older generation above a card. Many machines are built so; it matters if the job is slow."""
+    limited = [
+        event for event in facts.of("link_limited") if not event.quoted and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
+    ]
+    if limited:
+        slow = facts.of("slow_told")
+        why = f"a card for {limited[0].fields['most']} GT/s is behind a link of {limited[0].fields['speed']} GT/s"
+        yield Evidence("pcie_link_degraded", STRONG if slow else HINTING, why, (*limited[:2], *slow[:1]), "slower-than-the-card")
+
+
+def _lanes(event: Event) -> Iterator[tuple[int, int, Event]]:
+    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that of the widest GPU."""
+    rows = _rows(event)
+    widest = max((_number(row.get(f"{_WIDTH}.current")) for row in rows), default=0)
+    for row in rows:
+        yield _number(row.get(f"{_WIDTH}.current")), _number(row.get(f"{_WIDTH}.max", str(widest))), event
+
+
+def _rows(event: Event) -> list[dict[str, str]]:
+    """The rows of a query, each as name of the column: value."""
+    names = [name.split("[")[0].strip() for name in (event.fields["names"] or "").split(",")]
+    rows = [[cell.strip() for cell in line.split(",")] for line in (event.fields["rows"] or "").splitlines()]
+    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+
+
+def _number(cell: str | None) -> int:
+    """16 for "16" and 100 for "100 %"; 0 for what is no number."""
+    digits = (cell or "").removesuffix("%").strip()
+    return int(digits) if digits.isdigit() else 0
+
+
+def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
+    """No GPU is visible, and the program runs in a container. Keeps 6/372 from a wrong error."""
+    unseen = [event for event in facts.of("no_gpu") if not event.quoted]
+    if unseen and facts.of("container"):
+        lines = (unseen[0], facts.of("container")[0])
+        yield Evidence("container_gpu_access", STRONG, "no GPU is seen, and this runs in a container", lines, "container-no-gpu")

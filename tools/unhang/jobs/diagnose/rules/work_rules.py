@@ -1,0 +1,201 @@
+"""Rules over the work and the launch of ranks: work that did not end, ranks that did not start, hosts that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unhang.base.text import counted
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.log_facts import Facts, Timeout
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.collective_rules import oldest_of_each_rank
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
+Listed = tuple[str, int, Event]
+
+
+def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
+    allocated = facts.of("llmc_allocated")
+    if not allocated or (facts.world_size or 2) < 2:
+        return
+    last = allocated[-1]
+    if any(event.file == last.file and event.line > last.line for event in facts.of("training_step")) or not near_end(facts, last):
+        return
+    yield Evidence(
+        "rank_device_mapping", STRONG, "llm.c stops after its last allocation, where all processes once took device 0", (last,), "llmc-last-allocation"
+    )
+
+
+def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
+    starts = facts.of("build_start")
+    if not starts:
+        return
+    last = starts[-1]
+    if any(event.file == last.file and event.line > last.line for event in facts.of("build_done")):
+        return
+    signs = hang_signs(facts)
+    if signs:
+        yield Evidence("fused_kernel_build", STRONG + 1, "a build of CUDA extensions began and did not end before the timeout", (last,), "build-unfinished")
+    elif near_end(facts, last):
+        yield Evidence("fused_kernel_build", STRONG, "the log ends while a CUDA extension is being built", (last,), "build-unfinished")
+
+
+def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
+    """A rank was busy with data, or with saving, when the others timed out."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    if not waits:
+        return
+    first = min(waits, key=lambda event: (event.file, event.line))
+    data = [event for event in facts.of("data_progress") if event.file == first.file and event.line <= first.line]
+    data += _open_ended(facts, first)
+    data.sort(key=lambda event: event.line)
+    done = [event for event in facts.of("data_done") if event.file == first.file]
+    if data and not any(event.line > data[-1].line for event in done) and int(data[-1].fields.get("percent") or 0) < 100:
+        percent = data[-1].fields.get("percent")
+        what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
+        yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
+        return
+    alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
+    # Rank 0 saves, so it does not wait for itself; if it waits in a different call than the others, it is no longer saving.
+    if alone and {one.rank for one in facts.timeouts} != {0} and not _saver_waits_elsewhere(facts.timeouts):
+        yield Evidence(
+            "watchdog_timeout_too_short",
+            STRONG,
+            "a rank was saving, merging or evaluating when the others' timeout expired",
+            (alone[-1], first),
+            "single-rank-work",
+        )
+        yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
+
+
+def _saver_waits_elsewhere(timeouts: Sequence[Timeout]) -> bool:
+    """Whether rank 0 and another rank wait in different calls, or in one with different sizes."""
+    calls = {one.rank: (one.op, one.seq, one.numel) for one in oldest_of_each_rank(timeouts) if one.rank is not None}
+    return 0 in calls and any(call != calls[0] for call in calls.values())
+
+
+def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
+    """Work took longer than the others' limit: a slow rank, which people also call a limit that is too short."""
+    yield Evidence("watchdog_timeout_too_short", STRONG + 1, why, (work, wait), id_)
+    yield Evidence("slow_rank_or_io", STRONG - 0.4, why, (work, wait), id_)
+
+
+def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
+    """A progress bar continues after the first timeout: its rank was working while the others waited."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    for wait in waits[:1]:
+        bars = [event for event in facts.of("bar") if event.file == wait.file]
+        before = [event for event in bars if event.line < wait.line]
+        after = [event for event in bars if event.line > wait.line and before and _is_further(before[-1], event)]
+        if after:
+            why = f"a progress bar still moved, at {after[-1].fields['percent']} %, after the others had given up"
+            yield from _work_outlasts_limit(why, after[-1], wait, "bar-still-moved")
+
+
+def _is_further(before: Event, after: Event) -> bool:
+    return before.fields["all"] == after.fields["all"] and int(after.fields["percent"] or 0) >= int(before.fields["percent"] or 0) and before.text != after.text
+
+
+def _open_ended(facts: Facts, first: Event) -> list[Event]:
+    """The last progress line, if it is close to the timeout and not complete: a bar that was complete long before is not evidence."""
+    return [event for event in facts.of("data_open") if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES]
+
+
+def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
+    """Lightning prints each starting rank and the world size; if some never start and nothing follows, they were not launched."""
+    members = facts.of("member")
+    if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
+        return
+    started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
+    if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
+        why = f"{len(started)} of {wanted} ranks start, the others print nothing"
+        weight = WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+        yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
+
+
+def _steps_follow(facts: Facts, event: Event) -> bool:
+    """Whether an epoch's progress bar moves after this line: then all ranks take part, and the others have logs of their own."""
+    return any(one.file == event.file and one.line > event.line and "Epoch" in one.text and one.fields["done"] not in ("0", None) for one in facts.of("bar"))
+
+
+def _log_ends_with(facts: Facts, event: Event) -> bool:
+    """Whether no line follows and there is no sign of a hang: then the job may have just begun, or each rank has its own log."""
+    last = facts.last.get(event.file, ())
+    return bool(last) and last[-1][0] == event.line and not hang_signs(facts)
+
+
+def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
+    """The lists of hosts, in a file or on the command line: (host, slots, its line). Lines of a file that follow each other are one list."""
+    lists: list[list[Listed]] = []
+    for event in facts.of("hostfile_row"):
+        row = (event.fields["host"] or "", int(event.fields["slots"] or 0), event)
+        last = lists[-1][-1][2] if lists else None
+        if last and (last.file, last.line + 1) == (event.file, event.line):
+            lists[-1].append(row)
+        elif not event.quoted:
+            lists.append([row])
+    for event in facts.of("hosts_on_command_line"):
+        parts = [one.rpartition(":") for one in (event.fields["value"] or "").split(",")]
+        lists.append([(name, int(slots), event) for name, _, slots in parts if name and slots.isdigit()])
+    return lists
+
+
+def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
+    """A list of hosts has a host twice, or hosts with different numbers of ranks: programs that expect one number of GPUs per node hang."""
+    for listed in _lists_of_hosts(facts):
+        by_host: dict[str, Event] = {}
+        for host, _, event in listed:
+            if host in by_host:
+                yield Evidence("launch_mismatch", STRONG, f"{host} is twice in the list of hosts", (by_host[host], event), "host-twice")
+                return
+            by_host[host] = event
+        if len({slots for _, slots, _ in listed}) > 1:
+            first, other = listed[0], next(row for row in listed if row[1] != listed[0][1])
+            wrong = [event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted]
+            why = f"{first[0]} takes {counted(first[1], 'rank')} and {other[0]} takes {other[1]}"
+            yield Evidence("launch_mismatch", STRONG - 0.4 if wrong else HINTING, why, (first[2], other[2]), "uneven-hosts")
+            return
+
+
+def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
+    """Several processes are bound to the same single CPU, or a slow job's processes are bound to one CPU each."""
+    bound = [(_core(event), event) for event in facts.of("cpu_binding") if not event.quoted]
+    by_core: dict[str, list[Event]] = {}
+    for core, event in bound:
+        if core:
+            by_core.setdefault(core, []).append(event)
+    shared = next((events for events in by_core.values() if len(events) > 1), None)
+    if shared and len({event.text for event in shared}) > 1:
+        yield Evidence("cpu_affinity", STRONG, "several processes are bound to one and the same CPU", tuple(shared[:2]), "same-core")
+    elif by_core and (facts.of("slow_told") or hang_signs(facts)):
+        first = next(iter(by_core.values()))[0]
+        yield Evidence("cpu_affinity", SUPPORTING, "all threads of a process are bound to one CPU, and the job is slow or hangs", (first,), "one-core")
+
+
+def _core(event: Event) -> str:
+    """A key for the CPU; "" for a mask of several CPUs."""
+    for name in ("mpi", "list", "own", "allowed", "phys"):
+        if value := event.fields[name]:
+            return value
+    mask = event.fields["mask"] or (event.fields["slurm"] or "")[2:]
+    number = int(mask, 16) if mask else 0
+    return str(number.bit_length() - 1) if number and number & (number - 1) == 0 else ""
+
+
+def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
+    """Hosts print one version each, and the versions differ."""
+    by_name: dict[str, dict[str, Event]] = {}
+    hosts: dict[str, set[str]] = {}
+    for event in facts.of("version_of_host"):
+        name = event.fields["name"] or "it"
+        by_name.setdefault(name, {}).setdefault(event.fields["value"] or "", event)
+        hosts.setdefault(name, set()).add(event.fields["host"] or "")
+    for name, by_value in by_name.items():
+        if len(by_value) > 1 and len({event.fields["host"] for event in by_value.values()}) > 1:
+            first, other = list(by_value.values())[:2]
+            why = f"{name} is {first.fields['value']} on {first.fields['host']} and {other.fields['value']} on {other.fields['host']}"
+            yield Evidence("software_versions_differ", STRONG, why, (first, other), "versions-of-hosts")
+            return
