@@ -59,11 +59,7 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
     begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
     options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
     undo = f"{undo} {options}".strip() if undo else ""
-    rows = [
-        _row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo)
-        for wave in plan.waves
-        for host in wave.hosts
-    ]
+    rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo) for wave in plan.waves for host in wave.hosts]
     controller = None if begun is None else {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at}
     counts: dict[str, int] = {}
     for row in rows:

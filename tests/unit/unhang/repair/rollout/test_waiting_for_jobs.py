@@ -105,7 +105,9 @@ def test_no_later_wave_begins_before_a_canary_that_waits_and_the_next_controller
 
 
 def test_a_changed_node_with_a_job_is_kept_and_not_waited_for():
-    node = follow(NodeState("b", epoch=1, done=frozenset(("lock", "drain")), changed=True, boot_id="b1"), Entry(SINCE, "b", "wait", WAITS, 1, {"why": "job 1"}), 1)
+    node = follow(
+        NodeState("b", epoch=1, done=frozenset(("lock", "drain")), changed=True, boot_id="b1"), Entry(SINCE, "b", "wait", WAITS, 1, {"why": "job 1"}), 1
+    )
     assert next_order(node, Target("b"), 1).step == "keep"
 
 
