@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from ...named_tuple import NamedTuple
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 MARK = "unhang"
 MAX_CHARACTERS = 200
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_SEAL = re.compile(r" \(([0-9a-f]{6})\)$")
 _OURS = re.compile(r"unhang ([A-Za-z0-9][A-Za-z0-9._-]{0,79}): ")
 
 
@@ -44,6 +46,22 @@ def reason_for(run: str, why: str) -> str:
     # The text must not contain anything that a scheduler prints after the reason, or could read as another field.
     text = " ".join(re.sub(r"[\[\]=\"'\\]", " ", text).split())
     return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS].rstrip()
+
+
+def sealed(reason: str) -> str:
+    """The reason with a mark of its own text at the end: whoever adds to it or takes from it has made another reason."""
+    text = reason[: MAX_CHARACTERS - len(" (000000)")].rstrip()
+    return f"{text} ({_mark(text)})"
+
+
+def is_sealed(reason: str) -> bool:
+    """Whether the text is, from its first to its last character, one that sealed() returned."""
+    found = _SEAL.search(reason)
+    return bool(found and found[1] == _mark(reason[: found.start()]))
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
 
 
 def run_of(reason: str) -> Optional[str]:
