@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unhang.ansible.controllers import is_known_to_be_over
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
@@ -203,7 +204,8 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
-    return status_of(plan, read_journal(folder), "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ()))
+    undo = "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
+    return status_of(plan, read_journal(folder), undo, is_known_to_be_over)
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:

@@ -15,7 +15,7 @@ OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
 AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
 SAME_BOOT_S = 600  # slurmd and the kernel round the boot time, and the clock may have been set since
-# slurmctld's own reasons, as whole texts, for a node that does not answer; with ReturnToService such a node returns to service by itself, so it must be drained too.
+# slurmctld's own reasons, as whole texts. With ReturnToService a node that does not answer returns to service by itself, so it must be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
@@ -36,8 +36,8 @@ class Host(NamedTuple):
 
 class Asked(NamedTuple):
     """run: this run's id, which its reasons contain; takes_over: an ended run whose drain may be taken over; reservations: the ones in which a node may be
-    drained. slurm_user: the user that slurmctld sets its own reasons as. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name and boot time that the machine to drain reports; None if
-    they were not read.
+    drained. slurm_user: the user that slurmctld sets its own reasons as. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name
+    and boot time that the machine to drain reports; None if they were not read.
     """
 
     run: str

@@ -82,7 +82,7 @@ class Progress:
         if entry.step == ROLLOUT and entry.status == BEGUN:
             nodes = sum(len(wave.hosts) for wave in self.plan.waves)
             return f"controller {entry.token} begins: {counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}"
-        return f"controller {entry.token} has come to its end" if entry.step == ROLLOUT else ""
+        return f"controller {entry.token} has ended" if entry.step == ROLLOUT else ""
 
     def _waves(self) -> str:
         """The current wave, and the numbers of finished and future waves."""

@@ -102,7 +102,7 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     if result.status in (SILENT, FENCED):
         return result.status, evidence
     if order.step == WAIT and result.status == "ok" and evidence.get("jobs") and evidence.get("over") is False:
-        return WAITS, evidence | {"why": _no_jobs(order, evidence, target)}
+        return WAITS, evidence | {"why": f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
     if why:
@@ -141,7 +141,11 @@ def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
 
 
 def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
-    return f"expected no jobs on the node, found {', '.join(map(str, evidence['jobs']))}" if evidence["jobs"] else None
+    return f"expected no jobs on the node, found {_jobs_of(evidence)}" if evidence["jobs"] else None
+
+
+def _jobs_of(evidence: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, evidence["jobs"]))
 
 
 def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:

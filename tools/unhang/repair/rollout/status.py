@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,9 +47,10 @@ NEXT_OF = {
 }
 
 
-def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any]:
+def status_of(plan: Plan, journal: JournalText, undo: str = "", is_over: Callable[[Mapping[str, Any]], bool | None] = lambda _: None) -> dict[str, Any]:
     """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
 
+    is_over: whether the process of a controller, by the evidence of its beginning, has ended; None if that is not known.
     undo: the command that undoes the rollout; "" for none. It gets the options with which the newest controller reached the nodes.
     """
     replayed = replay(journal.entries)
@@ -60,7 +61,9 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
     options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
     undo = f"{undo} {options}".strip() if undo else ""
     rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo) for wave in plan.waves for host in wave.hosts]
-    controller = None if begun is None else {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at}
+    controller = None
+    if begun is not None:
+        controller = {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at, **_alive(is_over(begun.evidence))}
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
@@ -78,6 +81,10 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
         "person": [{"host": entry.host, "rule": one.rule, "what": one.what} for entry in plan.hosts for one in entry.person],
         "hosts": rows,
     }
+
+
+def _alive(is_over: bool | None) -> dict[str, bool]:
+    return {} if is_over is None else {"alive": not is_over}
 
 
 def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str:

@@ -23,6 +23,8 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     batch; the smoke test runs for one kind after the other.
     """
     if step == WAIT:
+        if "unhang_wait_s" in variables:
+            return _seconds(variables, "unhang_wait_s", 0)  # 0: until the jobs' own ends, which are in the answer
         return 0 if _is_on(variables, "drain_beside_jobs", False) else _seconds(variables, "drain_wait_timeout_s", DRAIN_WAIT_S)
     if step in REBOOTS:  # ansible.builtin.reboot waits for the boot for this time, and the same time again for the node to answer
         limit = _seconds(variables, "unhang_reboot_timeout_s", REBOOT_S)
