@@ -45,7 +45,9 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     )
     known = [{"id": f"s{number}", "run": run, "status": status} for number, (run, status) in enumerate(states)]
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "node_states": known, "restored": str(tmp_path / "restored")}
-    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": {**host, "rollout_saved_by": RUN, "rollout_evidence": {}, "node_change_fencing": 7}}}}))
+    (tmp_path / "hosts.json").write_text(
+        json.dumps({"all": {"hosts": {"node": {**host, "rollout_saved_by": RUN, "rollout_evidence": {}, "node_change_fencing": 7}}}})
+    )
     surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
     options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}

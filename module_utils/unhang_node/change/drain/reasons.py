@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from typing import Any, Collection, Dict, List, Optional
 
 MARK = "unhang"
+# Instead of a run's id to take over: any run of unhang. Only for who holds the node's lock, for then no other run is at work on the node.
+ANY_RUN = "*"
 MAX_CHARACTERS = 200
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _SEAL = re.compile(r" \(([0-9a-f]{6})\)$")
@@ -72,7 +74,8 @@ def run_of(reason: str) -> Optional[str]:
 
 def is_ours(reason: str, runs: Collection[str]) -> bool:
     """True when the reason is that of one of the runs."""
-    return run_of(reason) in [run for run in runs if run]
+    found = run_of(reason)
+    return found is not None and (found in runs or ANY_RUN in runs)
 
 
 def message_of(problem: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...named_tuple import NamedTuple
 from ...parse.slurm import Job, Reservation, SlurmNode
-from .reasons import DrainAnswer, is_ours, is_sealed, run_of
+from .reasons import ANY_RUN, DrainAnswer, is_ours, is_sealed, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def decide_release(standing: Standing, asked: Asked) -> Decision:
     if "DRAIN" not in node.states:
         note = f"{node.name} is out of service by {describe(node)}: it is left so" if drain_answer(standing, asked).drained else ""
         return Decision(note=note)
-    if not _is_untouched(node, asked.run, asked.takes_over):
+    if not _is_untouched(node, asked.run, "" if asked.takes_over == ANY_RUN else asked.takes_over):
         return Decision(note=f"{node.name} was drained by {describe(node)}: it is left so")
     if "NOT_RESPONDING" in node.states:
         return Decision(act=True, refused=f"expected a slurmd that answers, found NOT_RESPONDING: start slurmd on {node.name}; it stays drained until then")

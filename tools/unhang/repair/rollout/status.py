@@ -40,8 +40,8 @@ PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 NEXT_OF = {
     WAITING: "its jobs end, then the same command goes on with it; --end releases it as it is",
-    KEPT: "a person looks why; audit it and make a new plan, then resume it in the scheduler",
-    LOST: "a person repairs it; playbooks/rollback.yml may be started again; then resume it in the scheduler",
+    KEPT: "a person looks why and repairs it; then audit and plan: the new rollout takes over its drain, proves it and releases it",
+    LOST: "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan: the new rollout takes over its drain",
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",
     UNRELEASED: "started again, the same command tries to give it back",
 }

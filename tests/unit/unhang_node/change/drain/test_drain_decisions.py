@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang_node.change.drain.reasons import MAX_CHARACTERS, is_ours, is_sealed, reason_for, run_of, sealed
+from unhang_node.change.drain.reasons import ANY_RUN, MAX_CHARACTERS, is_ours, is_sealed, reason_for, run_of, sealed
 from unhang_node.change.drain.slurm import check_name
 from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer, powers_down, takes_jobs
 from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
@@ -96,6 +96,14 @@ def test_a_sealed_reason_is_no_longer_than_slurm_shows_and_is_known_as_a_whole()
         assert is_sealed(sealed(reason))
         assert run_of(sealed(reason)) == "r1"
     assert not is_sealed("unhang r1: driver (000000)")
+
+
+def test_who_has_the_lock_takes_over_a_node_that_an_ended_rollout_kept_and_nothing_that_a_person_drained():
+    anybodys = Asked("r1", takes_over=ANY_RUN)
+    assert decide_drain(standing("IDLE+DRAIN", EARLIER), anybodys).act
+    assert not decide_drain(standing("IDLE+DRAIN", OTHERS), anybodys).act
+    assert not decide_drain(standing("IDLE+DRAIN", f"{EARLIER} RMA 4711"), anybodys).act
+    assert not decide_release(standing("IDLE+DRAIN", EARLIER), anybodys).act
 
 
 def test_the_same_run_may_give_another_reason():
