@@ -116,14 +116,14 @@ def run(arguments: argparse.Namespace) -> int:
         variables = variables_of(arguments, folder, plan)
         if not arguments.apply and not arguments.end:
             return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
-        look_s, again = FIRST_LOOK_S, True
+        look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
         while again:
             before, waits = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}
             argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
             played = _played(argv, home, new_run, folder, plan, arguments)
             again = not (played.stopped or played.code < 0 or arguments.end) and is_worth_another_look(before, states_of(folder, plan))
             look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
-    return _outcome(played, folder, plan, arguments)
+    return _outcome(played, folder, plan, arguments, earlier)
 
 
 def states_of(folder: Path, plan: Plan) -> dict[str, str]:
@@ -217,11 +217,13 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
         return play_into(command, home, new_run, lambda line: note(shown) if (shown := shown_line(line)) else None, more)
 
 
-def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
+def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace, earlier: int) -> int:
+    """earlier: number of entries in the journal before the command: a rollout that was refused has written none."""
     again = typed_again(folder, arguments, "--apply")
-    if played.stopped and not read_journal(folder).entries:
+    has_begun = len(read_journal(folder).entries) > earlier
+    if played.stopped and not has_begun:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
-    if not read_journal(folder).entries:
+    if not has_begun:
         if not any(map(shown_line, played.output.splitlines())):  # otherwise the reason was already printed
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
