@@ -51,9 +51,10 @@ bench-gpu: $(DEV_STAMP) collector ## Run the measurements that need GPUs, in nin
 fuzz: $(DEV_STAMP) ## Test all readers with a million damaged inputs, starting where the last call stopped:  make fuzz ARGS='--cases 10000'
 	$(PYTHON) tests/fuzz/run.py $(ARGS)
 
-collector: $(STAMP) ## Build the one-file collector and the quick check: dist/unhang-collect.pyz, dist/unhang-quick.pyz
+collector: $(STAMP) ## Build the one-file collector and the quick check: dist/unhang-collect.pyz, dist/unhang-quick.pyz, dist/unhang-inspect.pyz
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
+	$(PYTHON) tools/collector/job.py
 
 offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
 	$(PYTHON) tools/collector/offline.py

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .root import Root
 
 CONFIG_LIMIT_BYTES = 1024 * 1024
+NOT_NAMED = "which nobody named: not touched"
 
 
 class NotLocal(OSError):
@@ -38,7 +39,7 @@ def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
     def target_of(here: str) -> str | None:
         mount = network_mount_of(mounts, here)
         if mount:
-            raise NotLocal(errno.EXDEV, f"lies on {mount.fs_type} at {mount.point}, which nobody named: not touched", path)
+            raise NotLocal(errno.EXDEV, f"lies on {mount.fs_type} at {mount.point}, {NOT_NAMED}", path)
         root.watch("lstat " + here)
         place = lstat_place(root, here)
         return os.readlink(place) if stat_bits.S_ISLNK(os.lstat(place).st_mode) else None

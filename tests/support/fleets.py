@@ -76,7 +76,19 @@ def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
             hosts = one.get("hosts") or ([one["host"]] if one["host"] is not None else [])
             apart = tuple(frozenset(row["hosts"]) for row in (one.get("comparison") or {}).get("counts") or ())
             remedy = one["remedy"] or {}
-            yield Found(number, one["rule"], one["title"], one["severity"], one["scope"], tuple(hosts), one["where"], remedy, apart, one["rule"] in UNREAD)
+            yield Found(
+                number,
+                one["rule"],
+                one["title"],
+                one["severity"],
+                one["scope"],
+                tuple(hosts),
+                one["where"],
+                remedy,
+                apart,
+                one["rule"] in UNREAD,
+                one.get("owner", "sre"),
+            )
 
 
 def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:

@@ -32,8 +32,15 @@ def read(folder, wanted=SECTIONS, **options):
     answers = {}
     for source in (system, kernel_log):
         for section, fragment, unread in source.read(ctx):
-            answers[section] = (fragment, {row["field"]: row for row in unread})
+            before, known = answers.get(section, ({}, {}))
+            rows = {**known, **{row["field"]: row for row in unread}}
+            answers[section] = (merged(before, fragment) if isinstance(fragment, dict) else fragment, rows)  # a section may come in pieces
     return answers
+
+
+def merged(into, fields):
+    both = {key: merged(into[key], value) for key, value in fields.items() if isinstance(value, dict) and isinstance(into.get(key), dict)}
+    return {**into, **fields, **both}
 
 
 def facts(folder, section, **options):

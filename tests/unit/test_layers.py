@@ -15,14 +15,14 @@ CONTROLLER = """
     __init__ base.__init__ base.errors base.printing base.secrets_in_text | base.text base.strict_json
     | base.junit base.nodeset base.strict_yaml base.plain_pickle base.redact | base.path_arguments base.project
     | base.kept_files | run | schemas | catalogue | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.lint
-    | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference
+    | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference jobs.inspect | jobs.watch
     | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | untrusted_files | nvml | sections
     | sources
     | change.__init__ change.atomic_files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
-    | probe_child | probe | merging | collect | command
+    | probe_child | probe | merging | collect | command | job
 """
 STARTS = re.compile(r"subprocess|\bos\b")  # only a module that has one of these words is walked to its last expression
 

@@ -44,7 +44,12 @@ json.dump([importlib.util.MAGIC_NUMBER.hex(), answer], sys.stdout)
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target` (a Path), atomically. pythons: further interpreters to compile for."""
-    sources = packed_sources(ENTRY)
+    return build_entry(target, ENTRY, (HERE / "__main__.py").read_bytes(), pythons)
+
+
+def build_entry(target: Path, entry: str, main: bytes, pythons: Iterable[str] = ()) -> Path:
+    """A .pyz of the modules that `entry` imports, with nvidia-ml-py; main: its __main__.py."""
+    sources = packed_sources(entry)
     spec = find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise SystemExit(f"nvidia-ml-py is not installed for {sys.executable}; run `make setup` first")
@@ -53,7 +58,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     files = {name: text.encode("utf-8") for name, text in sources.items()}
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
-    files["__main__.py"] = (HERE / "__main__.py").read_bytes()
+    files["__main__.py"] = main
     return write_archive(target, files)
 
 

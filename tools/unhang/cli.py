@@ -126,9 +126,14 @@ class _Parser(argparse.ArgumentParser):
         else:
             unknown = message.partition("unrecognized arguments: ")[2].split()
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
-                super().error(f"{message}; leave it out: nothing is changed without --apply")
+                self._refuse(f"{message}; leave it out: nothing is changed without --apply")
             meant = self._meant(unknown)
-        super().error(f"{message}; did you mean {meant}?" if meant else message)
+        hint = f"; {self.prog} --help has the options" if "unrecognized" in message else ""
+        self._refuse(f"{message}; did you mean {meant}?" if meant else f"{message}{hint}")
+
+    def _refuse(self, message: str) -> NoReturn:
+        """Without argparse's lines of usage, which push the message off the eye's place."""
+        self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}\n")
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """The argument that an unknown one probably means; "" if none is similar."""

@@ -8,6 +8,7 @@ import sys
 from ..mount_table import read_mounts
 from ..parse.mounts import mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
+from ..untrusted_files import resolve_local
 from .admission import read_admission
 from .container_config import read_container_config
 from .container_devices import read_cdi
@@ -27,6 +28,7 @@ from .virtualization import read_virtualization
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from ..parse.mounts import Mount
@@ -64,7 +66,7 @@ def read_node(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
         **_read_hardware(root, unread, cpuinfo),
         **_read_host_settings(root, unread),
         "virtualization": virtualization,
-        "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
+        "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread, mounts or []),
         "cdi": unread.attempt("cdi", read_cdi, root, unread),
         "containers": read_container_config(root, unread),
         "kubernetes": read_kubernetes(root, unread, now_s),
@@ -173,14 +175,14 @@ def read_os(root: Root) -> dict[str, Any]:
     }
 
 
-def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
+def read_runtimes(root: Root, unread: Unread, mounts: Sequence[Mount]) -> list[dict[str, Any]]:
     """[{name, path, version, apparmor_profile}] of the container runtimes whose program or plugin is there. Raises OSError."""
     found: list[dict[str, Any]] = []
     for runtime, programs in RUNTIMES:
         path = first_there(root, [folder + "/" + program for program in programs for folder in BINARY_FOLDERS])
         if path:
             found.append({"name": runtime, "path": path, "version": None})
-    plugin = find_pyxis(root)
+    plugin = find_pyxis(root, mounts)
     if plugin:
         found.append({"name": "pyxis", "path": plugin, "version": None})
     profiles = unread.attempt("container_runtimes[*].apparmor_profile", root.names, APPARMOR_FOLDER) if found else None
@@ -191,9 +193,13 @@ def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     return found
 
 
-def find_pyxis(root: Root) -> str | None:
-    """The line of Slurm's configuration that loads Pyxis (path:line), or the plugin's own path; None without it."""
+def find_pyxis(root: Root, mounts: Sequence[Mount]) -> str | None:
+    """The line of Slurm's configuration that loads Pyxis (path:line), or the plugin's own path; None without it. A network file system is not touched."""
     for folder in ("/etc/slurm", "/etc/slurm-llnl"):
+        try:
+            resolve_local(root, mounts, folder)
+        except OSError:
+            continue
         for path in [folder + "/plugstack.conf"] + drop_ins(root, [folder + "/plugstack.conf.d"]):
             try:
                 lines = root.text(path, 65536).splitlines()

@@ -96,7 +96,7 @@ def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
         "pcie": read_pci_link(root, address) if address else None,
         "numa_node": node if node is not None and node >= 0 else None,
         "ats_enabled": read_ats(root, unread, name),
-        "programs": unread.attempt(f"rdma[{name}].programs", read_programs, root, folder),
+        "programs": read_programs_if_recorded(root, unread, name, folder),
         "ports": [read_port(root, unread, name, number, EFA_COUNTERS if driver == "efa" else HW_COUNTERS) for number in numbers[:PORTS]],
     }
 
@@ -108,6 +108,15 @@ def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
         unread.add(field, "absent", "asked only in virtual machines")
         return None
     return unread.attempt(field, lambda: parse_ats(root.data(f"{CLASS}/{name}/device/config", CONFIG_BYTES)))
+
+
+def read_programs_if_recorded(root: Root, unread: Unread, name: str, folder: str) -> str | None:
+    """read_programs(), but a recording without device files says nothing about them."""
+    field = f"rdma[{name}].programs"
+    if not root.is_live and not root.is_dir("/dev/infiniband"):
+        unread.add(field, "absent", "the recording has no /dev/infiniband")
+        return None
+    return unread.attempt(field, read_programs, root, folder)
 
 
 def read_programs(root: Root, folder: str) -> str:

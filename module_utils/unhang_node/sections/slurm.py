@@ -1,6 +1,7 @@
 """Slurm on the node: slurmd, and what its configuration says of this node. Part of section `node`.
 
-Files on a network file system are not touched: its server may be gone. Of a node without a slurm.conf of its own, the copy that slurmd fetched is read.
+Files on a network file system are not touched by read_slurm: its server may be gone. read_shared_slurm reads them, and its caller gives it up after a while.
+Of a node without a slurm.conf of its own, the copy that slurmd fetched is read.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from ..parse.mounts import is_network, mount_of
 from ..parse.slurm_conf import count_gpus, expand, included, parse_cgroup_conf, parse_gres_conf, row_of_node, settings, slurm_lines, words
 from ..parse.values import clean, clean_or_none, integer_or_none, parse_cpu_list
-from ..untrusted_files import read_text, resolve_local
+from ..untrusted_files import NOT_NAMED, read_text, resolve_local
 from .host_state import read_cgroup
 from .reading import first_there, line_if_there, names_if_there, there
 
@@ -25,6 +26,7 @@ PLUGIN_FOLDERS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/local/lib/slurm", 
 SLURMD_PATHS = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "/opt/slurm/sbin/slurmd", "/cm/shared/apps/slurm/current/sbin/slurmd")
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc", "/opt/slurm/etc", "/run/slurm/conf", "/var/spool/slurmd/conf-cache")
 PAM_FILES = ("/etc/pam.d/sshd", "/etc/pam.d/password-auth", "/etc/pam.d/common-account", "/etc/pam.d/system-auth")
+BESIDE = ("cgroup", "gres", "plugins_missing")
 BYTES = 1 << 20
 INCLUDES = 16
 NO_CORE = -1  # no core is named
@@ -44,10 +46,21 @@ def read_slurm(root: Root, unread: Unread, mounts: Sequence[Mount]) -> dict[str,
     path = unread.attempt("slurm.config", find_configuration, root, mounts)
     lines = unread.attempt("slurm.config", read_lines, root, mounts, path) if path else None
     if path is None or lines is None:
-        for field in ("cgroup", "gres", "plugins_missing"):
+        for field in BESIDE:
             unread.add("slurm." + field, "absent", "slurm.conf was not read")
         return found
     return {**found, **read_configuration(root, unread, mounts, path, lines)}
+
+
+def is_shared(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether read_slurm left slurm.conf out because it lies on a network file system. rows: its reasons."""
+    return any(row["field"] == "slurm.config" and NOT_NAMED in row["reason"] for row in rows)
+
+
+def read_shared_slurm(root: Root, unread: Unread) -> dict[str, Any]:
+    """{slurm: {config, cgroup, gres, plugins_missing}} from slurm.conf on a network file system. A server that does not answer blocks this. Raises OSError."""
+    path = find_configuration(root, ())
+    return {"slurm": read_configuration(root, unread, (), path, read_lines(root, (), path))}
 
 
 def find_configuration(root: Root, mounts: Sequence[Mount]) -> str:
@@ -99,6 +112,11 @@ def read_beside(root: Root, mounts: Sequence[Mount], path: str) -> tuple[str, st
         return "", ""
 
 
+def in_full(kind: str, name: str) -> str:
+    """task/cgroup of cgroup: Slurm accepts a plugin's name without its kind."""
+    return name if not name or "/" in name else f"{kind}/{name}"
+
+
 def config_of(path: str, values: dict[str, str], row: dict[str, str]) -> dict[str, Any]:
     """What decides about jobs on this node; "" and [] for what slurm.conf does not set, so that Slurm's default holds. Times are those in effect."""
     sockets, cores = integer_or_none(row.get("sockets", row.get("socketsperboard", ""))), integer_or_none(row.get("corespersocket", ""))
@@ -107,8 +125,8 @@ def config_of(path: str, values: dict[str, str], row: dict[str, str]) -> dict[st
     kill_s = integer_or_none(values["unkillablesteptimeout"]) if "unkillablesteptimeout" in values else max(60, 5 * (message_s or 0))
     return {
         "path": path,
-        "task_plugins": words(values.get("taskplugin", "")),
-        "proctrack": values.get("proctracktype", "").lower()[:128],
+        "task_plugins": sorted(in_full("task", word) for word in words(values.get("taskplugin", ""))),
+        "proctrack": in_full("proctrack", values.get("proctracktype", "").lower()[:128]),
         "propagate": words(values.get("propagateresourcelimits", "")),
         "propagate_except": words(values.get("propagateresourcelimitsexcept", "")),
         "prolog_flags": words(values.get("prologflags", "")),

@@ -13,6 +13,7 @@ from unhang.base.errors import UserError
 from unhang.base.text import visible
 
 MAX_HOSTS = 100_000
+MAX_BRACKETS = 8  # of one node set: rack, chassis, node and more
 _FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")  # the notation refuses numbers of more than 100 digits
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
@@ -35,26 +36,27 @@ def expand_limit(limit: str) -> list[str]:
 
 def split_patterns(text: str, separator: str) -> list[str]:
     """Parts of the text, split outside brackets; empty ones dropped."""
-    parts, depth = [""], 0
-    for character in text:
+    parts, begin, depth = [], 0, 0
+    for at, character in enumerate(text):
         depth += {"[": 1, "]": -1}.get(character, 0)
         if character == separator and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
+            parts.append(text[begin:at])
+            begin = at + 1
+    return [part.strip() for part in (*parts, text[begin:]) if part.strip()]
 
 
 def _expand(part: str) -> list[str]:
     operator, nodes = (part[0], part[1:]) if part[0] in "!&" else ("", part)
     if "[" not in nodes:
         return [part]
+    if nodes.count("[") > MAX_BRACKETS or nodes.count("]") > MAX_BRACKETS:
+        raise UserError(f"expected a node set such as gpu[001-016], found more than {MAX_BRACKETS} brackets in {visible(part, 120)}")
     if _count(nodes) > MAX_HOSTS:
-        raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {part!r}")
+        raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {visible(part, 120)!r}")
     try:
         hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
     except (NodeSetException, AssertionError, ValueError) as problem:  # ClusterShell asserts that a range has less than a billion numbers
-        raise UserError(f"expected a node set such as gpu[001-016], found {part!r}: {problem}") from None
+        raise UserError(f"expected a node set such as gpu[001-016], found {visible(part, 120)!r}: {visible(str(problem), 200)}") from None
     if operator == "&":
         # Each & narrows the result further, so the union must be one pattern.
         return ["&~^(?:" + "|".join(re.escape(host) for host in hosts) + ")$"]

@@ -22,6 +22,8 @@ COMMANDS = {
     "preprovision": "decide which nodes may join: audit, smoke test alone and together",
     "policy": "write a policy from nodes that are known to be good",
     "verify": "check an admission record: its signature, its node, and changes since",
+    "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
+    "watch": "watch a running job; when it makes no progress, say which rank it is and why",
     "diagnose": "find the most probable cause of a failure in logs",
     "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
 }

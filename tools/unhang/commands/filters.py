@@ -14,7 +14,7 @@ import msgspec
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.documents import MAX_NODE_BYTES
-from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.rules import OWNERS, SEVERITIES
 from unhang.audit.judge.run_input import node_paths
 from unhang.audit.triage.actions import Setting, command
 from unhang.base.errors import UserError
@@ -25,7 +25,7 @@ from unhang.base.text import visible
 from unhang.show.report.filtering import Filter, narrowed
 from unhang.show.report.run import read_run
 
-OPTIONS = ("host", "group", "rule", "severity")
+OPTIONS = ("host", "group", "rule", "severity", "owner")
 MOST_LISTED = 12  # number of names in a message that lists the known ones
 MAX_LIST_BYTES = 32 << 20
 
@@ -37,6 +37,7 @@ def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the o
     group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
     group.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     group.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
+    group.add_argument("--owner", action="append", default=[], metavar="OWNER", help=f"only what these people act on: {', '.join(OWNERS)}")
 
 
 def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
@@ -46,6 +47,7 @@ def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> 
     for one in arguments.host:
         named_hosts(one)
     _check("--severity", [part for one in arguments.severity for part in _split("severity", one)], SEVERITIES, "a severity")
+    _check("--owner", [part for one in arguments.owner for part in _split("owner", one)], OWNERS, "an owner")
     if asked := [part for one in arguments.rule for part in _split("rule", one)]:
         _check("--rule", asked, [rule.id for rule in load_catalogue(rules).rules], "a rule of the catalogue")
 
@@ -78,8 +80,9 @@ def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         hosts = of_groups if hosts is None else hosts & of_groups
     _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
     _check("--severity", given["severity"], SEVERITIES, "a severity")
+    _check("--owner", given["owner"], OWNERS, "an owner")
     typed = " ".join(f"--{name} {shlex.quote(value)}" for name in OPTIONS for value in getattr(arguments, name))
-    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), typed)
+    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), tuple(given["owner"]), typed)
 
 
 def named_hosts(given: str) -> Sequence[str]:

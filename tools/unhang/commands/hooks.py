@@ -24,6 +24,7 @@ from unhang import __version__
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import without_secrets
+from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.base.text import visible
 from unhang.show.history.changes import FoundChange, finding_changes
 from unhang.show.history.database import reading
@@ -33,6 +34,7 @@ from unhang.show.history.run_rows import RunRow, run_named, run_rows
 
 WEBHOOK_S = 15.0
 HOOK_S = 60.0
+MOST_ADDRESS_BYTES = 16 * 1024
 MOST_TAIL = 2000  # bytes of a hook's output that are kept
 
 
@@ -165,7 +167,9 @@ def _address(given: str) -> str:
     text = given
     if given.startswith("@"):
         try:
-            text = (Path(given[1:]).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
+            text = (read_bounded(Path(given[1:]).expanduser(), MOST_ADDRESS_BYTES).decode("utf-8").splitlines() or [""])[0].strip()
+        except NotStrict as problem:
+            raise UserError(f"--webhook: expected a file with an address in its first line at {given[1:]}, found: {problem}") from None
         except (OSError, ValueError) as problem:
             raise UserError(f"--webhook: expected a file with an address in its first line, found {given}: {getattr(problem, 'strerror', 'no text')}") from None
     parts = urlsplit(text)

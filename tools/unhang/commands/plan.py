@@ -145,7 +145,7 @@ def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], ar
     found = {str(one["rule"]) for one in findings["findings"] if one["verdict"] == "fail" and asked.takes(one)}
     if not found:
         raise UserError(f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}")
-    rules = sorted(found) if asked.rules or asked.severities else ()
+    rules = sorted(found) if asked.rules or asked.severities or asked.owners else ()
     return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
 
 

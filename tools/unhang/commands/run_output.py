@@ -33,9 +33,9 @@ FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", 
 LISTS = "limits"  # folder in a run folder: the nodes of a cause, one a line, if they are too many for a command line
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for showing a run."""
-    add_format_option(parser, FORMATS, {"wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
+def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None = None) -> None:
+    """Adds the options for showing a run. more: further formats and what each is."""
+    add_format_option(parser, (*FORMATS, *(more or ())), {**(more or {}), "wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
     parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label for every series: cluster=production")
     parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first")
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")

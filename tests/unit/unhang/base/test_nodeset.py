@@ -53,3 +53,10 @@ def test_no_bracket_reaches_ansible_but_in_a_regular_expression(limit):
     except UserError:
         return
     assert all("[" not in pattern or pattern.lstrip("!&").startswith("~") for pattern in patterns)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "gpu" + "[1-2]" * 200_000, "gpu" + "[" * 100_000 + "1" + "]" * 100_000, "a[1" * 9, "]" * 100_000 + "["])
+def test_brackets_without_end_are_refused_at_once(text):
+    with pytest.raises(UserError, match="expected") as refused:
+        expand_limit(text)
+    assert len(str(refused.value)) < 600

@@ -11,7 +11,7 @@ import pytest
 from unhang.cli import command_and_parser, main, top_parser
 from unhang.commands import COMMANDS
 
-FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "sarif"}
+FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "ticket", "sarif"}
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
 BLANKS = re.compile(r"\s{2,}")
 

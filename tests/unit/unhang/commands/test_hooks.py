@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.server
 import json
+import os
 import shlex
 import sys
 import threading
@@ -203,3 +204,18 @@ def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(fleet, ho
     (tmp_path / "history.db").write_bytes(b"no database")
     report_run("run", asked)
     assert capsys.readouterr().err.startswith("unhang: no hook was called: ")
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "a pipe", "a large file", "a folder"])
+def test_an_address_is_read_from_a_small_regular_file_alone(tmp_path, capsys, place):
+    path = tmp_path / "address"
+    if place == "a pipe":
+        os.mkfifo(path)
+    elif place == "a large file":
+        path.write_text("x" * 100_000)
+    elif place == "a folder":
+        path.mkdir()
+    else:
+        path = place
+    assert cli.main(["audit", "--webhook", f"@{path}"]) == 2
+    assert "--webhook: expected a file with an address in its first line" in capsys.readouterr().err

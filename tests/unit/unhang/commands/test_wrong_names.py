@@ -115,8 +115,8 @@ def test_a_wrong_value_is_refused_under_the_option_that_was_typed(argv, message,
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["remediate", "latest", "--app"], "unrecognized arguments: --app\n"),
-        (["runs", "--prun"], "unrecognized arguments: --prun\n"),
+        (["remediate", "latest", "--app"], "unrecognized arguments: --app; unhang remediate --help has the options\n"),
+        (["runs", "--prun"], "unrecognized arguments: --prun; unhang runs --help has the options\n"),
         (["report", "latest", "--sev", "error"], "did you mean --severity?\n"),
     ],
 )

@@ -167,7 +167,7 @@ def test_pcie_errors_of_a_card_are_summed_by_severity(tmp_path):
 
 @pytest.mark.parametrize(("mode", "wanted"), [(0o666, "open"), (0o660, "restricted"), (None, "missing")])
 def test_whether_programs_may_open_a_card_is_told(tmp_path, mode, wanted):
-    folder = node(tmp_path, {CARD + "/infiniband_verbs/uverbs0/dev": "231:192\n"}, "rdma-h100")
+    folder = node(tmp_path, {CARD + "/infiniband_verbs/uverbs0/dev": "231:192\n", "/dev/infiniband/rdma_cm": ""}, "rdma-h100")
     if mode is not None:
         write(folder, "/dev/infiniband/uverbs0", "")
         (folder / "dev/infiniband/uverbs0").chmod(mode)
@@ -175,7 +175,12 @@ def test_whether_programs_may_open_a_card_is_told(tmp_path, mode, wanted):
 
 
 def test_a_card_without_a_device_file_of_its_own_is_missing_for_programs(tmp_path):
-    assert card(facts(copied("rdma-h100", tmp_path), "network"))["programs"] == "missing"
+    assert card(facts(node(tmp_path, {"/dev/infiniband/rdma_cm": ""}, "rdma-h100"), "network"))["programs"] == "missing"
+
+
+def test_a_recording_without_device_files_says_nothing_about_them(tmp_path):
+    network = facts(copied("rdma-h100", tmp_path), "network")
+    assert card(network)["programs"] is None
 
 
 def test_port_knows_its_subnet_manager_and_how_often_it_gave_up(tmp_path):

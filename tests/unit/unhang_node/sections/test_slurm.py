@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from recorded_roots import complaints, copied, facts, unread, write
+from recorded_roots import complaints, copied, facts, read, unread, write
+
+from unhang_node.root import Root
 
 CONF = """TaskPlugin=task/cgroup,task/affinity
 ProctrackType=proctrack/cgroup
@@ -109,13 +113,46 @@ def test_without_slurm_conf_nothing_is_said_about_it(folder):
     assert unread(folder, "node")["slurm.config"]["reason"].startswith("FileNotFoundError")
 
 
-def test_a_configuration_on_a_network_file_system_is_not_touched(folder):
+@pytest.fixture
+def shared(folder):
+    """slurm.conf lies on NFS, as at most sites."""
     (folder / "etc/slurm/slurm.conf").unlink()
     (folder / "etc/slurm").rmdir()
     (folder / "etc/slurm").symlink_to("/shared/slurm")
     write(folder, "/proc/self/mountinfo", "9 1 0:1 / / rw - ext4 x rw\n8 9 0:2 / /shared rw - nfs4 s:/ rw\n")
-    assert slurm(folder)["config"] is None
-    assert "nobody named: not touched" in unread(folder, "node")["slurm.config"]["reason"]
+    write(folder, "/shared/slurm/slurm.conf", CONF)
+    return folder
+
+
+def test_a_configuration_on_a_network_file_system_is_read(shared):
+    found = slurm(shared)
+    assert (found["config"]["gpus"], found["cgroup"]["path"], found["gres"]["rows"], found["plugins_missing"]) == (2, "", [], [])
+    assert [field for field in unread(shared, "node") if field.startswith("slurm.c")] == []
+
+
+class GoneServer(Root):
+    """A root whose folder /shared does not answer until `back` is set."""
+
+    back = threading.Event()
+
+    def candidates(self, path):
+        if path.startswith("/shared"):
+            self.back.wait(60)
+        return super().candidates(path)
+
+
+def test_a_server_that_does_not_answer_costs_only_the_configuration(shared):
+    fields = ("slurm.config", "slurm.cgroup", "slurm.gres", "slurm.plugins_missing")
+    node, rows = read(GoneServer([str(shared)]), ("node",), silence_s=0.5)["node"]
+    GoneServer.back.set()
+    assert (node["slurm"]["slurmd"], node["slurm"]["config"]) == (True, None)
+    assert node["hostname"] == "n2"
+    assert {field: rows[field]["status"] for field in fields} == dict.fromkeys(fields, "timeout")
+
+
+def test_short_names_of_plugins_are_those_that_slurm_loads(folder):
+    write(folder, "/etc/slurm/slurm.conf", CONF.replace("task/cgroup,task/affinity", "affinity,cgroup").replace("proctrack/cgroup", "cgroup"))
+    assert (slurm(folder)["config"]["task_plugins"], slurm(folder)["config"]["proctrack"]) == (["task/affinity", "task/cgroup"], "proctrack/cgroup")
 
 
 def test_sessions_that_ssh_adopts_are_seen(folder):

@@ -13,7 +13,7 @@ import msgspec
 
 from unhang.audit.judge.groups import GroupJudged
 from unhang.audit.judge.node_rules import Judged
-from unhang.audit.judge.rules import SEVERITIES, Rule
+from unhang.audit.judge.rules import DEFAULT_OWNER, SEVERITIES, Rule
 from unhang.audit.judge.run_input import natural
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
@@ -42,7 +42,8 @@ def finding(entry: Entry) -> dict[str, Any]:
 
 def _before_host(entry: Entry) -> dict[str, Any]:
     rule = entry.rule
-    return {"rule": rule.id, "title": rule.row["title"], "severity": rule.severity, "scope": rule.scope, "verdict": entry.verdict}
+    head = {"rule": rule.id, "title": rule.row["title"], "severity": rule.severity, "owner": rule.row.get("owner", DEFAULT_OWNER)}
+    return {**head, "scope": rule.scope, "verdict": entry.verdict}
 
 
 def _after_where(entry: Entry) -> dict[str, Any]:

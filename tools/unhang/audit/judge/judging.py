@@ -34,6 +34,7 @@ class _Policies:
 
     override: PolicyFile | None
     thresholds: tuple[str, ...]
+    files: tuple[str, ...] = ()  # the inventory's, that define a policy
     known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
 
     def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
@@ -46,8 +47,15 @@ class _Policies:
             waivers: dict[str, list[Waiver]] = {}
             for waiver in waivers_of(usable):
                 waivers.setdefault(waiver.rule, []).append(waiver)
-            self.known[key] = (len(self.known), usable, "; ".join(map(one_line, faults[:5])), waivers)
+            self.known[key] = (len(self.known), usable, "; ".join(one_line(fault, self._file(document)) for fault in faults[:5]), waivers)
         return self.known[key]
+
+    def _file(self, document: NodeDocument) -> str:
+        """The end of the path of the file that gives this node its policy; "" if that is not known."""
+        names = {document.host, *document.groups}
+        paths = [Path(one) for one in self.files if self.override is None]
+        own = [path for path in paths if path.stem in names or path.parent.name in names] or (paths if len(paths) == 1 else [])
+        return "/".join(own[0].parts[-2:]) if len(own) == 1 else ""
 
 
 @dataclass
@@ -137,7 +145,8 @@ def judge_run(
             budget.check()
 
     nodes_first = True
-    state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget, keep=keep)
+    policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
+    state = _State(Engine(rules, view, note), policies, today, budget, keep=keep)
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
         for document in read_nodes(run):

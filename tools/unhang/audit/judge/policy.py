@@ -84,10 +84,10 @@ def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, 
                 yield ("waivers", place, "hosts", number), str(problem)
 
 
-def one_line(fault: tuple[tuple, str]) -> str:
-    """A fault of policy_faults as text."""
+def one_line(fault: tuple[tuple, str], file: str = "") -> str:
+    """A fault of policy_faults as text. file: the one to correct, if it is known."""
     path, message = fault
-    return f"{'.'.join(str(part) for part in path) or 'unhang_policy'}: {message}"
+    return f"{'.'.join(str(part) for part in path) or 'unhang_policy'}{f' in {file}' if file else ''}: {message}"
 
 
 def waivers_of(policy: Mapping[str, Any]) -> list[Waiver]:

@@ -219,6 +219,7 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes
         "rule": root.rule,
         "title": root.title,
         "severity": severity,
+        "owner": root.owner,
         "nodes": sorted({share.host for share in shares if share.host}, key=order.__getitem__),
         "unread": kind.unread,
         "findings": sorted(members),

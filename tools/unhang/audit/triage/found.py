@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.groups import GroupJudged
+from unhang.audit.judge.rules import DEFAULT_OWNER
 
 
 class Found(NamedTuple):
@@ -22,6 +23,7 @@ class Found(NamedTuple):
     remedy: Mapping[str, Any]
     apart: tuple[frozenset[str], ...] = ()
     of_reading: bool = False  # the finding reports that the node was not read
+    owner: str = DEFAULT_OWNER
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -35,8 +37,9 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
         where = {} if grouped else entry.where
+        owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
-        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading)
+        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner)
 
 
 def _apart(comparison: Mapping[str, Any] | None) -> tuple[frozenset[str], ...]:

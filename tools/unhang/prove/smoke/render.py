@@ -18,7 +18,7 @@ _ERRORS = re.compile(r"error|replays|recovery|discard|dropped|symbol|crc|link_do
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
     parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _counters, _experiments, _isolation, _notes)
-    lines = [line for part in parts for line in part(result)] + _suspects(result, width)
+    lines = [line for part in parts for line in part(result)] + render_suspects(result)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):
         lines += [f"to repeat: {visible(result['command'], 4000)}"]
@@ -133,8 +133,8 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     return ["", *(f"note: {visible(row['host'])}: {visible(row['text'], 600)}" for row in rows)] if rows else []
 
 
-def _suspects(result: Mapping[str, Any], width: int) -> list[str]:
-    del width  # the terminal wraps these lines, so that they can be copied as a whole
+def render_suspects(result: Mapping[str, Any]) -> list[str]:
+    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so that they can be copied as a whole."""
     lines = []
     for row in result["suspects"]:
         who = [visible(row["host"])] if row["host"] else ["the group"]

@@ -14,11 +14,11 @@ DEADLINE_S = 60
 GOOD, ANOTHER_KEY, TAMPERED = "good", "another key", "tampered"
 
 
-def sign(line: str, key: Path) -> str:
+def sign(line: str, key: Path, namespace: str = NAMESPACE) -> str:
     """The armoured signature of a line. key: the private key, or a public one whose private key an agent has. Raises UserError."""
     if not key.is_file():
         raise UserError(f"expected the gate's key at {key}, found none; make one with: ssh-keygen -t ed25519 -f {key}")
-    done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], line)
+    done = _ssh_keygen(["-Y", "sign", "-n", namespace, "-f", str(key)], line)
     if done.returncode:
         raise UserError(f"{key}: ssh-keygen could not sign: {_last_line(done.stderr)}; give a readable private key, or load it into ssh-agent")
     return done.stdout

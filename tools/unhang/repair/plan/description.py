@@ -23,6 +23,7 @@ class Alike:
     reboots: tuple[str, ...]
     jobs: str
     minutes: str
+    choice: str  # how to take another version than the rules propose; "" where one version is named
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,20 @@ def _alike(entries: Sequence[HostPlan]) -> Alike:
         tuple(_reboots(example)),
         _jobs(entries),
         _minutes(example),
+        _choice(example),
     )
+
+
+def _choice(entry: HostPlan) -> str:
+    """What to do to get a certain version where a remedy allows several."""
+    policy_keys = {"gpu_driver": "driver", "kernel": "kernel", "nccl_profile": "nccl"}
+    open_ended = [one for one in entry.remedies if one.role in policy_keys and one.after and one.after.endswith((" or newer", " or older"))]
+    if not open_ended:
+        return ""
+    first = open_ended[0]
+    pin = f"{policy_keys[first.role]}.version"
+    known = f"unhang explain {first.because[0]} says which worked"
+    return f"{visible(first.after, 80)}, or a version that you pin: set {pin} in unhang_policy and audit again; {known}"
 
 
 def _roles(entry: HostPlan) -> list[str]:

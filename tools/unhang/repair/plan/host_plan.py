@@ -76,6 +76,7 @@ def _work(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> _Work
     if refused:  # the proposals of these findings are not merged into the policy
         others = _sorted(node, [one for one in findings if (one["remedy"] or {}).get("role") not in refused], knowledge)
         chosen = replace(others, person=chosen.person)
+    remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
     return _Work(
@@ -85,7 +86,7 @@ def _work(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> _Work
         minutes(roles, needed, knowledge.measured) if roles else 0.0,
         minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
         tuple(Refused(line) for line in (*refused.values(), *chosen.refused)),
-        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+        tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
     )
 
 

@@ -20,7 +20,7 @@ from unhang.schemas.shapes import read_schema
 
 SCHEMA = "unhang/plan/1"
 FILE = "plan.json"
-LARGEST_PLAN_BYTES = 512 * 1024 * 1024
+LARGEST_PLAN_BYTES = 128 * 1024 * 1024  # a plan for 10,000 nodes has some 40
 SHOWN_HOSTS = 5
 CANARY = "canary"
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

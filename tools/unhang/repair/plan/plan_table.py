@@ -44,7 +44,13 @@ def _waves(waves: DescribedWaves, width: int) -> Iterator[str]:
     first, _, rest = waves.name.partition(" ")
     yield f"{first.upper()} {rest}: {waves.nodes}"
     for one in waves.groups:
-        rows = [("where", one.hosts), *(("role", line) for line in one.roles), ("because", one.because), *(("reboot", line) for line in one.reboots)]
+        rows = [
+            ("where", one.hosts),
+            *(("role", line) for line in one.roles),
+            *([("choice", one.choice)] if one.choice else []),
+            ("because", one.because),
+            *(("reboot", line) for line in one.reboots),
+        ]
         for label, text in (*rows, ("jobs", one.jobs), ("minutes", one.minutes)):
             yield from _row(label, text, width)
         yield ""

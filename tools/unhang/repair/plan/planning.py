@@ -95,7 +95,8 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     limits = _limits(options, fleet, only, left_out, out)
     groups = tuple((one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups)
-    waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out)))
+    busy = frozenset(one.host for one in entries if one.jobs is None or one.jobs)
+    waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out), busy))
     return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves), steps_of(entries, steps))
 
 

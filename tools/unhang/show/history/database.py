@@ -96,6 +96,9 @@ def _version(connection: sqlite3.Connection, file: Path) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (programs,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'").fetchone()
+    if programs:  # unhang makes none; reading one may never end
+        raise UserError(f"expected unhang's history at {file}, found a database with views or triggers; name another file: --db FILE or {SETTING}=FILE")
     if application != APPLICATION and (tables or application or version):
         raise UserError(f"expected unhang's history at {file}, found another program's database; name another file: --db FILE or {SETTING}=FILE")
     if version > len(STEPS):

@@ -20,7 +20,7 @@ from unhang.base.text import visible
 from unhang.show.report import phrases
 from unhang.show.report.folding import hosts_of, item_label
 
-COLUMNS = ("severity", "verdict", "host", "rule", "title", "where", "expected", "found", "do", "run")
+COLUMNS = ("severity", "owner", "verdict", "host", "rule", "title", "where", "uuid", "serial", "pci_address", "expected", "found", "do", "run")
 WHOLE_FLEET = "the whole fleet"  # test case of findings that name no node
 SARIF_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -41,12 +41,26 @@ def render_csv(findings: Mapping[str, Any]) -> str:
     commands = {
         (rule, host): cause["command"] for cause in reversed(findings["causes"]) for rule in (cause["rule"], *cause["explains"]) for host in cause["nodes"]
     }
+    devices: dict[str, list[Mapping[str, Any]]] = {}
+    for row in (row for cause in findings["causes"] for row in cause["devices"]):
+        devices.setdefault(row["host"], []).append(row)
     for one in findings["findings"]:
         for host in hosts_of(one) or ("",):
-            shown = (one["severity"], one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")), one["expected"], one["found"])
+            device = [_device(devices, host, one.get("where") or {}).get(name) or "" for name in ("uuid", "serial", "pci_address")]
+            head = (one["severity"], one.get("owner", "sre"), one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")))
+            shown = (*head, *device, one["expected"], one["found"])
             command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
             writer.writerow([_cell(visible(value)) for value in (*shown, phrases.action(one), command)])
     return out.getvalue()
+
+
+def _device(devices: Mapping[str, Sequence[Mapping[str, Any]]], host: str, where: Mapping[str, Any]) -> Mapping[str, Any]:
+    """UUID, serial number and PCI address of the device of a finding, as far as any finding of the node says them."""
+    names = {"gpu": where.get("index", where.get("gpu")), "uuid": where.get("uuid"), "pci_address": where.get("pci_address")}
+    for row in devices.get(host, ()):
+        if any(value is not None and row.get(name) == value for name, value in names.items()):
+            return row
+    return names
 
 
 def _cell(text: str) -> str:

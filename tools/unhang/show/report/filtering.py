@@ -7,21 +7,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.judge.rules import DEFAULT_OWNER, SEVERITIES
 
 
 @dataclass(frozen=True)
 class Filter:
-    """hosts: None for all; rules: ids, with wildcards; severities: of findings; both empty for all. typed: as the user wrote it."""
+    """hosts: None for all; rules: ids, with wildcards; severities: of findings; owners: who acts; all empty for all. typed: as the user wrote it."""
 
     hosts: frozenset[str] | None = None
     rules: tuple[str, ...] = ()
     severities: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
     typed: str = ""
 
     def takes(self, finding: Mapping[str, Any]) -> bool:
         """Whether the filter keeps a finding."""
         if self.severities and finding["severity"] not in self.severities:
+            return False
+        if self.owners and finding.get("owner", DEFAULT_OWNER) not in self.owners:
             return False
         if self.rules and not any(fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules):
             return False

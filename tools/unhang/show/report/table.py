@@ -131,7 +131,7 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     why += [("do", phrases.action(finding), "green")]
     helps, sure = phrases.workaround(finding), phrases.confidence(finding)
     why += [("until then", helps, "")] if helps else []
-    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else ""), "dim")]
+    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {finding.get('owner', 'sre')}", "dim")]
     why += [("", mark, "dim") for mark in marks]
     if width < WIDE or max(map(len, places)) > LONGEST_BESIDE:
         body: Table = _grid(what + why)

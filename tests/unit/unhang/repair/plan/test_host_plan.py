@@ -12,11 +12,13 @@ from unhang.repair.plan.description import describe_minutes
 from unhang.repair.plan.disruption import kind_of, minutes, minutes_at_least
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
+from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.planning import knowledge_of
 
 DAY = "2026-11-20"
 KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
 OK = {"probe": {"status": "ok"}}
+WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
     "node": {**OK, "boot_id": "boot-1", "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian"}, "image": {"kind": "installed"}},
     "kernel": {**OK, "release": "5.4.0-172-generic", "out_of_tree": ["nvidia"], "boot": {"can_clear_one_shot": True}},
@@ -140,6 +142,21 @@ def test_what_only_a_person_repairs_is_in_no_wave_and_named():
     entry = planned(LINK)
     assert (entry.remedies, entry.reboots, entry.refused) == ((), (), ())
     assert [(one.rule, one.what) for one in entry.person] == [("nvlink-down", "have the board serviced")]
+
+
+def test_a_remark_is_no_work_for_a_person():
+    assert planned({**LINK, "severity": "info"}, DRIVER).person == ()
+
+
+def test_where_several_versions_are_possible_the_plan_says_how_to_pin_one():
+    def shown(*findings, **more):
+        plan = Plan(PlannedRun("r", "2026-11-20T00:00:00Z", None), DAY, PlanLimits(1, 0, 1, 1, (), (), (), (), ()), (planned(*findings, **more),), WAVES, ())
+        return " ".join(render_plan_table(plan).split())
+
+    open_ended = shown(DRIVER)
+    assert "choice 580.65.06 or newer, or a version that you pin: set driver.version in unhang_policy" in open_ended
+    assert "unhang explain p2p-deadlock" in open_ended
+    assert "choice" not in shown(DRIVER, policy={"driver": {"version": "580.95.05"}})
 
 
 def test_a_policy_that_would_bring_in_a_known_fault_refuses_the_host():

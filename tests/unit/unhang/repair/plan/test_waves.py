@@ -51,6 +51,19 @@ def test_the_canaries_are_the_first_of_each_kind_and_come_first(fleet):
 
 
 @given(fleets(), some.data())
+def test_idle_hosts_come_before_busy_ones_of_their_kind_and_of_their_groups(fleet, chance):
+    kinds, limits = fleet
+    busy = frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset()
+    waves = plan_waves(kinds, dataclasses.replace(limits, busy=busy))
+    canaries = {host for wave in waves if wave.is_canary for host in wave.hosts}
+    assert all({one for one in kinds if kinds[one] == kinds[host]} <= busy for host in canaries & busy)
+    place = {host: number for number, wave in enumerate(waves) for host in wave.hosts}
+    groups = {host: (host in canaries, *(number for number, (_, members) in enumerate(limits.groups) if host in members)) for host in kinds}
+    for idle in set(kinds) - busy:
+        assert all(place[idle] <= place[host] for host in busy if groups[host] == groups[idle])
+
+
+@given(fleets(), some.data())
 def test_a_host_out_of_service_is_a_canary_only_if_its_kind_has_no_other(fleet, chance):
     kinds, limits = fleet
     out = frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset()

@@ -258,3 +258,21 @@ def test_the_journal_is_the_one_that_the_file_system_bears(fleet, db, monkeypatc
 def test_the_folder_is_the_callers_alone(fleet, db):
     record(fleet.run({"a": facts()}), db)
     assert db.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE VIEW runs2 AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n",
+        "CREATE TRIGGER t AFTER INSERT ON runs BEGIN SELECT 1; END",
+    ],
+)
+def test_a_history_with_programs_in_it_is_not_read(fleet, db, planted):
+    """A view of that name is what a reader would wait for, for ever."""
+    with writing(db):
+        pass
+    with closing(sqlite3.connect(db)) as connection:
+        connection.execute(planted)
+        connection.commit()
+    with pytest.raises(UserError, match="found a database with views or triggers"), reading(db):
+        pass

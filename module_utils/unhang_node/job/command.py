@@ -1,0 +1,56 @@
+"""unhang-inspect.pyz: looks at the jobs of this node and prints the evidence as one JSON document, for nodes and pods without unhang."""
+
+from __future__ import annotations
+
+import sys
+
+from ..command import load_nvidia_ml_py, open_standard_descriptors
+from ..document import clean_text, encode
+from .look import NAMES, look
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+
+def main(arguments: list[str]) -> int:
+    """0 with a document on stdout, 2 with one line on stderr."""
+    open_standard_descriptors()
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="unhang-inspect",
+        description="Reads what a running training job shows from outside: one JSON document on stdout. Changes nothing, loads nothing into the job.",
+        epilog="The verdict: unhang inspect --evidence DOCUMENT…",
+    )
+    add_look_options(parser)
+    return write_evidence(chosen_look_options(parser.parse_args(arguments)))
+
+
+def add_look_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a look."""
+    parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it")
+    parser.add_argument("--gap", type=float, metavar="S", help="seconds between the two looks (default 3)")
+    parser.add_argument("--without", action="append", default=[], choices=NAMES, help="a source that is not to be asked")
+    parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    parser.add_argument("--kernel-log", metavar="FILE", help="a file to read instead of the kernel's log")
+
+
+def chosen_look_options(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Options of look()."""
+    return {"pids": parsed.pid, "gap_s": parsed.gap, "without": parsed.without, "py_spy": parsed.py_spy, "kernel_log": parsed.kernel_log}
+
+
+def write_evidence(options: dict[str, Any]) -> int:
+    """Looks, and writes one line of JSON to stdout."""
+    try:
+        sys.stdout.write(encode(look(options, load_nvidia_ml_py)) + "\n")
+        sys.stdout.flush()
+    except ValueError as problem:
+        sys.stderr.write(f"unhang-inspect: {clean_text(str(problem))}\n")
+        return 2
+    except OSError as problem:
+        sys.stderr.write(f"unhang-inspect: could not write the document: {problem.strerror}\n")
+        return 2
+    return 0

@@ -1,0 +1,238 @@
+"""Finds the ranks of jobs among the processes of this node, by their environment, else by the GPU that they hold.
+
+Workers of a loader and shells around a rank have its environment too: of several processes with one rank the one that has a training library mapped is
+taken, and of those the topmost. A process is known by its pid and its start, never by its name.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..named_tuple import NamedTuple
+from ..parse.process_files import container_of, held_devices, parse_environ, parse_uid
+from ..parse.process_state import Stat, parse_own_pid, parse_stat
+from ..section import Absent
+from ..sections.processes import kernel_threads
+from ..sections.users import read_users, user_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..context import Context
+    from ..root import Root
+    from ..section import SourcePiece
+
+# Variables of a rank, of the number of ranks, and of the rank within its node. The first that a process has counts: torchrun below srun has both.
+RANK_VARIABLES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+LAUNCHERS = (
+    ("TORCHELASTIC_RUN_ID", "torchrun"),
+    ("DEEPSPEED_LAUNCHER", "deepspeed"),
+    ("OMPI_COMM_WORLD_RANK", "mpirun"),
+    ("SLURM_STEP_ID", "srun"),
+    ("PMI_RANK", "mpiexec"),
+)
+SAME_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+# What a look needs to know of a rank's environment. Nothing else of it leaves the node.
+SETTINGS = (
+    *("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "TORCH_EXTENSIONS_DIR", "LOCAL_WORLD_SIZE", "NCCL_HOSTID"),
+    *("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+)
+LIBRARIES = ((b"/libtorch", "torch"), (b"/libjax", "jax"), (b"/xla_", "jax"), (b"/libnccl", "nccl"), (b"/libcuda.so", "cuda"), (b"/libmpi", "mpi"))
+MOST_RANKS = 256
+MAPS_LIMIT_BYTES = 16 << 20
+MORE = "more"
+
+
+class Candidate(NamedTuple):
+    """A process that may be a rank."""
+
+    pid: int
+    stat: Stat
+    uid: int | None
+    environment: dict[str, str]
+    rank: int | None
+    variables: int
+
+
+def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
+    """Yields `ranks`, a row at a time. ctx.options: pids, processes of the job (each with its descendants and the ranks beside it), [] for every job;
+    skipped, pids whose files did not answer."""
+    root, pids = ctx.root, [int(pid) for pid in ctx.options["pids"]]
+    stats = read_stats(root)
+    gone = [pid for pid in pids if pid not in stats]
+    if gone:
+        raise Absent(f"no process {gone[0]} on this node: it has ended")
+    candidates, denied = _candidates(ctx, stats)
+    if pids:
+        candidates = _of_the_job(pids, stats, candidates)
+    chosen = list(_one_for_each_rank(ctx, stats, candidates)) or (_holders(ctx, stats, pids) if candidates or not denied or pids else [])
+    if not chosen:
+        hidden = f"; the environment of {denied} processes of other users needs root" if denied else ""
+        raise Absent(f"no process with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
+    users = read_users(root)
+    for candidate in chosen[:MOST_RANKS]:
+        yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
+    yield "ranks", {"denied": denied}, []
+
+
+def read_stats(root: Root) -> dict[int, Stat]:
+    """{pid: Stat} of all processes but the kernel's own. Raises OSError when they cannot be listed."""
+    found, of_the_kernel = {}, kernel_threads(root)
+    for name in root.names("/proc"):
+        if name.isdigit() and name not in of_the_kernel:
+            stat = stat_of(root, int(name))
+            if stat:
+                found[int(name)] = stat
+    return found
+
+
+def stat_of(root: Root, pid: int) -> Stat | None:
+    """None when there is no such process."""
+    try:
+        return parse_stat(root.text(f"/proc/{pid}/stat", 4096))
+    except OSError:
+        return None
+
+
+def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], int]:
+    found, denied, skipped = [], 0, set(ctx.options["skipped"])
+    for pid, stat in stats.items():
+        if pid in skipped or pid == os.getpid() or stat.state == "Z":
+            continue
+        try:
+            environment = {row.name: row.value or "" for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
+        except PermissionError:
+            denied += 1
+            continue
+        except OSError:
+            continue
+        for place, (rank, size, _local) in enumerate(RANK_VARIABLES):
+            if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+                found.append(Candidate(pid=pid, stat=stat, uid=_uid(ctx.root, pid), environment=environment, rank=int(environment[rank]), variables=place))
+                break
+    return found, denied
+
+
+def _uid(root: Root, pid: int) -> int | None:
+    try:
+        return parse_uid(root.text(f"/proc/{pid}/status", 65536))
+    except OSError:
+        return None
+
+
+def _of_the_job(pids: list[int], stats: dict[int, Stat], candidates: list[Candidate]) -> list[Candidate]:
+    """Those below one of the pids, and those beside it: of the job that it is a rank of."""
+    keys = {job_of(one.environment, one.uid) for one in candidates if one.pid in pids}
+    return [one for one in candidates if job_of(one.environment, one.uid) in keys or any(pid in ancestors(stats, one.pid) for pid in pids)]
+
+
+def job_of(environment: dict[str, str], uid: int | None) -> str:
+    """A name for a job, alike for its ranks on a node."""
+    return " ".join([f"uid={uid}", *(f"{name}={environment[name][:80]}" for name in SAME_JOB if name in environment)])
+
+
+def ancestors(stats: dict[int, Stat], pid: int) -> list[int]:
+    """The process itself, its parent, and so on."""
+    found: list[int] = []
+    while pid in stats and pid not in found:
+        found.append(pid)
+        pid = stats[pid].parent
+    return found
+
+
+def _one_for_each_rank(ctx: Context, stats: dict[int, Stat], candidates: list[Candidate]) -> Iterator[Candidate]:
+    by_rank: dict[tuple[str, int | None], list[Candidate]] = {}
+    first = min((one.variables for one in candidates), default=0)
+    for one in candidates:
+        if one.variables == first:
+            by_rank.setdefault((job_of(one.environment, one.uid), one.rank), []).append(one)
+    for _key, group in sorted(by_rank.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
+        with_library = [one for one in group if libraries_of(ctx.root, one.pid)]
+        group_pids = {one.pid for one in with_library or group}
+        tops = [one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])]
+        if with_library or len(group) == 1:
+            # Workers that outlived an earlier run of the job have its environment too: they are orphans, and older.
+            yield max(tops, key=lambda one: (one.stat.parent > 1, one.stat.started))
+        else:  # nothing is loaded yet: the lowest, because the others are shells around it
+            yield max(group, key=lambda one: len(ancestors(stats, one.pid)))
+
+
+def libraries_of(root: Root, pid: int) -> list[str]:
+    """Training libraries that a process has mapped: torch, jax, nccl, cuda, mpi. [] also where that cannot be read."""
+    try:
+        maps = root.data(f"/proc/{pid}/maps", MAPS_LIMIT_BYTES)
+    except OSError:
+        return []
+    return list(dict.fromkeys(name for needle, name in LIBRARIES if needle in maps))
+
+
+def _holders(ctx: Context, stats: dict[int, Stat], pids: list[int]) -> list[Candidate]:
+    """Processes without a rank: those named, or else those that hold a GPU, the topmost of each tree."""
+    own = set(ancestors(stats, os.getpid()))
+    looked = [pid for pid in stats if pid not in own and (not pids or any(one in ancestors(stats, pid) for one in pids))]
+    holding = [pid for pid in looked if _holds_gpu(ctx.root, pid)] or list(pids)
+    tops = [pid for pid in holding if not set(holding) & set(ancestors(stats, pid)[1:])]
+    return [Candidate(pid=pid, stat=stats[pid], uid=_uid(ctx.root, pid), environment={}, rank=None, variables=0) for pid in tops]
+
+
+def _holds_gpu(root: Root, pid: int) -> bool:
+    return any("nvidia-" not in target for target in held_devices(targets_of(root, pid).values()))
+
+
+def targets_of(root: Root, pid: int) -> dict[str, str]:
+    """{descriptor: what it leads to} of a process; {} where that cannot be read."""
+    folder, found = f"/proc/{pid}/fd", {}
+    root.watch("list " + folder)
+    try:
+        for name in os.listdir(root.candidates(folder)[0]):
+            found[name] = os.readlink(f"{root.candidates(folder)[0]}/{name}")
+    except OSError:
+        pass
+    return found
+
+
+def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
+    _rank, size, local = RANK_VARIABLES[one.variables]
+    have = one.environment
+    libraries = libraries_of(ctx.root, one.pid)
+    return {
+        "rank": one.rank,
+        "local_rank": _whole(have.get(local)),
+        "world_size": _whole(have.get(size)),
+        "pid": one.pid,
+        "own_pid": _own_pid(ctx.root, one.pid),
+        "started": one.stat.started,
+        "user": user,
+        "command": one.stat.command,
+        "launcher": next((name for variable, name in LAUNCHERS if variable in have), None),
+        "framework": next((name for name in libraries if name in ("torch", "jax", "mpi")), None),
+        "libraries": libraries,
+        "container": _container(ctx.root, one.pid),
+        "job": job_of(have, one.uid),
+        "settings": {name: have[name][:256] for name in SETTINGS if name in have},
+    }
+
+
+def _own_pid(root: Root, pid: int) -> int:
+    try:
+        return parse_own_pid(root.text(f"/proc/{pid}/status", 65536)) or pid
+    except OSError:
+        return pid
+
+
+def _container(root: Root, pid: int) -> str | None:
+    try:
+        return container_of(root.text(f"/proc/{pid}/cgroup", 65536))
+    except OSError:
+        return None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,119 @@
+"""One look at the jobs of this node: the document `unhang/evidence/1`, as tools/unhang/schemas/evidence-1.yaml describes it.
+
+First the ranks are found. A process whose files do not answer (its memory map is locked by a call that never returns) is skipped and named. Then all sources
+look at once, each in a child of its own with a deadline, and what one cannot read does not delay the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+
+from ..context import Context
+from ..document import cut_to_size
+from ..merging import merge_section
+from ..probe import run_sources
+from ..root import Root
+from ..version import VERSION
+from .files import read_kernel_log, read_locks, read_logs
+from .finding import read_ranks
+from .gpus import read_gpu_looks
+from .looks import read_proc_looks, read_sockets
+from .ras import read_ras
+from .stacks import read_stacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..context import ReadSource
+    from ..probe import SourceResult
+
+SOURCES: tuple[tuple[str, ReadSource], ...] = (
+    ("nvml", read_gpu_looks),
+    ("ras", read_ras),
+    ("proc", read_proc_looks),
+    ("stacks", read_stacks),
+    ("sockets", read_sockets),
+    ("log_tail", read_logs),
+    ("kernel_log", read_kernel_log),
+    ("locks", read_locks),
+)
+NAMES = tuple(name for name, _ in SOURCES)
+OPTIONS = {
+    "pids": [],  # processes of the job; none: every job of this node that may be read
+    "without": [],  # names of sources that are not asked
+    "gap_s": 3.0,  # seconds between the two looks
+    "silence_s": 3.0,  # longest time that a single call may take
+    "deadline_s": 11.0,  # longest time of one source
+    "py_spy": None,  # path of py-spy
+    "kernel_log": None,  # a file in place of the kernel's own log
+}
+MOST_SKIPPED = 8
+STUCK = re.compile(r"/proc/(\d+)/")
+
+
+def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict[str, Any]:
+    """The evidence document. options: any of OPTIONS. Raises ValueError when they make no sense; whatever the node does becomes part of the document."""
+    started, options = time.monotonic(), check_options(options)
+    ranks, found = _find(options)
+    wanted = [(name, read) for name, read in SOURCES if name not in options["without"]] if ranks else []
+    context = _context({**options, "ranks": ranks}, load_pynvml)
+    sections = {"ranks": merge_section("ranks", found, [], {})}
+    sections["ranks"].pop("ranks", None)
+    for name in NAMES:
+        if ranks and name in options["without"]:
+            sections[name] = {"probe": {"status": "absent", "duration_ms": 0.0, "error": "not asked for", "unread": []}}
+    for answer in run_sources(wanted, context, options["silence_s"], options["deadline_s"]):
+        sections[answer.name] = merge_section(answer.name, answer, [], {})
+        if answer.survivor and answer.survivor not in (sections[answer.name]["probe"]["error"] or ""):
+            sections[answer.name]["probe"]["error"] = answer.survivor
+    collector = {
+        "version": VERSION,
+        "host": socket.gethostname()[:253],
+        "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "duration_ms": round((time.monotonic() - started) * 1000, 1),
+        "as_root": os.geteuid() == 0,
+        "cut": [],
+    }
+    return cut_to_size({"schema": "unhang/evidence/1", "collector": collector, "ranks": ranks, "sections": sections})
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """OPTIONS with the given ones. Raises ValueError naming the option, what was found and what is allowed."""
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ValueError(f"unknown option {', '.join(unknown)}; options are {', '.join(OPTIONS)}")
+    checked = {**OPTIONS, **{name: value for name, value in options.items() if value is not None}}
+    strange = sorted(set(checked["without"]) - set(NAMES))
+    if strange:
+        raise ValueError(f"without: found {', '.join(strange)}, allowed are {', '.join(NAMES)}")
+    for name in ("gap_s", "silence_s", "deadline_s"):
+        if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= 600:
+            raise ValueError(f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to 600")
+    if any(not isinstance(pid, int) or pid < 1 for pid in checked["pids"]):
+        raise ValueError(f"pids: found {checked['pids']!r}, allowed are numbers of processes")
+    return checked
+
+
+def _context(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> Context:
+    return Context(Root(), options, NAMES, load_pynvml)
+
+
+def _find(options: dict[str, Any]) -> tuple[list[dict[str, Any]], SourceResult]:
+    """(rows of ranks, the source's own report). A process that stalls the search is skipped in the next try, and stays in the rows with its reason."""
+    skipped: list[int] = []
+    while True:
+        (found,) = run_sources([("ranks", read_ranks)], _context({**options, "skipped": skipped}, None), options["silence_s"], options["deadline_s"])
+        stalled = STUCK.search(found.error or "") if found.status == "timeout" else None
+        if not stalled or len(skipped) >= MOST_SKIPPED:
+            break
+        skipped.append(int(stalled.group(1)))
+    for pid in skipped:
+        reason = "its files in /proc do not answer: a call into the kernel holds its memory map"
+        if found.pieces:
+            found.pieces[-1].unread.append({"field": f"process {pid}", "status": "timeout", "reason": reason})
+    return [row for piece in found.pieces for row in (piece.fields or {}).get("ranks", [])], found

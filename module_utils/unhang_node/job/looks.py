@@ -1,0 +1,134 @@
+"""What the kernel says of each rank, twice: state, processor time, I/O, children, sockets; and the node's network counters."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
+from .finding import MORE, ancestors, read_stats, stat_of, targets_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..context import Context
+    from ..parse.process_state import Stat
+    from ..root import Root
+    from ..section import SourcePiece
+
+MOST_CHILDREN, MOST_THREADS, MOST_SOCKETS = 48, 1024, 64
+TICKS = os.sysconf("SC_CLK_TCK")
+GONE, REUSED = "gone", "reused"
+
+
+def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
+    """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan, threads_blocked, children}]}], the two of them."""
+    for number in (0, 1):
+        at_s, stats = time.time(), read_stats(ctx.root)
+        for rank in ctx.options["ranks"]:
+            row = look_at(ctx.root, rank["pid"], rank["started"], stats)
+            yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
+        sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
+        yield "proc", {f"at_{number + 1}_s": round(at_s, 3), f"interfaces_{number + 1}": _interfaces(ctx.root), f"log_bytes_{number + 1}": sizes}, [], MORE
+        if number == 0:
+            ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
+            time.sleep(ctx.options["gap_s"])
+    yield "proc", {}, []
+
+
+def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[str, Any]:
+    """One look at one process. state: as ps has it, or gone, or reused (the number belongs to another process now)."""
+    stat = stat_of(root, pid)
+    row: dict[str, Any] = {"pid": pid, "state": GONE, "cpu_s": None, "io": None, "wchan": None, "syscall": None, "tracer": None}
+    row.update(switches=None, threads=None, threads_blocked=[], children=[])
+    if stat is None or stat.started != started:
+        row["state"] = REUSED if stat else GONE
+        return row
+    row.update(state=stat.state, cpu_s=stat.cpu_ticks / TICKS, io=parse_io(text_or_empty(root, pid, "io")) or None)
+    status = text_or_empty(root, pid, "status")  # of the main thread, as far as switches are concerned
+    row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
+    row["syscall"] = text_or_empty(root, pid, "syscall").split(" ")[0].strip() or None
+    row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
+    row["children"] = [_child(root, other, stats[other]) for other in sorted(stats) if other != pid and pid in ancestors(stats, other)][:MOST_CHILDREN]
+    return row
+
+
+def text_or_empty(root: Root, pid: int, name: str) -> str:
+    """A file of /proc/<pid>; "" when it is gone or denied."""
+    try:
+        return root.text(f"/proc/{pid}/{name}", 65536)
+    except OSError:
+        return ""
+
+
+def wchan_of(root: Root, folder: str) -> str | None:
+    """The kernel's function in which a thread waits; None while it runs, and where that is hidden."""
+    try:
+        name = root.text(folder + "/wchan", 256).strip("\0\n ")
+    except OSError:
+        return None
+    return name if name not in ("", "0") else None
+
+
+def _blocked_threads(root: Root, pid: int) -> tuple[int | None, list[dict[str, Any]]]:
+    """(number of threads, those that wait in the kernel where no signal reaches them)."""
+    try:
+        names = root.names(f"/proc/{pid}/task")
+    except OSError:
+        return None, []
+    blocked = []
+    for name in names[:MOST_THREADS]:
+        folder = f"/proc/{pid}/task/{name}"
+        try:
+            state = root.text(folder + "/stat", 1024).rpartition(")")[2].split()[:1]
+        except OSError:
+            continue
+        if state == ["D"]:
+            blocked.append({"tid": int(name), "wchan": wchan_of(root, folder)})
+    return len(names), blocked[:16]
+
+
+def _child(root: Root, pid: int, stat: Stat) -> dict[str, Any]:
+    wchan = wchan_of(root, f"/proc/{pid}")
+    return {"pid": pid, "command": stat.command, "state": stat.state, "cpu_s": stat.cpu_ticks / TICKS, "wchan": wchan}
+
+
+def _interfaces(root: Root) -> dict[str, list[int]]:
+    try:
+        return parse_interfaces(root.text("/proc/net/dev"))
+    except OSError:
+        return {}
+
+
+def log_size_of(root: Root, pid: int) -> int | None:
+    """The size of the file that a rank's standard output or error goes to, None where it goes elsewhere."""
+    for number in (1, 2):
+        try:
+            place = root.candidates(f"/proc/{pid}/fd/{number}")[0]
+            root.watch(f"stat of the log of {pid}")
+            status = os.stat(place)
+        except OSError:
+            continue
+        if os.path.isfile(place):
+            return status.st_size
+    return None
+
+
+def read_sockets(ctx: Context) -> Iterator[SourcePiece]:
+    """Yields section sockets: ranks [{pid, sockets: [{state, local, remote}]}] of TCP."""
+    for rank in ctx.options["ranks"]:
+        pid = rank["pid"]
+        inodes = {target[8:-1] for target in targets_of(ctx.root, pid).values() if target.startswith("socket:[")}
+        rows = [row for name in ("net/tcp", "net/tcp6") for row in parse_sockets(_table(ctx.root, pid, name), inodes)]
+        rows.sort(key=lambda row: (row["state"] != "SYN_SENT", row["state"]))
+        yield "sockets", {"ranks": [{"pid": pid, "sockets": rows[:MOST_SOCKETS]}]}, [], MORE
+    yield "sockets", {}, []
+
+
+def _table(root: Root, pid: int, name: str) -> str:
+    try:
+        return root.text(f"/proc/{pid}/{name}", 8 << 20)
+    except OSError:
+        return ""

@@ -1,0 +1,155 @@
+"""A job of N ranks that trains for a while and then does one thing, for tests/bench/inspect_bench.py: inspect_job.py SCENE SECONDS_OF_HEALTH BACKEND.
+
+The last rank is the one that something happens to; in `slow` it is rank 0.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+import torch.utils.file_baton
+
+SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
+FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, at: int) -> torch.Tensor:
+        if at > 8:
+            read_from_dead_server()
+        return torch.ones(4)
+
+
+def read_from_dead_server() -> None:
+    time.sleep(3600)
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def load_forever() -> None:
+    for _ in torch.utils.data.DataLoader(Samples(), batch_size=1, num_workers=2):
+        pass
+
+
+def compile_for(seconds: float) -> None:
+    until, number = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        number += 1
+        lines = "\n".join(f"    x = torch.sin(x) * {number}.{at} + torch.roll(x, {at + 1})" for at in range(60))
+        space: dict = {"torch": torch}
+        exec(f"def step(x):\n{lines}\n    return x", space)
+        torch.compile(space["step"])(torch.ones(1 << 12, device=DEVICE))
+
+
+def save_for(seconds: float) -> None:
+    state, until = {"weights": torch.ones(1 << 27)}, time.monotonic() + seconds
+    while time.monotonic() < until:
+        torch.save(state, os.path.join(FOLDER, "checkpoint.pt"))
+
+
+def evaluate(seconds: float) -> float:
+    total, until = 0.0, time.monotonic() + seconds
+    weights = torch.randn(2048, 2048, device=DEVICE)
+    while time.monotonic() < until:
+        scores = weights @ weights
+        total += float(scores.sum())
+    return total
+
+
+def long_step(seconds: float) -> None:
+    size = 8192 if DEVICE == "cuda" else 512
+    weights, until = torch.randn(size, size, device=DEVICE), time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(20):
+            weights = torch.tanh(weights @ weights)
+        wait()
+
+
+def happen(x: torch.Tensor, world: int) -> None:
+    """What happens to the last rank, once."""
+    if SCENE == "never":
+        time.sleep(3600)
+    elif SCENE == "spin":
+        while True:
+            pass
+    elif SCENE == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif SCENE == "inflight":
+        dist.all_reduce(x)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif SCENE == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif SCENE == "differ":
+        dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
+        wait()
+    elif SCENE == "baton":
+        baton = torch.utils.file_baton.FileBaton(os.path.join(FOLDER, "lock"))
+        with open(os.path.join(FOLDER, "lock"), "w"):
+            baton.wait()
+    elif SCENE == "lock":
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+    else:
+        {"loader": load_forever, "compile": lambda: compile_for(40), "checkpoint": lambda: save_for(40), "evaluation": lambda: evaluate(40)}[SCENE]()
+
+
+def main() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.set_device(0)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(BACKEND)
+    if SCENE == "first" and rank == world - 1:
+        time.sleep(3600)
+    x = torch.ones(1 << 16, device=DEVICE)
+    dist.all_reduce(x)
+    wait()
+    begun, step, told = time.monotonic(), 0, False
+    healthy = ("healthy", "speed", "path", "slow", "longstep", "first", "init")
+    while True:
+        # All ranks agree on when it happens: the largest clock decides.
+        late = torch.tensor([time.monotonic() - begun], device=DEVICE)
+        dist.all_reduce(late, op=dist.ReduceOp.MAX)
+        due = float(late) > HEALTHY_S
+        if due and not told:
+            told = True
+            say("happens")
+            if rank == world - 1 and SCENE not in healthy and SCENE != "allgather":
+                happen(x, world)
+        if due and SCENE == "longstep":
+            long_step(10)
+        if due and SCENE == "allgather" and rank == world - 1:
+            time.sleep(3600)
+        if due and SCENE == "allgather":
+            dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
+            wait()
+        if SCENE == "slow" and rank == 0:
+            time.sleep(0.4)
+        dist.all_reduce(x)
+        x.div_(world)
+        wait()
+        step += 1
+        if rank == 0 and (step % 20 == 0 or SCENE == "speed"):
+            say(f"step {step}")
+        time.sleep(0 if SCENE == "speed" else 0.02)
+
+
+main()

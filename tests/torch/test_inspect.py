@@ -1,0 +1,151 @@
+"""`unhang inspect` at real torchrun jobs with gloo: each hang is told by its rank and place, and a job that works is never called hung."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from collector.job import build
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+HERE = Path(__file__).resolve().parent
+JOB = HERE.parent / "bench" / "inspect_job.py"
+UNHANG = str(Path(sys.executable).with_name("unhang"))
+PATIENCE_S = 120
+
+
+@contextlib.contextmanager
+def job(scene: str, folder: Path, world: int = 2, nodes: int = 1):
+    """A torchrun job of which something happens to the last rank after a second; yields its launcher."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", f"--nnodes={nodes}", "--node-rank=0", "--master-addr=127.0.0.1"]
+    argv += [f"--master-port={port}", str(JOB), scene, "1", "gloo"]
+    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
+    with (folder / "job.log").open("wb") as log:
+        launcher = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+    try:
+        yield launcher
+    finally:
+        for pid in [launcher.pid, *descendants(launcher.pid)]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        launcher.wait()
+
+
+def descendants(top: int) -> list[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = [top]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def inspect(*arguments: str, user: int | None = None) -> tuple[int, dict, str]:
+    done = subprocess.run([UNHANG, "inspect", *arguments, "-o", "json"], capture_output=True, text=True, check=False, user=user, timeout=PATIENCE_S)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple[int, dict]:
+    """The first look that finds this state; looks go on until then, because a machine may be slow to get a job there."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        code, found, errors = inspect("--pid", str(launcher.pid), "--gap", "1.5", *arguments)
+        if found.get("state") == wanted or time.monotonic() > until:
+            assert found.get("state") == wanted, (found, errors)
+            return code, found
+
+
+@pytest.mark.parametrize(
+    ("scene", "words", "cause"),
+    [
+        ("never", "it sleeps in happen (inspect_job.py", "rank_desync_app"),
+        ("spin", "it runs in happen (inspect_job.py", "rank_desync_app"),
+        ("stopped", "its process is stopped (state T)", None),
+        ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
+        ("baton", "sleeps in wait, called by happen", "fused_kernel_build"),
+        ("differ", "all_gather, called by happen", "rank_desync_app"),
+    ],
+)
+def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
+    with job(scene, tmp_path) as launcher:
+        code, found = inspected(launcher, "hung")
+    assert code == 1, found
+    named = {suspect["rank"]: suspect for suspect in found["suspects"]}
+    assert words in named[1]["why"]
+    assert named[1]["cause"] == cause
+    assert named[1]["next"]
+
+
+@pytest.mark.parametrize(("scene", "state"), [("healthy", "running"), ("checkpoint", "saving")])
+def test_a_job_that_works_is_not_called_hung(scene, state, tmp_path):
+    with job(scene, tmp_path) as launcher:
+        code, found = inspected(launcher, state)
+    assert (code, found["suspects"]) == (0, [])
+
+
+def test_a_peer_that_never_came_is_named(tmp_path):
+    """One of two nodes was started: the launcher itself waits."""
+    with job("healthy", tmp_path, nodes=2) as launcher:
+        _, found = inspected(launcher, "starting")
+    assert "waits" in found["headline"]
+
+
+def test_without_py_spy_it_says_what_would_help(tmp_path):
+    with job("never", tmp_path) as launcher:
+        inspected(launcher, "hung")
+        code, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1", "--py-spy", str(tmp_path / "none"))
+    assert (code, found["state"]) == (3, "unknown")
+    row = next(row for row in found["unread"] if row["what"] == "stacks")
+    assert "py-spy" in row["why"]
+    assert "PATH" in row["helps"]
+
+
+def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
+    bundle = tmp_path / "hang.tar.gz"
+    with job("never", tmp_path) as launcher:
+        _, found = inspected(launcher, "hung")
+        inspect("--pid", str(launcher.pid), "--out", str(bundle))
+    code, again, _ = inspect("--evidence", str(bundle))
+    assert code == 1
+    assert [suspect["rank"] for suspect in again["suspects"]] == [suspect["rank"] for suspect in found["suspects"]]
+    assert bundle.stat().st_mode & 0o077 == 0
+    _, _, errors = inspect("--evidence", str(bundle), "--out", str(bundle))
+    assert "found one that exists" in errors
+
+
+def test_a_process_that_ended_is_said_so():
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    code, found, errors = inspect("--pid", str(done.pid))
+    assert (code, found) == (2, {})
+    assert f"no process {done.pid} on this node: it has ended" in errors
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_another_users_job_needs_root(tmp_path):
+    """By the one file, which any user's Python runs."""
+    with tempfile.TemporaryDirectory() as place, job("never", tmp_path) as launcher:
+        inspected(launcher, "hung")
+        Path(place).chmod(0o755)
+        program = build(Path(place) / "unhang-inspect.pyz")
+        done = subprocess.run([shutil.which("python3", path="/usr/bin"), str(program)], capture_output=True, text=True, check=False, user=65534, cwd="/")
+    document = json.loads(done.stdout)
+    assert list(check_schema(document, read_schema("evidence-1"))) == []
+    assert document["ranks"] == []
+    assert "processes of other users needs root" in document["sections"]["ranks"]["probe"]["error"]

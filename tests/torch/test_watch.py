@@ -1,0 +1,84 @@
+"""`unhang watch` around real torchrun jobs with gloo: a job that hangs is told and ended, one that ends keeps its exit code, nothing is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).resolve().parent.parent / "bench" / "inspect_job.py"
+UNHANG = str(Path(sys.executable).with_name("unhang"))
+PATIENCE_S = 200
+
+
+def torchrun(scene: str) -> list[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", str(JOB), scene, "1", "gloo"]
+
+
+def watch(tmp_path: Path, *arguments: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--out", str(tmp_path), *arguments, "--", *command]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE_S)
+
+
+def of_the_job(tmp_path: Path) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"INSPECT_JOB_FOLDER={tmp_path}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize(("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")])
+def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
+    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", command=torchrun(scene))
+    assert done.returncode == 86, done.stderr
+    assert f"hung: rank 1 on {socket.gethostname()}: {words}" in done.stderr
+    assert len(list(tmp_path.glob("hang-*.tar.gz"))) == 1
+    assert of_the_job(tmp_path) == []
+
+
+def test_a_command_keeps_its_exit_code(tmp_path):
+    assert watch(tmp_path, command=[sys.executable, "-c", "import time; time.sleep(2); raise SystemExit(7)"]).returncode == 7
+
+
+def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):
+    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", "--out", "/proc", command=torchrun("never"))
+    assert done.returncode == 86, done.stderr
+    assert "the evidence could not be written" in done.stderr
+
+
+def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    watcher = subprocess.Popen([UNHANG, "watch", "--pid", str(job.pid), "--every", "0.5"], stderr=subprocess.PIPE, text=True)
+    time.sleep(3)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    assert watcher.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "expected a command behind -- or --pid"),
+        (["--pid", "1", "--no-progress", "1"], "at least two samples"),
+        (["--", "/no/such/program"], "/no/such/program: No such file"),
+        (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments, words):
+    done = subprocess.run([UNHANG, "watch", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

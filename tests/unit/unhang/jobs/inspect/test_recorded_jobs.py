@@ -1,0 +1,77 @@
+"""Every recorded look at a real job with NCCL: the right rank and the right cause, and no hang where there was none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
+# scene: (state, rank, words of the verdict, cause)
+WHOLE = {
+    "healthy": ("running", None, "collectives were launched", None),
+    "slow": ("running", None, "collectives were launched", None),
+    "longstep": ("running", None, "a long step", None),
+    "compile": ("compiling", None, "rank 1 is compiling", None),
+    "checkpoint": ("saving", None, "rank 1 is saving in save, called by save_for", None),
+    "evaluation": ("evaluating", None, "rank 1 is evaluating", None),
+    "never": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
+    "spin": ("hung", 1, "it runs in happen (inspect_job.py", "rank_desync_app"),
+    "lock": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
+    "first": ("hung", 1, "waits in all_reduce, called by main", "rank_desync_app"),
+    "allgather": ("hung", 1, "it never launched AllGather number 1", "rank_desync_app"),
+    "loader": ("hung", 1, "a worker stands in read_from_dead_server", "slow_rank_or_io"),
+    "stopped": ("hung", 1, "its process is stopped (state T)", None),
+    "inflight": ("hung", 1, "its process is stopped (state T)", None),
+    "killed": ("hung", 1, "its process is gone, and RAS misses it", "rank_failed"),
+    "differ": ("hung", 1, "rank 1 waits in AllGather 1", "rank_desync_app"),
+    "path": ("hung", None, "none left it between the looks", None),
+    "init": ("starting", 1, "rank 1 of 2 is not there", None),
+}
+HEALTHY = ("healthy", "slow", "longstep", "compile", "checkpoint", "evaluation")
+
+
+def look(scene: str, way: str) -> dict:
+    return json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("scene", WHOLE)
+def test_ras_and_stacks_name_the_rank_and_the_cause(scene):
+    state, rank, words, cause = WHOLE[scene]
+    found = inspection_of([look(scene, "RAS-and-stacks")])
+    named = {suspect["rank"]: suspect for suspect in found["suspects"]}
+    assert found["state"] == state
+    assert words in " ".join([found["headline"], *(suspect["why"] for suspect in found["suspects"])])
+    if rank is not None:
+        assert named[rank]["cause"] == cause
+        assert named[rank]["next"]
+    else:
+        assert [name for name in named if name is not None] == []
+
+
+@pytest.mark.parametrize("scene", HEALTHY)
+@pytest.mark.parametrize("way", ["RAS", "RAS-and-stacks", "driver-and-proc"])
+def test_no_hang_is_claimed_of_a_job_that_works(scene, way):
+    assert inspection_of([look(scene, way)])["state"] != "hung"
+
+
+@pytest.mark.parametrize("scene", ["never", "spin", "lock", "loader", "allgather", "stopped", "inflight", "killed", "differ"])
+def test_ras_alone_names_the_rank(scene):
+    found = inspection_of([look(scene, "RAS")])
+    assert 1 in {suspect["rank"] for suspect in found["suspects"]}
+    assert found["state"] in ("hung", "unknown")
+
+
+@pytest.mark.parametrize("path", sorted(EVIDENCE.glob("*.json")), ids=lambda path: path.stem)
+def test_documents_are_as_their_schemas_say(path):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert list(check_schema(document, read_schema("evidence-1"))) == []
+    found = inspection_of([document])
+    assert list(check_schema(found, read_schema("inspection-1"))) == []
+    assert found["headline"] in render_inspection(found)

@@ -1,0 +1,90 @@
+"""The detector over traces recorded at real jobs with NCCL: it speaks in each hang, after it began, and never at a job that works."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, STOPPED, detect, signs_of_progress, ticks
+
+TRACES = Path(__file__).parents[4] / "fixtures" / "inspect" / "traces"
+HANGS = {
+    "never": NO_PROGRESS, "spin": NO_PROGRESS, "lock": NO_PROGRESS, "differ": NO_PROGRESS, "loader": NO_PROGRESS, "allgather": NO_PROGRESS,
+    "path": NO_PROGRESS, "first": NO_PROGRESS, "stopped": STOPPED, "inflight": STOPPED, "killed": ENDED,
+}  # fmt: skip
+HEALTHY = ("healthy", "slow", "compile", "checkpoint", "evaluation", "longstep")
+DAY_S = 86_400
+
+
+def trace(name: str) -> list[dict]:
+    return [json.loads(line) for line in (TRACES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_it_speaks_in_a_hang_and_not_before(name):
+    lines = trace(name)
+    events = list(detect(lines, 5.0))
+    began = lines[0]["happened"] - lines[0]["at"]
+    assert HANGS[name] in {event.what for event in events}
+    assert all(event.t >= began + 4 for event in events)
+
+
+@pytest.mark.parametrize("name", ["never", "spin", "loader", "lock", "allgather", "stopped", "inflight"])
+def test_it_names_who_is_behind(name):
+    ranks = {rank for event in detect(trace(name), 5.0) for rank in event.ranks}
+    assert ranks == {1}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_it_is_silent_at_a_job_that_works(name):
+    """Dynamo traces for 5 s without a file or a compiler: such a phase of a minute would be looked at, and inspect says that it compiles."""
+    assert list(detect(trace(name), 8.0 if name == "compile" else 5.0)) == []
+
+
+def endless(rng: random.Random, seconds: float):
+    """Healthy traces one after another in random order, each going on from the counters of the one before; samples of RAS are lost now and then."""
+    recorded = {name: list(ticks(trace(name))) for name in HEALTHY}
+    t, counts, io = 0.0, 0, 0
+    while t < seconds:
+        part = recorded[rng.choice(HEALTHY)]
+        first, last = part[0], part[-1]
+        for tick in part:
+            now = round(t + tick.t - first.t, 3)
+            grown = {rank: counts + count - first.ras["counts"]["0"] for rank, count in tick.ras["counts"].items()}
+            yield {"t": now, "ras": {**tick.ras, "counts": grown}} if rng.random() > 0.05 else {"t": now, "ras": None, "why": "lost"}
+            for rank, row in tick.ranks.items():
+                moved = {name: io + row[name] - first.ranks[rank][name] for name in ("read_bytes", "write_bytes", "switches")}
+                yield {**row, **moved, "t": now}
+            yield from ({**gpu, "t": now} for gpu in tick.gpus)
+        counts += last.ras["counts"]["0"] - first.ras["counts"]["0"]
+        t += last.t - first.t + rng.uniform(0.8, 3.0)
+
+
+def test_a_day_of_healthy_jobs_with_noise_is_no_alarm():
+    assert list(detect(endless(random.Random(1), DAY_S), 60.0)) == []
+
+
+def test_it_speaks_again_only_after_the_same_time():
+    lines = trace("never")
+    step = lines[-1]["t"]
+    tail = [line for line in lines if line.get("t") == step]
+    longer = [*lines, *({**line, "t": step + more} for more in range(1, 12) for line in tail)]
+    said = [event.t for event in detect(longer, 5.0)]
+    assert len(said) >= 3
+    assert all(b - a >= 5.0 for a, b in itertools.pairwise(said))
+
+
+def test_each_sign_is_needed():
+    """The signs that each healthy trace lives on: without one of them it would be an alarm."""
+    wanted = {"healthy": "collectives", "evaluation": "GPU memory", "longstep": "GPU memory", "checkpoint": "work of rank 1", "compile": "work of rank 1"}
+    for name, sign in wanted.items():
+        assert any(sign in signs_of_progress(*pair) for pair in itertools.pairwise(ticks(trace(name)))), name
+
+
+def test_hostile_samples_are_passed_over():
+    lines = [{"t": "x"}, {"t": 1, "ras": 5}, {"t": 1, "rank": None}, {"t": 2, "ras": {"counts": 7}}, {"t": 2, "rank": 1, "state": "S"}, {}]
+    assert list(detect(lines, 5.0)) == []

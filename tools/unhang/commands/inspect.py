@@ -1,0 +1,82 @@
+"""`unhang inspect`: looks at a job that runs and says which rank all others wait for, where it stands, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import checked_output
+from unhang.commands.common_options import add_examples, add_format_option
+from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.rank_looks import rows
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
+from unhang_node.command import load_nvidia_ml_py
+from unhang_node.job.command import add_look_options, chosen_look_options
+from unhang_node.job.look import look
+
+EXAMPLES = """\
+  unhang inspect                            your job on this machine
+  unhang inspect --pid 4711                 the job of this process
+  unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
+  unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
+  unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""
+EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options: which job, how to look, and how to show the verdict."""
+    add_look_options(parser)
+    parser.add_argument("--evidence", metavar="FILE", nargs="+", help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking")
+    parser.add_argument("--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked")
+    add_format_option(parser, ("table", "json"))
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which gives 2."""
+    out = checked_output(arguments.out, "--out") if arguments.out else None
+    documents = read_documents([Path(one) for one in arguments.evidence]) if arguments.evidence else [_look_here(arguments)]
+    if not any(rows(document.get("ranks")) for document in documents):
+        raise UserError(_no_rank(documents))
+    found = inspection_of(_one_job(documents))
+    if out:
+        write_bundle(out, documents, found)
+    if arguments.format == "json":
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    else:
+        from unhang.show.report.table import terminal_shape
+
+        _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        sys.stdout.write(render_inspection(found, plain))
+    return EXIT_CODES.get(found["state"], 0)
+
+
+def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
+    try:
+        return look(chosen_look_options(arguments), load_nvidia_ml_py)
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+
+
+def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
+    reasons = dict.fromkeys(str(document["sections"]["ranks"]["probe"]["error"]) for document in documents)
+    return f"expected the ranks of a job, found none: {'; '.join(reasons)}; name a process of it with --pid"
+
+
+def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a node that has several."""
+    for document in documents:
+        jobs: dict[str, int] = {}
+        for row in rows(document.get("ranks")):
+            jobs.setdefault(str(row.get("job")), row.get("pid") or 0)
+        if len(jobs) > 1:
+            named = "; ".join(f"--pid {pid} ({job[:160]})" for job, pid in list(jobs.items())[:8])
+            raise UserError(f"expected one job, found {len(jobs)}; name one: {named}")
+    return documents

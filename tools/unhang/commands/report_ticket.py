@@ -1,0 +1,60 @@
+"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page, signed where a key is given."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang.audit.judge.documents import MAX_NODE_BYTES, decode_plain
+from unhang.audit.judge.run_input import node_paths
+from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.text import visible
+from unhang.commands.filters import filtered
+from unhang.commands.run_output import deliver
+from unhang.repair.gate.signing import sign
+from unhang.run import run_folder
+from unhang.show.report.smoke_results import read_smoke_tests
+from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks, ticket_findings
+
+NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
+
+
+def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+    """0 nothing for the vendor, 1 a ticket with faults. Raises UserError."""
+    out = arguments.out or "-"
+    if arguments.key and out == "-":
+        raise UserError("--key: expected --out FILE, beside which the signature is written")
+    (host,) = _one_node(folder, findings, arguments)
+    path = node_paths(folder, [host]).get(host)
+    try:
+        document = decode_plain(read_bounded(path, MAX_NODE_BYTES)) if path else {}
+    except (OSError, ValueError):
+        document = {}  # a node that did not answer has no facts, and the ticket says so
+    sections = (document.get("facts") or {}).get("sections") or {}
+    tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
+    blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host))))
+    deliver(render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out)
+    if arguments.key:
+        text = Path(out).read_text(encoding="utf-8")
+        run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
+    return int(bool(ticket_findings(findings, host)))
+
+
+def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:
+    given = [host for hosts in filtered(folder, findings, arguments)["node_verdicts"].values() for host in hosts] if arguments.host else []
+    if len(given) != 1:
+        raise UserError(f"--format ticket: expected one node with --host, found {len(given)}; write one ticket for each node")
+    return given
+
+
+def _tried(folder: Path, host: str) -> Iterator[str]:
+    """What a rollout did to the node."""
+    path = folder / f"remediation-{run_folder.file_stem(host)}.json"
+    try:
+        done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))
+    except (OSError, NotStrict):
+        return
+    yield f"repair by unhang: {visible(done.get('status') or '?', 80)}, {visible(done.get('why') or '', 600)}"

@@ -1,0 +1,113 @@
+"""`unhang watch`: watches a running job, and when it makes no progress looks at it as `unhang inspect` does and says why."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang.base.errors import UserError
+from unhang.base.text import visible
+from unhang.commands.common_options import add_examples
+from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import HUNG, inspection_of
+from unhang.jobs.watch.detector import ENDED, Event, detect
+from unhang.jobs.watch.live import end_job, is_running, live_samples
+from unhang_node.command import load_nvidia_ml_py
+from unhang_node.job.look import look
+
+TERMINATED = 86
+EXAMPLES = """\
+  unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
+  unhang watch --pid 4711                                   a job that runs
+  unhang watch --on-hang terminate -- torchrun train.py     end a job that hangs, with exit code 86, so that its launcher starts it again"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options: which job, how patient, and what to do when it hangs."""
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; nothing of it is changed")
+    parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
+    parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
+    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
+    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (also end the job: SIGTERM, --grace, SIGKILL; exit code 86)"
+    parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
+    parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30)")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder of the evidence (default: here)")
+    parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The job's own exit code; 0 for a job of --pid that ended; 86 for one that was ended here."""
+    if bool(arguments.command) == bool(arguments.pid):
+        raise UserError("expected a command behind -- or --pid, found both or none; see unhang watch --help")
+    if arguments.no_progress < 2 * arguments.every or arguments.every < 0.2:
+        raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
+    if not arguments.out.is_dir():
+        raise UserError(f"--out: expected a folder, found none at {arguments.out}")
+    job = _start(arguments.command) if arguments.command else None
+    pid = job.pid if job else arguments.pid
+    if not is_running(pid) and job is None:
+        raise UserError(f"--pid: no process {pid} on this machine: it has ended")
+    try:
+        for event in detect(_noted(live_samples(pid, arguments.every)), arguments.no_progress):
+            if _answer(event, pid, arguments):
+                end_job(pid, arguments.grace)
+                return TERMINATED
+    except KeyboardInterrupt:
+        if job is None:
+            raise
+    return job.wait() if job else 0
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command)
+    except OSError as problem:
+        raise UserError(f"{command[0]}: {problem.strerror}") from None
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"unhang watch, {time.strftime('%H:%M:%S')}: {text}\n")
+    sys.stderr.flush()
+
+
+def _noted(lines: Any) -> Any:
+    """The samples, with a word about what they show first."""
+    for line in lines:
+        if "schema" in line:
+            _say(f"{len(line['ranks'])} ranks on {visible(line['host'])}, a sample each {line['every_s']:g} s")
+        elif "silent" in line:
+            _say("the sampler got no answer from the driver; it goes on without it. Does nvidia-smi answer?")
+        yield line
+
+
+def _answer(event: Event, pid: int, arguments: argparse.Namespace) -> bool:
+    """Looks and reports; whether the job is to be ended."""
+    _say(f"{event.why}; looking at the job")
+    try:
+        document = look({"pids": [pid], "py_spy": arguments.py_spy}, load_nvidia_ml_py)
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+    found = inspection_of([document])
+    sys.stderr.write(render_inspection(found))
+    sys.stderr.flush()
+    if found["state"] != HUNG and event.what != ENDED:
+        return False
+    if arguments.on_hang != "report":
+        _dump(arguments.out, document, found)
+    return bool(arguments.on_hang == "terminate")
+
+
+def _dump(folder: Path, document: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    path = folder / f"hang-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+    try:
+        write_bundle(path, [document], found)
+        _say(f"the evidence is in {path}")
+    except (OSError, UserError) as problem:  # a full disk must not keep a hung job alive
+        _say(f"the evidence could not be written: {problem}")

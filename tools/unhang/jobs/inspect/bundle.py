@@ -1,0 +1,94 @@
+"""The evidence of a job as one archive, for a ticket or a colleague: evidence/<host>.json, inspection.json, report.txt. Secrets are masked."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document, without_secrets
+from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.jobs.inspect.rank_looks import host_of
+from unhang.jobs.inspect.rendering import render_inspection
+
+MOST_BYTES = 64 << 20
+MOST_DOCUMENTS = 4096
+INSPECTION = "inspection.json"
+SCHEMA = "unhang/evidence/1"
+
+
+def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
+    """Writes the archive, which only its owner can read; refuses a path that is taken. Raises UserError."""
+    texts = {INSPECTION: json.dumps(masked_document(inspection), indent=1), "report.txt": without_secrets(render_inspection(inspection))}
+    for number, document in enumerate(documents):
+        name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
+        texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked_document(document))
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise UserError(f"--out {path}: expected a new file, found one that exists; name another") from None
+    with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+        for name, text in texts.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o600
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The evidence in files: documents, or bundles of them. Raises UserError, OSError."""
+    found = [document for path in paths for document in _documents_of(path)]
+    if not found:
+        raise UserError(f"expected documents {SCHEMA}, found none in {', '.join(map(str, paths))}")
+    return found[:MOST_DOCUMENTS]
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file is a bundle of evidence."""
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            first = archive.next()
+            return first is not None and first.name == INSPECTION
+    except (tarfile.TarError, OSError, EOFError):
+        return False
+
+
+def _documents_of(path: Path) -> list[dict[str, Any]]:
+    if is_bundle(path):
+        return [checked(text, f"{path}: {name}") for name, text in bundle_texts(path).items() if name.startswith("evidence/")]
+    try:
+        return [checked(read_bounded(path, MOST_BYTES), str(path))]
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+def bundle_texts(path: Path) -> dict[str, bytes]:
+    """{name: content} of a bundle's regular files, no more than MOST_BYTES together; nothing is unpacked to the disk. Raises UserError."""
+    texts: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, mode="r:gz") as archive:
+            for entry in archive:
+                content = archive.extractfile(entry) if entry.isreg() else None
+                if content is not None:
+                    texts[entry.name] = content.read(MOST_BYTES - sum(map(len, texts.values())))
+                if len(texts) > MOST_DOCUMENTS or sum(map(len, texts.values())) >= MOST_BYTES:
+                    raise UserError(f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more")
+    except (tarfile.TarError, EOFError, OSError) as problem:
+        raise UserError(f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked: {problem}") from None
+    return texts
+
+
+def checked(text: bytes, where: str) -> dict[str, Any]:
+    """A document of a node. Raises UserError for anything else."""
+    try:
+        found = parse_strictly(text, half_characters=True)
+    except NotStrict as problem:
+        raise UserError(f"{where}: {problem}") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise UserError(f"{where}: expected a document {SCHEMA}, found {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}")
+    return found

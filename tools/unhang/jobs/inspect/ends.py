@@ -1,0 +1,166 @@
+"""Evidence that names a rank with certainty: gone, stopped, stuck in the kernel, in another operation, never come. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.jobs.inspect.activities import STARTING
+from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, rows, section
+from unhang.prove.smoke.render import fold_ranks
+from unhang.prove.smoke.streams import Story
+from unhang.prove.smoke.suspects import Suspect, find_suspects
+
+NEXT = {
+    "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",
+    "debugger": "process {tracer} on {host} traces it (a debugger): let it go on, or end that process",
+    "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
+    "children": "the file system that its workers wait for: cat /proc/{pid}/stack as root, mount | grep nfs, dmesg on {host}",
+    "loader": "its data: py-spy dump --pid {pid} shows the workers' item; try the loader alone with num_workers=0",
+    "code": "read the line named above: a condition that only some ranks meet, or a call that waits; py-spy dump --pid {pid} for all threads",
+    "lock": "another process builds the extension, or died while it did: unhang audit --limit {host} names the lock; remove it if nobody holds it",
+    "path": "links, NICs and switches between the nodes: unhang smoke --isolate finds the pair when the nodes are free; nvidia-smi nvlink -s, ibstat now",
+    "split": "all ranks must call the same collectives in the same order: compare the two lines; unhang lint finds conditions by rank",
+    "peer": "can {host} reach {address}? firewall, interface (NCCL_SOCKET_IFNAME), the other node's job step: nc -vz {spaced}",
+    "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A suspect and the cause's id, where the evidence shows one."""
+
+    suspect: Suspect
+    cause: str | None
+
+
+def ranks_wait(count: int) -> str:
+    """1 rank waits, 2 ranks wait."""
+    return f"{count} rank waits" if count == 1 else f"{count} ranks wait"
+
+
+def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+    """Ranks whose process is gone while others go on: between the looks, or known to RAS alone."""
+    alive = [look for look in looks if not look.is_ended]
+    found = [
+        _ended(look.host, look.rank, look.gpu, look.pid, "its process has ended" if look.state != "Z" else "its process ended and is a zombie")
+        for look in looks
+        if look.is_ended and alive
+    ]
+    known = {look.rank for look in looks}
+    hosts = {look.host for look in looks}
+    addresses = {standing.places[look.rank][0]: look.host for look in looks if look.rank is not None and look.rank in standing.places} if standing else {}
+    for rank in sorted(standing.missing) if standing else []:
+        address, pid = standing.places[rank] if standing else ("", 0)
+        if rank not in known and address in addresses and addresses[address] in hosts:
+            found.append(_ended(addresses[address], rank, None, pid, "its process is gone, and RAS misses it"))
+    if not found:
+        found = _fewer_than_local(looks, standing)
+    return found
+
+
+def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Named:
+    return Named(Suspect(host, rank, gpu, "ended", f"{why} (pid {pid}); the others wait for it", NEXT["gone"].format(host=host)), "rank_failed")
+
+
+def _fewer_than_local(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+    """A launcher that says how many ranks it started on this node, of which some are not there."""
+    if standing and standing.moved:
+        return []
+    found = []
+    for host in dict.fromkeys(look.host for look in looks):
+        own = [look for look in looks if look.host == host and look.rank is not None]
+        meant = max((int(size) for look in own if (size := str(look.settings.get("LOCAL_WORLD_SIZE", ""))).isdigit() and len(size) < 5), default=0)
+        if own and len(own) < meant and any(look.doing is None or look.doing.name != STARTING for look in own):
+            first = min(look.rank or 0 for look in own) // meant * meant
+            gone = sorted({*range(first, first + meant)} - {look.rank for look in own})
+            why = f"{meant} ranks were started on {host} and {len(own)} are there: rank {fold_ranks(gone)} is gone"
+            found.append(Named(Suspect(host, gone[0] if len(gone) == 1 else None, None, "ended", why, NEXT["gone"].format(host=host)), "rank_failed"))
+    return found
+
+
+def stopped_or_stuck(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+    """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke test's code."""
+    stories = {}
+    for number, look in enumerate(looks):
+        if look.is_stopped or look.in_kernel:
+            seq = max(standing.total.values(), default=0) if standing else 0
+            stall = {
+                "phase": look.doing.name if look.doing else "job",
+                "state": look.state,
+                "wchan": look.wchan,
+                "seq": seq,
+                "reason": "stopped" if look.is_stopped else "look",
+            }
+            stories[number] = Story(number, look.host, stall=stall)
+    found = []
+    for suspect in find_suspects([], stories):
+        look = looks[suspect.rank or 0]
+        then = NEXT["debugger"].format(tracer=look.tracer, host=look.host) if look.tracer else suspect.next
+        why = suspect.why if standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
+        where = f"; it stands in {look.doing.where}" if look.doing else ""
+        found.append(Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None))
+    return found
+
+
+def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
+    """Ranks whose process lives, as far as is known, and does not answer RAS."""
+    by_rank = {look.rank: look for look in looks}
+    found = []
+    for rank in sorted(standing.missing):
+        look = by_rank.get(rank)
+        host, gpu, pid = (look.host, look.gpu, look.pid) if look else (standing.places[rank][0], None, standing.places[rank][1])
+        why = f"its process (pid {pid}) does not answer NCCL's RAS: it is stopped, gone, or hangs in the kernel; the others wait for it"
+        found.append(Named(Suspect(host, rank, gpu, "job", why, f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there"), None))
+    return found
+
+
+def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
+    """Ranks that wait for each other in different operations: the smaller side, or all of them."""
+    by_rank = {look.rank: look for look in looks}
+    sides: dict[tuple[str, ...], list[int]] = {}
+    for rank in sorted({rank for lag in standing.lags for rank in lag.counts}):
+        sides.setdefault(tuple(f"{lag.op} {lag.counts[rank]}" for lag in standing.lags if rank in lag.ahead()), []).append(rank)
+    largest = max(map(len, sides.values()))
+    usual = [side for side, ranks in sides.items() if len(ranks) == largest]
+    found = []
+    for side, ranks in sides.items():
+        for rank in ranks if len(usual) > 1 or side != usual[0] else []:
+            look = by_rank.get(rank)
+            host, gpu = (look.host, look.gpu) if look else (standing.places[rank][0], None)
+            where = f", at {look.doing.where}" if look and look.doing else ""
+            others = "; ".join(f"rank {fold_ranks(theirs)} in {' and '.join(other) or 'none'}" for other, theirs in sides.items() if other != side)
+            why = f"rank {rank} waits in {' and '.join(side) or 'no operation'}{where}, the others elsewhere: {others}"
+            found.append(Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app"))
+    return found
+
+
+def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+    """Ranks that still meet, and the peer that they wait for."""
+    starting = [look for look in looks if (look.doing and look.doing.name == STARTING) or (standing and look.rank in standing.starting)]
+    if not starting or len(starting) < len(looks):
+        return []
+    world = max((look.world_size or 0 for look in looks), default=0)
+    absent = sorted({*range(world)} - {look.rank for look in looks}) if world <= 1 << 20 else []
+    dialled = sorted({one["remote"] for look in starting for one in look.sockets if one.get("state") == "SYN_SENT" and one.get("remote")})
+    where = starting[0].doing.where if starting[0].doing else "the setup of a communicator"
+    host = starting[0].host
+    if dialled:
+        why = f"rank {fold_ranks([look.rank or 0 for look in starting])} waits in {where} for {dialled[0]}, which does not answer its connection"
+        then = NEXT["peer"].format(host=host, address=dialled[0], spaced=" ".join(dialled[0].rsplit(":", 1)))
+        return [Named(Suspect(host, starting[0].rank, None, STARTING, why, then), None)]
+    if all(look.rank is None for look in starting):
+        why = f"its launcher waits in {where} for the launchers of the other nodes"
+        return [Named(Suspect(host, None, None, STARTING, why, NEXT["others"]), None)]
+    if absent:
+        hosts = ", ".join(dict.fromkeys(host_of(document) for document in documents))
+        why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {ranks_wait(len(starting))} for it in {where}"
+        return [Named(Suspect(None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]), None)]
+    return []
+
+
+def clues(document: Mapping[str, Any]) -> list[str]:
+    """The kernel's lines about faults."""
+    return [str(event.get("message") or event.get("text") or "") for event in rows(section(document, "kernel_log").get("events"))]

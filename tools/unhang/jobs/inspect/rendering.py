@@ -1,0 +1,61 @@
+"""The verdict on a running job as a table. Text from nodes is cleaned first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unhang.base.text import ascii_only, counted, visible
+from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
+from unhang.prove.smoke.render import fold_ranks, render_suspects
+
+MOST_ROWS = 16
+
+
+def render_inspection(found: Mapping[str, Any], plain: bool = False) -> str:
+    """One screen: where the ranks stand, what could not be read, then the suspects and the verdict, where a terminal leaves the eye."""
+    hosts = [row["host"] for row in found["hosts"]]
+    more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
+    lines = [f"{counted(found['world_size'] or len(found['ranks']), 'rank')} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
+    lines += [f"{visible(row['host'])}: {visible(row['problem'])}" for row in found["hosts"] if row["problem"]]
+    lines += _ras(found) + _ranks(found) + _unread(found) + render_suspects(found)
+    word = found["state"] if found["state"] in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {found['state']}"
+    lines += ["", f"{word}: {visible(found['headline'], 1500)}"]
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return ascii_only(text) if plain else text
+
+
+def _ras(found: Mapping[str, Any]) -> list[str]:
+    row = found["ras"]
+    if row is None:
+        return []
+    moved = {True: "collectives were launched between the looks", False: "no collective was launched between the looks", None: "one look alone"}[row["moved"]]
+    return [f"NCCL {visible(row['version'])} answers for {counted(row['ranks'], 'rank')}: {moved}"]
+
+
+def _ranks(found: Mapping[str, Any]) -> list[str]:
+    """Ranks that stand at the same place in one line."""
+    places: dict[tuple[str, str, str], list[int]] = {}
+    unnumbered = 0
+    for row in found["ranks"]:
+        if row["rank"] is None:
+            unnumbered += 1
+            continue
+        where = row["where"] or f"state {row['state']}"
+        places.setdefault((str(row["activity"] or ""), where, str(row["state"])), []).append(row["rank"])
+    lines = [
+        f"  {fold_ranks(ranks):<14} {state:<5} {activity:<11} {visible(where, 200)}" for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]
+    ]
+    if len(places) > MOST_ROWS:
+        lines.append(f"  and {len(places) - MOST_ROWS} more places; -o json has them")
+    lines += [f"  {counted(unnumbered, 'process', 'processes')} without a rank"] if unnumbered else []
+    return ["", f"  {'rank':<14} {'state':<5} {'doing':<11} where", *lines] if lines else []
+
+
+def _unread(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in found["unread"]:
+        hosts = visible(", ".join(map(str, row["hosts"][:4]))) + (f" and {len(row['hosts']) - 4} more" if len(row["hosts"]) > 4 else "")
+        lines.append(f"  {row['what']} on {hosts}: {row['status']}, {visible(row['why'], 300)}")
+        lines += [f"    would help: {visible(row['helps'], 300)}"] if row["helps"] else []
+    return ["", "not read:", *lines] if lines else []

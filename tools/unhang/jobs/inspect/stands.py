@@ -1,0 +1,98 @@
+"""Where one rank stands, in words, and whether it is busy with something that takes long and ends. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATING, IMPORTING, LOADING, LOCKED, RESTORING, SAVING, STARTING
+from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.ends import NEXT, Named, ranks_wait
+from unhang.jobs.inspect.rank_looks import RankLook
+from unhang.prove.smoke.suspects import Suspect
+
+BUSY_CORES = 0.2
+WORKING = "working"
+COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++", "x86_64-linux-gnu-g++")
+CAUSES = {LOADING: "slow_rank_or_io", SAVING: "slow_rank_or_io", RESTORING: "slow_rank_or_io", LOCKED: "fused_kernel_build", CODE: "rank_desync_app"}
+
+
+def busy_word(look: RankLook | None) -> str | None:
+    """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating. None when it is not known to move."""
+    if look is None or look.is_stopped or look.is_ended:
+        return None
+    if any(child["command"] in COMPILERS for child in look.children):
+        return COMPILING
+    name = look.doing.name if look.doing else None
+    works = (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES
+    moves_data = bool(look.written_s or look.read_s)
+    if name in (COMPILING, IMPORTING) and works:
+        return COMPILING if name == COMPILING else STARTING
+    if name == SAVING and (moves_data or works):
+        return SAVING
+    if name in (RESTORING, LOADING) and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
+        return str(name)
+    if name in (EVALUATING, CODE) and (look.shifted or look.computes):
+        return EVALUATING if name == EVALUATING else WORKING
+    return None
+
+
+def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None, waiting: Sequence[RankLook] = ()) -> Named:
+    """The rank that others wait for, as a suspect."""
+    missed = _missed(rank, standing, waiting)
+    if look is None:
+        host = standing.places[rank][0] if standing and rank is not None and rank in standing.places else None
+        then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
+        return Named(Suspect(host, rank, None, COLLECTIVE, missed or "it is waited for, and its node was not looked at", then, True), None)
+    name = look.doing.name if look.doing else None
+    why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
+    return Named(
+        Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), CAUSES.get(name or "", "rank_desync_app" if missed and not name else None)
+    )
+
+
+def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankLook]) -> str:
+    """never launched AllReduce 61, in which 7 ranks wait."""
+    for lag in standing.lags if standing and rank is not None else ():
+        if rank in lag.behind():
+            count = len([one for one in lag.counts if lag.counts[one] == lag.highest])
+            return f"it never launched {lag.op} number {lag.highest} (it stands after {lag.counts[rank]}), in which {ranks_wait(count)}"
+    if waiting and waiting[0].doing:
+        return f"{ranks_wait(len(waiting))} in {waiting[0].doing.where}"
+    return ""
+
+
+def _stands(look: RankLook) -> str:
+    state = "runs" if (look.cpu or 0) > 0.5 or look.state == "R" else "sleeps" if look.state in "SI" else f"is in state {look.state}"
+    stuck = [child for child in look.children if child["state"] == "D"]
+    below = f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0]['wchan'] or 'the kernel'})" if stuck else ""
+    if not stuck and look.doing and look.doing.name == LOADING and look.child_activity and look.child_activity.user:
+        below = f"; a worker stands in {look.child_activity.user}"
+    if look.blocked:
+        below += f"; {len(look.blocked)} of its threads hang in the kernel (in {look.blocked[0].get('wchan') or 'the kernel'})"
+    where = f" in {look.doing.where}" if look.doing else f" (in {look.wchan})" if look.wchan else ""
+    return f"{state}{where}{below}"
+
+
+def _next(look: RankLook) -> str:
+    name = look.doing.name if look.doing else None
+    key = {LOADING: "loader", LOCKED: "lock", CODE: "code"}.get(name or "", "code" if name else "spy")
+    if any(child["state"] == "D" for child in look.children):
+        key = "children"
+    pid = next((child["pid"] for child in look.children if child["state"] == "D"), look.pid) if key == "children" else look.pid
+    return NEXT[key].format(pid=pid, host=look.host)
+
+
+def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
+    """The row of a rank in the document."""
+    return {
+        "rank": look.rank,
+        "host": look.host,
+        "gpu": look.gpu,
+        "pid": look.pid,
+        "state": look.state,
+        "cpu_cores": None if look.cpu is None else round(look.cpu, 2),
+        "activity": look.doing.name if look.doing else None,
+        "where": look.doing.where if look.doing else None,
+        "launched": standing.total.get(look.rank) if standing and look.rank is not None else None,
+    }

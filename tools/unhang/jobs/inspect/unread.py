@@ -1,0 +1,47 @@
+"""What could not be read of a job, and what would let it be read. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+
+HELPS = {
+    "ras": "NCCL 2.24 or later with NCCL_RAS_ENABLE=1 (the default); a job with an address of its own: NCCL_RAS_ADDR",
+    "stacks": "py-spy on PATH of the node, run as the job's user with kernel.yama.ptrace_scope=0, or as root",
+    "nvml": "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --limit {host}",
+    "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",
+    "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
+    "ranks": "run it as the job's user or as root; name a process with --pid",
+}
+MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log")
+FOLDED_REASON = 200
+
+
+def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> list[dict[str, Any]]:
+    """[{hosts, what, status, why, helps}]; equal reasons of several hosts once. RAS of one node answers for all."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for document in documents:
+        for what in MATTERS:
+            for status, why in _reasons(document, what):
+                if what == "ras" and standing is not None:
+                    continue
+                if what == "nvml" and status == "absent" and not any(look.gpu for look in looks) and standing is None:
+                    continue  # a job on processors
+                row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
+                row["hosts"].append(host_of(document))
+                row["helps"] = HELPS.get(what, "").format(host=host_of(document)) or None
+    return list(found.values())[:64]
+
+
+def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
+    probe = section(document, what).get("probe")
+    if not isinstance(probe, Mapping) or probe.get("error") == "not asked for":
+        return []
+    if probe.get("status") != "ok":
+        return [(str(probe.get("status")), str(probe.get("error"))[:FOLDED_REASON])]
+    unread = probe.get("unread")
+    rows = [row for row in unread if isinstance(row, Mapping)] if isinstance(unread, list) and what in ("ranks", "stacks", "ras") else []
+    return list(dict.fromkeys((str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows))[:4]

@@ -1,0 +1,143 @@
+"""When a job stopped making progress: samples of `unhang/trace/1` in, events out, live and recorded. Values in, values out.
+
+Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS the log's growth and ranks that wake up), GPUs that move
+memory, ranks or their children that read, write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
+SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
+LEAST_BYTES = 64 * 1024  # less is a log line or a heartbeat
+WORKERS_CORES = 0.2
+AWAKE_PER_S = 10.0  # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
+GONE = ("gone", "reused", "Z", "X")
+
+
+@dataclass(frozen=True)
+class Event:
+    """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom it is about; why: one sentence."""
+
+    t: float
+    what: str
+    since: float
+    ranks: tuple[int, ...]
+    why: str
+
+
+@dataclass
+class Tick:
+    """All samples of one moment."""
+
+    t: float
+    ras: Mapping[str, Any] | None = None
+    gpus: list[Mapping[str, Any]] = field(default_factory=list)
+    ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    log_bytes: int | None = None
+
+
+def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
+    """The samples of a trace by moment; the header and lines that are no samples are passed over."""
+    tick: Tick | None = None
+    for line in lines:
+        t = line.get("t")
+        if not isinstance(t, (int, float)):
+            continue
+        if tick is None or tick.t != t:
+            if tick:
+                yield tick
+            tick = Tick(float(t))
+        if "ras" in line:
+            tick.ras = line["ras"] if isinstance(line["ras"], Mapping) else None
+        elif "gpu" in line:
+            tick.gpus.append(line)
+        elif isinstance(line.get("rank"), int):
+            tick.ranks[line["rank"]] = line
+        elif "log_bytes" in line:
+            tick.log_bytes = line["log_bytes"]
+    if tick:
+        yield tick
+
+
+def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> Iterator[Event]:
+    """Events as the samples come. After NO_PROGRESS there is another one only when that long passed again."""
+    before: Tick | None = None
+    progressed, told = 0.0, 0.0
+    seen: dict[tuple[str, int], float] = {}
+    said: set[tuple[str, int]] = set()
+    for tick in ticks(lines):
+        if before is None or signs_of_progress(before, tick):
+            progressed = told = tick.t
+        yield from _ended_or_stopped(tick, seen, said)
+        if tick.t - told >= no_progress_s:
+            told = tick.t
+            why = f"no collective, no work on a GPU, no file and no log moved for {tick.t - progressed:.0f} s"
+            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), why)
+        before = tick
+
+
+def signs_of_progress(before: Tick, now: Tick) -> list[str]:
+    """What moved between two moments; [] when nothing did."""
+    signs = []
+    if _rose(before.ras, now.ras):
+        signs.append("collectives")
+    if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in now.gpus):
+        signs.append("GPU memory")
+    seconds = max(0.1, now.t - before.t)
+    for rank, row in now.ranks.items():
+        then = before.ranks.get(rank)
+        if then is None or "cpu_s" not in then or "cpu_s" not in row:
+            continue
+        moved = sum((row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes"))
+        if moved >= LEAST_BYTES * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
+            signs.append(f"work of rank {rank}")
+    if not _counts(now.ras) and not now.gpus:
+        signs += _without_ras(before, now, seconds)
+    return signs
+
+
+def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
+    """Weaker signs, for jobs without NCCL."""
+    awake = [rank for rank, row in now.ranks.items() if (row.get("switches") or 0) - (before.ranks.get(rank, {}).get("switches") or 0) > AWAKE_PER_S * seconds]
+    grew = before.log_bytes is not None and now.log_bytes is not None and now.log_bytes != before.log_bytes
+    return [*(["log"] if grew else []), *(["ranks that wake up"] if awake else [])]
+
+
+def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
+    counts = ras.get("counts") if ras else None
+    return counts if isinstance(counts, Mapping) else {}
+
+
+def _rose(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+    """A count that is lower is a new communicator, which is progress too."""
+    then, counts = _counts(before), _counts(now)
+    return any(then.get(rank) is not None and count != then[rank] for rank, count in counts.items()) or bool(counts and not then)
+
+
+def behind(tick: Tick) -> tuple[int, ...]:
+    """Ranks that launched less than others, or do not answer RAS."""
+    counts = _counts(tick.ras)
+    late = {int(rank) for rank, count in counts.items() if count < max(counts.values()) and rank.isdigit()}
+    return tuple(sorted(late | {rank for rank in (tick.ras or {}).get("missing", []) if isinstance(rank, int)}))
+
+
+def _ended_or_stopped(tick: Tick, seen: dict[tuple[str, int], float], said: set[tuple[str, int]]) -> Iterator[Event]:
+    alive = [rank for rank, row in tick.ranks.items() if row.get("state") not in GONE]
+    for rank, row in tick.ranks.items():
+        state = row.get("state")
+        what = ENDED if state in GONE and alive else STOPPED if state in ("T", "t") else None
+        for other in (ENDED, STOPPED):
+            if other != what:
+                seen.pop((other, rank), None)
+                said.discard((other, rank))
+        if what is None or (what, rank) in said:
+            continue
+        since = seen.setdefault((what, rank), tick.t)
+        if tick.t - since >= SURE_S:
+            said.add((what, rank))
+            why = f"rank {rank} has ended and others go on" if what == ENDED else f"rank {rank} is stopped"
+            yield Event(tick.t, what, since, (rank,), why)

@@ -1,0 +1,78 @@
+"""The samples of a job as they come, from a process of its own; and the end of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang_node.job import samples
+from unhang_node.job.finding import ancestors, read_stats, stat_of
+from unhang_node.root import Root
+
+SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
+MODULES = str(Path(samples.__file__).parents[2])
+START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main; sys.exit(main())"
+
+
+def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
+    """The trace of the job of a process, until that process ends. A sampler that falls silent is replaced by one that does not ask the driver."""
+    for more in ([], ["no-driver"]):
+        child = subprocess.Popen(
+            [sys.executable, "-c", START, MODULES, str(pid), str(every_s), *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            yield from _lines(child, every_s)
+        finally:
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(1)
+        if child.returncode == 0 or not is_running(pid):
+            return
+        yield {"silent": "the driver"}
+
+
+def _lines(child: subprocess.Popen[bytes], every_s: float) -> Iterator[Mapping[str, Any]]:
+    assert child.stdout is not None
+    rest = b""
+    while select.select([child.stdout], [], [], SILENT_S + every_s)[0]:
+        piece = os.read(child.stdout.fileno(), 1 << 16)
+        if not piece:
+            child.wait()
+            return
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (json.loads(line) for line in whole)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    stat = stat_of(Root(), pid)
+    return stat is not None and stat.state != "Z"
+
+
+def end_job(pid: int, grace_s: float) -> None:
+    """SIGTERM to the process, which ends its own children as a launcher does; after the grace SIGKILL to what is left of it and of what it had started."""
+    root = Root()
+    stats = read_stats(root)
+    meant = {other: stats[other].started for other in stats if pid in ancestors(stats, other)}
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + grace_s
+    while _left(meant) and time.monotonic() < until:
+        time.sleep(0.2)
+    for other in _left(meant):
+        with contextlib.suppress(OSError):
+            os.kill(other, signal.SIGKILL)
+
+
+def _left(meant: Mapping[int, int]) -> list[int]:
+    found = {pid: stat_of(Root(), pid) for pid in meant}
+    return [pid for pid, stat in found.items() if stat and stat.started == meant[pid] and stat.state != "Z"]
