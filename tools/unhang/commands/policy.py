@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
     refuse_bad_nodes(source, nodes, text, arguments.accept)
     if out:
-        run_folder.write_atomically(out, text)
+        run_folder.write_named(out, text)
         print(f"{out}: {summary_of(draft)}")
     else:
         print(text, end="")
