@@ -257,9 +257,10 @@ class CallbackModule(CallbackBase):
             "policy_sources": [],
         }
         try:
-            (self.run / "nodes").mkdir(parents=True)
-        except OSError as problem:
-            self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
+            run_folder.make_folder(self.run)
+        except (OSError, LookupError) as problem:
+            why = getattr(problem, "strerror", None) or problem
+            self._stop(f"could not make the run folder {self.run}: {why}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
 
     def _check_policies(self, play: Any, hosts: Sequence[str]) -> None:
         """Refuses hosts whose policy would depend on the alphabetical order of groups; warns if a policy replaces another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import resource
@@ -172,3 +173,31 @@ def test_a_run_folder_that_cannot_be_made_ends_the_audit_before_it_looks(fleet):
     assert done.returncode == 2
     assert "could not make the run folder" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000, 0o077])
+def test_a_run_is_for_its_user_alone_whatever_the_umask(tmp_path, umask, monkeypatch):
+    monkeypatch.delenv("UNHANG_GROUP", raising=False)
+    run, before = tmp_path / "runs" / "r1", os.umask(umask)
+    try:
+        run_folder.make_folder(run)
+        run_folder.write_document(run / "run.json", {})
+        run_files.write_node(run, node("a"))
+        run_folder.write_named(tmp_path / "named.txt", "x")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in (run, run / "nodes", run / "run.json", run / "nodes" / "a.json", tmp_path / "named.txt")}
+    assert modes == {"r1": 0o700, "nodes": 0o700, "run.json": 0o600, "a.json": 0o600, "named.txt": 0o666 & ~umask}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another group takes root")
+def test_a_site_may_share_runs_with_a_group(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNHANG_GROUP", "daemon")
+    run, group = tmp_path / "runs" / "r1", grp.getgrnam("daemon").gr_gid
+    run_folder.make_folder(run)
+    run_files.write_node(run, node("a"))
+    found = {path.name: (path.stat().st_mode & 0o777, path.stat().st_gid) for path in (run, run / "nodes", run / "nodes" / "a.json")}
+    assert found == {"r1": (0o750, group), "nodes": (0o750, group), "a.json": (0o640, group)}
+    monkeypatch.setenv("UNHANG_GROUP", "no-such-group")
+    with pytest.raises(LookupError):
+        run_folder.make_folder(tmp_path / "runs" / "r2")

@@ -126,7 +126,12 @@ def _terminate(audit):
     os.kill(audit.pid, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice, _ctrl_c_until_it_has_ended, _terminate, _terminate_until_it_has_ended])
+def _close_the_terminal(audit):
+    """Everything in the terminal gets the signal, Ansible and its workers too."""
+    os.killpg(audit.pid, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice, _ctrl_c_until_it_has_ended, _terminate, _terminate_until_it_has_ended, _close_the_terminal])
 def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop):
     fleet, audit = hung
     stop(audit)

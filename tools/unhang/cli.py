@@ -186,7 +186,8 @@ def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
 
 
 def _say(message: str) -> int:
-    print(f"unhang: {_cleaned(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal was closed
+        print(f"unhang: {_cleaned(message)}", file=sys.stderr)
     return COULD_NOT_LOOK
 
 

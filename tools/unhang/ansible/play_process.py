@@ -70,6 +70,7 @@ def _ends_with(parent: int) -> Callable[[], None]:
 
     def tie() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script's background job ignores it, and Ansible would do so too
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a closed terminal: Ansible would end without closing the run, and this process ends it properly
         with contextlib.suppress(AttributeError):
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
         if os.getppid() != parent:
@@ -112,13 +113,13 @@ def end_orphans() -> None:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which a terminal does not send to Ansible as well."""
+    """SIGTERM, which a terminal does not send to Ansible as well, or SIGHUP of a closed terminal, which Ansible ignores."""
 
 
 @contextlib.contextmanager
 def _stopped_once() -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM raises. Later ones are ignored, also after the play: what is left is short, and the line that says how to continue must
-    not be lost to somebody who presses Ctrl-C twice.
+    """The first Ctrl-C, SIGTERM or SIGHUP raises. Later ones are ignored, also after the play: what is left is short, and the line that says how to continue
+    must not be lost to somebody who presses Ctrl-C twice.
     """
     is_stopped = False
 
@@ -126,9 +127,9 @@ def _stopped_once() -> Iterator[None]:
         nonlocal is_stopped
         if not is_stopped:
             is_stopped = True
-            raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
+            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
-    taken = [number for number in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in taken}
     try:
         yield

@@ -50,7 +50,7 @@ def _new_folder() -> Path:
     """A new run folder among the other runs, or in the folder for temporary files if that cannot be written."""
     folder = run_folder.runs_folder() / run_folder.new_run_id()
     try:
-        (folder / "nodes").mkdir(parents=True)
+        run_folder.make_folder(folder)
     except OSError:
         folder = Path(tempfile.mkdtemp(prefix="unhang-run-"))
         (folder / "nodes").mkdir()

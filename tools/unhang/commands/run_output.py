@@ -174,4 +174,4 @@ def deliver(text: str, out: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
         return
-    run_folder.write_atomically(Path(out), text)
+    run_folder.write_named(Path(out), text)

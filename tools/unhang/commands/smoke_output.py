@@ -14,7 +14,7 @@ from unhang.prove.burn_in import verdict as burn_in
 from unhang.prove.burn_in.render import render_burn_in, render_burn_in_junit
 from unhang.prove.smoke import result
 from unhang.prove.smoke.render import render_junit, render_table
-from unhang.run.run_folder import write_atomically
+from unhang.run.run_folder import write_named
 from unhang.show.report.json import render_json
 from unhang.show.report.table import terminal_shape
 
@@ -32,7 +32,7 @@ def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     """
     try:
         if arguments.out:
-            write_atomically(Path(arguments.out), render_json(document))
+            write_named(Path(arguments.out), render_json(document))
     except OSError:
         with contextlib.suppress(OSError):
             _print(document, arguments)

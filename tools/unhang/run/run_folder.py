@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 
 RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
+GROUP_ENV = "UNHANG_GROUP"  # the group that may read the runs and the history, at sites that share them
 SHORTEST_ID = 8  # of the beginning of an id: a day
 LONGEST_DOCUMENT = 64 * 1024 * 1024
 
@@ -113,8 +115,30 @@ def read_node(path: Path) -> dict[str, Any]:
     return read_object(path, "a node file")
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file atomically. Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file."""
+def make_folder(folder: Path) -> None:
+    """A new run folder with nodes/, which only the user may enter, and the members of the group that UNHANG_GROUP names. Raises OSError."""
+    group = os.environ.get(GROUP_ENV)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+    if group:
+        shutil.chown(folder, group=group)
+        folder.chmod(0o2750)  # with the set-group-ID bit, what is made in it belongs to the group
+    (folder / "nodes").mkdir(mode=0o750 if group else 0o700)
+
+
+def write_named(path: Path, text: str) -> None:
+    """The same as write_atomically for a file that the user named, with the mode that his umask gives. Raises OSError."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    write_atomically(path, text, 0o666 & ~umask)
+
+
+def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
+    """Replaces a file atomically; it holds host names, users and processes, so by default only the user may read it, and the group of UNHANG_GROUP.
+
+    Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file.
+    """
+    mode = mode if mode is not None else 0o640 if os.environ.get(GROUP_ENV) else 0o600
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     except OSError as problem:
@@ -122,7 +146,7 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "wb") as target:
             target.write(text.encode("utf-8", "replace"))
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException as problem:
         with contextlib.suppress(OSError):

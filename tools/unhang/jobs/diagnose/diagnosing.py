@@ -13,7 +13,7 @@ from typing import Any
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.fitting_remedies import fitting_remedy
+from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, experiments_made, fitting_remedy, other_accelerator, without_made_workaround
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.flight import Flight, compare_flights, read_dump
@@ -128,10 +128,13 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     """The diagnosis document. Values in, value out. without: ids of rules that must not be used, to measure the others."""
     rows = load_causes()
     causes = rank_causes(facts, rows, more, without)
+    maker = other_accelerator(facts)
+    causes = [cause for cause in causes if not (maker and cause.id in OF_NVIDIA)]
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
+    given = [*commands_with_output(facts), *experiments_made(facts)]
     usual = () if conclusion.word in ("healthy", "nothing") else usual_of(facts)
     return {
         "schema": SCHEMA,
@@ -142,8 +145,8 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "decided": decided,
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
-        "remarks": _remarks(facts),
-        "collect_next": [] if decided else [*conclusion.first, *what_to_run_next(causes, rows, conclusion.ask, usual, given=commands_with_output(facts))],
+        "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts)],
+        "collect_next": [] if decided else [*conclusion.first, *what_to_run_next(causes, rows, conclusion.ask, usual, given=given)],
     }
 
 
@@ -167,7 +170,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "evidence": lines_of(cause.for_),
         "against": lines_of(cause.against),
         "remedy": remedy,
-        "workaround": row.get("workaround"),
+        "workaround": without_made_workaround(row.get("workaround"), facts),
         "collect": list(row["collect"]),
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
@@ -178,6 +181,15 @@ def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:
     """file:line -> the replacement, from lint's findings that support the cause."""
     meant = {(place["file"], place["line"], one.id.removeprefix(FROM_JOB)) for one in cause.for_ if one.id.startswith(FROM_JOB) for place in one.places}
     return {f"{file.name}:{one.line}": one.instead for file in facts.job for one in file.findings if (file.name, one.line, one.rule) in meant}
+
+
+def _of_other_accelerator(maker: str | None, facts: Facts) -> list[dict[str, Any]]:
+    """A remark that this accelerator's driver and library are not covered."""
+    if maker is None:
+        return []
+    says = f"the accelerators are {maker}'s: causes in NVIDIA's GPUs, driver and NCCL are left out, and {maker}'s own are not covered"
+    event = facts.of("other_accelerator")[0]
+    return [{"id": event.signature.id, "kind": "not covered", "says": says, "instead": None, "evidence": [evidence_of(event)], "sources": []}]
 
 
 def _remarks(facts: Facts) -> list[dict[str, Any]]:

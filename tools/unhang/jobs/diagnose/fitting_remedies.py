@@ -1,21 +1,35 @@
-"""The part of a cause's remedy that the log has not met yet: a lower bound is no advice where every version in the log is above it."""
+"""Fits a cause's remedy to the facts of the log: versions that are met, GPUs that need a newer driver, experiments that were made, other accelerators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from unhang import catalogue
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang_node.versions.compare import compare_versions, holds
 
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
+LIVE_BRANCH = "580.65.06"  # the first release of a branch that serves all GPUs of the catalogue and is still maintained
+P2P_OFF = "NCCL_P2P_DISABLE=1"
+# Causes that only NVIDIA's GPUs, driver and NCCL can have.
+OF_NVIDIA = (
+    "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down", "gdr_peermem_missing", "gpu_not_in_build",
+    "kernel_module_not_loaded", "mig_unsupported", "mps_unreachable", "nccl_bug", "nccl_version_conflict", "nvlink_down", "unsupported_p2p_geforce",
+    "version_mismatch_driver_library", "vgpu_unsupported_feature", "xid_hardware",
+)  # fmt: skip
+_BARE = re.compile(r"NVIDIA |GeForce ")
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    """The remedy without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and without its role if nothing else is left."""
-    wanted = remedy.get("variables") or {}
+    """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
+    without its role if nothing else is left.
+    """
+    wanted = {key: _for_these_gpus(key, values, facts) for key, values in (remedy.get("variables") or {}).items()}
     left = {key: values for key, values in wanted.items() if not (key in _COMPARED and _is_met(key, values.get("min"), facts))}
-    if left == wanted:
+    if not wanted:
         return dict(remedy)
     gone = () if left else ("role", "variables")
     return {name: value for name, value in {**remedy, "variables": left}.items() if name not in gone}
@@ -24,3 +38,54 @@ def fitting_remedy(remedy: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 def _is_met(key: str, least: str | None, facts: Facts) -> bool:
     found = facts.values(f"{key}_version") if least else []
     return bool(found) and all(holds(compare_versions(one, least, key), ">=") is True for one in found)
+
+
+def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
+    """A driver's version or lower bound that is older than the first driver for a GPU of the log becomes a newer branch."""
+    if key != "driver" or not isinstance(values, Mapping):
+        return values
+    named = str(values.get("version") or values.get("min") or "")
+    least = first_driver(facts.values("gpu"))
+    if not named or least is None or holds(compare_versions(named, least, "driver"), ">=") is True:
+        return values
+    return {"min": LIVE_BRANCH, **{name: value for name, value in values.items() if name not in ("version", "min")}}
+
+
+def first_driver(gpus: Sequence[str]) -> str | None:
+    """The oldest driver that serves all these GPUs, as far as the catalogue has their architecture's first driver."""
+    needed = [first for gpu in gpus if (first := _first_of_architecture().get(_architecture(gpu) or ""))]
+    return max(needed, key=lambda version: [int(part) for part in version.split(".")], default=None)
+
+
+def _architecture(gpu: str) -> str | None:
+    bare = _BARE.sub("", gpu)
+    found = [row["architecture"] for row in catalogue.table("gpu_models").values() if bare in row["model"] or row["model"] in bare]
+    return found[0] if found else "blackwell" if re.match(r"RTX (?:PRO |50\d0)|GB?[123]00\b", bare) else None
+
+
+@cache
+def _first_of_architecture() -> dict[str, str]:
+    firsts: dict[str, str] = {}
+    for row in catalogue.table("gpu_models").values():
+        if first := row.get("first_driver"):
+            firsts[row["architecture"]] = min(first, firsts.get(row["architecture"], first))
+    return firsts
+
+
+def experiments_made(facts: Facts) -> list[str]:
+    """Ends of the commands that request an experiment which the log reports already."""
+    told = facts.of("p2p_disable_helps") or facts.of("p2p_disable_no_help")
+    is_set = any(event.fields.get("name") == "NCCL_P2P_DISABLE" and (event.fields.get("value") or "").strip("\"'") == "1" for event in facts.of("setting"))
+    return [f"the same job with {P2P_OFF}"] if told or is_set else []
+
+
+def without_made_workaround(workaround: Mapping[str, str] | None, facts: Facts) -> Mapping[str, str] | None:
+    """The workaround, if the log does not say that it changed nothing."""
+    return None if workaround and workaround.get("what") == P2P_OFF and facts.of("p2p_disable_no_help") else workaround
+
+
+def other_accelerator(facts: Facts) -> str | None:
+    """The maker of the job's accelerators, if they are not NVIDIA's."""
+    named = [event for event in facts.of("other_accelerator") if not event.quoted]
+    of_nvidia = facts.of("driver_version") or facts.of("nccl_version") or facts.of("gpu")
+    return None if of_nvidia or not named else next((name for name, value in named[0].fields.items() if value), "another maker").replace("_", " ")

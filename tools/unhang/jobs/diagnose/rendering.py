@@ -247,13 +247,11 @@ def shortened(text: str, most: int) -> str:
 
 
 def remedy_in_words(remedy: Mapping[str, Any]) -> str:
-    """apply role X with a.b: 1; and the manual work."""
-    parts = []
+    """What a person does at the machine; then the role that does it on a fleet, with its variables."""
+    parts = [str(remedy["person"])] if remedy.get("person") else []
     if remedy.get("role"):
         variables = ", ".join(f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {}))
-        parts.append(f"apply role {remedy['role']}" + (f" with {variables}" if variables else ""))
-    if remedy.get("person"):
-        parts.append(str(remedy["person"]))
+        parts.append(f"{'on a fleet: ' if parts else ''}apply role {remedy['role']}" + (f" with {variables}" if variables else ""))
     return "; ".join(parts)
 
 

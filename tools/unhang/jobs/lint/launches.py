@@ -79,6 +79,7 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
     for command in commands:
         if _LAUNCHER.search(command.text):
             yield from _nodes(command, batch, text)
+            yield from _launcher_in_each_task(command, batch)
             yield from _gpus(command, batch, lines)
         if _DOCKER.search(command.text) and _DOCKER_GPUS.search(command.text) and not _DOCKER_SHM.search(command.text):
             why = "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their segments"
@@ -143,6 +144,18 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         yield Finding(command.line, "same-node-rank", "warning", command.text[:160], why, instead, TORCHRUN)
 
 
+def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
+    """srun starts the launcher several times on a node, and each starts a rank for each GPU."""
+    before = command.text.partition("torch")[0]
+    if "srun" not in before.split() or re.search(r"(?<!\w)(?:-n|--ntasks)(?:[= ]|\d)", before):
+        return
+    tasks = command.number("ntasks_per_node") or batch.number("ntasks_per_node") or 1
+    processes = command.number("nproc_per_node") or command.number("num_processes")
+    if tasks > 1 and processes is not None and processes > 1:
+        why = f"srun starts this {tasks} times on each node, and each starts {processes} processes: {tasks * processes} processes where {processes} are meant"
+        yield Finding(command.line, "launcher-in-each-task", "error", command.text[:160], why, "srun --ntasks-per-node=1 before the launcher", TORCHRUN)
+
+
 def _is_whole_job(command: Command) -> bool:
     """Whether the command uses all nodes of the job, and is not one of several steps with some of them."""
     return not re.search(r"(?<!\w)(?:-N|-w|--nodes|--nodelist|--ntasks|-n)[= ]?\S", command.text.partition("torch")[0])
@@ -184,7 +197,12 @@ def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -
     sizes = [batch.number("nodes"), *(command.number("nnodes", "num_machines") for command in commands)]
     if max((one for one in sizes if one), default=1) < 2:
         return
+    several = [one for one in launched if _has_several_nodes(one)]
+    if launched and not several:
+        return  # every launch is of one node, which is its own master
     for command in commands:
+        if command in launched and command not in several:
+            continue
         given = [command.values.get(name, "") for name in ("master_addr", "rdzv_endpoint", "main_process_ip")]
         assigned = _ASSIGNED.match(command.text)
         if assigned and assigned["name"] == "MASTER_ADDR":
@@ -193,6 +211,12 @@ def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -
             why = "each node uses itself as the master, so the nodes never meet"
             instead = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
             yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, instead, TORCHRUN)
+
+
+def _has_several_nodes(command: Command) -> bool:
+    """Whether a launch is not known to be of one node: by the launcher's number, or by that of its step."""
+    step = re.search(r"(?<!\w)(?:-N|--nodes)[= ]?(\d{1,4})\b", command.text.partition("torch")[0])
+    return command.number("nnodes", "num_machines") != 1 and not (step and step[1] == "1")
 
 
 def _accelerate(text: str) -> Iterator[Finding]:

@@ -122,7 +122,12 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     """
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
     lines = []
+    advised: dict[tuple[str, ...], int] = {}
     for one in document["findings"]:
+        same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
+        if (first := advised.setdefault(same, one["line"])) != one["line"]:
+            lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}], as in line {first}")
+            continue
         lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}]")
         parts = (("why", visible(one["why"], 400)), ("instead", visible(one["instead"], 900)), ("source", one["source"]))
         lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]

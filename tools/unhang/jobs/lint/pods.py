@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from unhang.jobs.lint.checks import Finding
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+OPERATOR = "https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/"
+_ROLE = re.compile(
+    r"^\s{1,40}(?:- )?[\"']?(?:Master|Worker|Launcher|Chief|PS|leaderTemplate|workerTemplate|headGroupSpec|workerGroupSpecs)[\"']?:", re.MULTILINE
+)
+_ALIAS = re.compile(r"(?:<<:|:|-)\s{1,8}\*[A-Za-z]")
+_NODE_RANK = re.compile(
+    r"--(?:node[_-]rank|machine[_-]rank)(?:=|\s{1,8}|[\"'],\s{0,40}[\"']|[\"']\s{1,60}-\s{1,8}[\"']|\s{1,60}-\s{1,8}[\"']?)(?P<rank>\d{1,4})\b"
+)
+_REPLICAS = re.compile(r"^\s{0,40}(?:replicas|completions|parallelism|size):\s{1,8}(\d{1,5})\b", re.MULTILINE)
 _DOCUMENT_END = re.compile(r"^---\s*$", re.MULTILINE)
 _ITEM = r"^(?:\s{2,80}|[^#\n]{1,300}[{,]\s{0,8})"  # the place of a key: on a line of its own, or in {...}
 _GPU = re.compile(_ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?(?P<count>\d{1,4}))", re.MULTILINE)
@@ -25,7 +35,30 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
     for part in _DOCUMENT_END.split(text):
         line = text.count("\n", 0, text.find(part, start)) if part else 0
         start = text.find(part, start) + len(part)
-        yield from _pod(part, line)
+        templates = _templates(part)
+        for begin, end in templates:
+            yield from _pod(part[begin:end], line + part.count("\n", 0, begin))
+        yield from _same_node_rank(part, line, templates)
+
+
+def _templates(part: str) -> list[tuple[int, int]]:
+    """(begin, end) of each role's pods in a job of several roles; the whole document if it has one pod, or shares parts by anchors."""
+    starts = [] if _ALIAS.search(part) else [found.start() for found in _ROLE.finditer(part)]
+    return list(pairwise([*starts, len(part)])) if starts else [(0, len(part))]
+
+
+def _same_node_rank(part: str, before: int, templates: list[tuple[int, int]]) -> Iterator[Finding]:
+    """Pods of a job that all take themselves for the same node."""
+    fixed = [(begin + found.start(), found) for begin, end in templates for found in _NODE_RANK.finditer(part[begin:end])]
+    replicas = max((int(one[1]) for one in _REPLICAS.finditer(part)), default=1)
+    ranks = [found["rank"] for _, found in fixed]
+    for place, found in fixed:
+        if ranks.count(found["rank"]) > 1 or (len(ranks) == 1 and replicas > 1):
+            why = f"several pods of this job are started as node {found['rank']}, so they never meet"
+            line = before + part.count("\n", 0, place) + 1
+            yield Finding(
+                line, "same-node-rank", "error", found.group()[:100], why, "leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR
+            )
 
 
 def _pod(part: str, before: int) -> Iterator[Finding]:

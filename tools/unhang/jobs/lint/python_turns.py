@@ -15,6 +15,7 @@ MOST_PLACES = 100
 _EVENED = ("join(", "Join(", "drop_last=True", "DistributedSampler", "even_batches", "cycle(", "islice(", "ReduceOp.MIN")
 _WRAPPERS = frozenset(("enumerate", "tqdm", "DataLoader", "iter", "zip", "trange", "prepare", "TensorDataset", "list", "Subset"))
 _OWN = {"isnan": "its own numbers", "isinf": "its own numbers", "isfinite": "its own numbers"}
+_BATCH = frozenset(("batch", "inputs", "labels", "targets", "images", "samples", "sample", "input_ids", "pixel_values"))
 _CLOCKS = {("time", "time"), ("time", "monotonic"), ("time", "perf_counter")}
 _SHARED = ("reduc", "mean", "avg", "average", "gather", "global", "all_", "total", "norm", "sync")  # names of values that ranks have in common
 
@@ -74,10 +75,13 @@ def _set_order(loop: ast.For | ast.AsyncFor, held: Mapping[str, ast.AST], first:
 def _decided(loop: ast.For | ast.AsyncFor, calls: Calls, lines: Sequence[str]) -> Iterator[Finding]:
     """A branch on a rank's own loss or clock that leaves the turn, or that holds a collective."""
     for node in walk(loop.body):
-        if not isinstance(node, ast.If) or (by := _own(node.test)) is None:
+        if not isinstance(node, ast.If):
+            continue
+        leaves = bool(node.body) and isinstance(node.body[-1], (ast.Continue, ast.Break))
+        by = _own(node.test) or (_own_batch(node.test) if leaves else None)
+        if by is None:
             continue
         inside = [one for one in calls.inside(node.body) if not one.only_if]
-        leaves = node.body and isinstance(node.body[-1], (ast.Continue, ast.Break))
         after = [one for one in calls.inside(loop.body) if one.line > node.lineno and not one.only_if]
         if (inside and not node.orelse) or (leaves and after and not inside):
             first = (inside or after)[0]
@@ -104,6 +108,14 @@ def _own(test: ast.expr) -> str | None:
         if tuple(dotted(call.func).split(".")) in _CLOCKS:
             return "its own clock"
     return None
+
+
+def _own_batch(test: ast.expr) -> str | None:
+    """What a branch that leaves the turn goes by, where that is a rank's own batch or the loss of it."""
+    names = [last_name(one).lower() for one in ast.walk(test) if isinstance(one, (ast.Name, ast.Attribute))]
+    if any(word in one for one in names for word in _SHARED) or not isinstance(test, (ast.Compare, ast.UnaryOp)):
+        return None
+    return "its own loss" if any("loss" in one for one in names) else "its own batch" if _BATCH & set(names) else None
 
 
 def _shown(lines: Sequence[str], line: int) -> str:

@@ -19,6 +19,7 @@ from unhang.repair.plan.policy_check import refusals_of
 from unhang.repair.rollout.baseline import Baseline, baseline_of, to_document
 from unhang.repair.rollout.hardware import losses, read_hardware
 from unhang.repair.rollout.proof import Asked, prove
+from unhang.run.record import FINDINGS, Finding, read_findings_record
 from unhang.run.run_folder import write_atomically
 
 BEFORE = "findings-before.json"
@@ -30,13 +31,12 @@ def begin(run: Path, rules: list[Path], today: str) -> dict[str, Any]:
     baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
     run_input = read_run_input(run)
     judge_folder(run, rules, None, today)
-    text = (run / "findings.json").read_text(encoding="utf-8")
-    write_atomically(run / BEFORE, text)
-    findings, catalogue = json.loads(text)["findings"], load_catalogue(rules)
+    write_atomically(run / BEFORE, (run / FINDINGS).read_text(encoding="utf-8"))
+    findings, catalogue = read_findings_record(run).findings, load_catalogue(rules)
     return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
 
 
-def _begin_node(run: RunInput, node: NodeDocument, findings: list[dict[str, Any]], catalogue: Catalogue, today: str) -> dict[str, Any]:
+def _begin_node(run: RunInput, node: NodeDocument, findings: list[Finding], catalogue: Catalogue, today: str) -> dict[str, Any]:
     document = _document(run, node)
     refused = refusals_of(document, catalogue, today) if document else []
     refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
@@ -58,7 +58,7 @@ def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[
     proof's document. baseline: the node's state before the change.
     """
     judge_folder(run, rules, None, today)
-    after = json.loads((run / "findings.json").read_text(encoding="utf-8"))["findings"]
+    after = read_findings_record(run).findings
     run_input = read_run_input(run)
     node = _node(run_input, host)
     policy_rules = frozenset(rule.id for rule in load_catalogue(rules).rules if any(path[0] == "policy" for path in rule.decision_reads))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import irregular
+from unhang.run.run_folder import GROUP_ENV
 from unhang.show.history.location import ROLLBACK, SETTING, WRITE_AHEAD, journal_mode
 from unhang.show.history.migrations import STEPS
 
@@ -28,6 +31,7 @@ def writing(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
     with _faults_reported(file, wait_s):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_kind(file)
+        _make_private(file)
         with contextlib.closing(_connected(file, wait_s)) as connection:
             _set_journal(connection, journal_mode(file.parent), wait_s)
             connection.execute("BEGIN IMMEDIATE")
@@ -68,6 +72,15 @@ def _connected(file: Path, wait_s: float) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
+
+
+def _make_private(file: Path) -> None:
+    """A new file is for the user alone, or for the group of UNHANG_GROUP too; SQLite gives its other files the same mode. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        if group := os.environ.get(GROUP_ENV):
+            shutil.chown(file, group=group)
+            file.chmod(0o660)
 
 
 def _has_write_ahead(file: Path) -> bool:

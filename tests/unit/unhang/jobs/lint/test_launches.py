@@ -24,6 +24,7 @@ def found(text, kind="slurm"):
         ("srun torchrun \\\n  --nnodes 2 \\\n  --nproc-per-node 8 a.py", "gpus-fewer-than-processes"),
         ("srun torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 a.py", "master-is-loopback"),
         ("export MASTER_ADDR=127.0.0.1\nsrun python a.py", "master-is-loopback"),
+        ("srun --ntasks-per-node=8 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py", "launcher-in-each-task"),
         ("srun --gpus-per-task=1 python a.py", "one-gpu-per-task"),
         ("docker run --gpus all image python a.py", "container-shm"),
     ],
@@ -42,6 +43,9 @@ def test_launch_that_does_not_fit_is_found(command, rule):
         "srun -N 1 -w $head torchrun --nnodes=1 --node_rank=0 a.py",
         "pdsh -w $hosts torchrun --nnodes=2 a.py",
         "# torchrun --nnodes=4 a.py",
+        "export MASTER_ADDR=localhost\nsrun -N 1 -n 1 torchrun --nnodes=1 --nproc_per_node=4 --master_addr=localhost a.py",
+        "srun --ntasks-per-node=1 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py",
+        "srun -n 2 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py",
         "docker run --gpus all --shm-size=8g image",
         "docker run --gpus all --ipc=host image",
         "docker run image",
@@ -94,3 +98,11 @@ def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
 @pytest.mark.parametrize("text", ["torchrun " + "--a=b " * 20000, "\\\n" * 20000 + "torchrun", "#SBATCH " + "-N " * 5000, "torchrun --nnodes=" + "9" * 5000])
 def test_hostile_script_is_no_failure(text):
     assert found(text) <= {(1, "gpus-fewer-than-processes")}
+
+
+def test_tasks_of_the_batch_count_for_each_step():
+    batch = "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n"
+    launch = "torchrun --nproc_per_node=8 --rdzv-backend=c10d a.py\n"
+    assert found(f"{batch}srun {launch}") == {(4, "launcher-in-each-task")}
+    assert found(f"{batch}srun --ntasks-per-node=1 {launch}") == set()
+    assert found(f"{batch}srun python a.py\n") == set()

@@ -9,7 +9,7 @@ import pytest
 from unhang import cli
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.knowledge import load_knowledge
-from unhang.jobs.lint.linting import lint_text
+from unhang.jobs.lint.linting import lint, lint_text, render_table
 from unhang.jobs.lint.settings import find_settings, kind_of
 
 
@@ -244,3 +244,12 @@ def test_level_that_the_parser_of_nccl_passes_over_is_an_error(name, value):
 def test_level_is_an_error_under_a_release_that_does_not_know_it_yet():
     assert (1, "wrong-value") in rules_of("export NCCL_NET_GDR_LEVEL=P2C\n", nccl="2.26.2")
     assert (1, "wrong-value") not in rules_of("export NCCL_NET_GDR_LEVEL=P2C\n", nccl="2.27.3")
+
+
+def test_advice_of_one_cause_is_given_once_in_a_file(tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text("export NCCL_TIMEOUT=1800\npython a.py\nexport NCCL_TIMEOUT=3600\n")
+    document = lint([str(script)], Context())
+    shown = render_table(document)
+    assert document["totals"]["error"] == 2 and shown.count("no release of NCCL reads this name") == 1
+    assert "train.sh:3: error: NCCL_TIMEOUT=3600 [name-not-real], as in line 1" in shown

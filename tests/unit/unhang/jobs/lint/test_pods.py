@@ -91,3 +91,40 @@ def test_sarif_without_findings_has_an_empty_run(tmp_path, capsys):
     (tmp_path / "a.sh").write_text("export NCCL_DEBUG=WARN\n")
     assert cli.main(["lint", "-o", "sarif", str(tmp_path / "a.sh")]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["results"] == []
+
+
+JOB = """kind: PyTorchJob
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers:
+            - command: ["torchrun", "--nnodes=3", "--node_rank={first}", "train.py"]
+              resources: {{limits: {{nvidia.com/gpu: 8}}}}
+              volumeMounts: [{{name: shm, mountPath: /dev/shm}}]
+    Worker:
+      replicas: {workers}
+      template:
+        spec:
+          containers:
+            - command: ["torchrun", "--nnodes=3", {second} "train.py"]
+              resources: {{limits: {{nvidia.com/gpu: 8}}}}
+              {shm}
+"""
+MOUNT = "volumeMounts: [{name: shm, mountPath: /dev/shm}]"
+
+
+@pytest.mark.parametrize(
+    ("first", "workers", "second", "lines"),
+    [(0, 2, '"--node_rank=0",', [9, 17]), (0, 1, '"--node_rank=1",', []), (0, 1, '"--node_rank", "0",', [9, 17]), ("$(RANK)", 2, '"--node_rank=1",', [17])],
+)
+def test_pods_of_a_job_that_take_themselves_for_one_node_are_found(first, workers, second, lines):
+    text = JOB.format(first=first, workers=workers, second=second, shm=MOUNT)
+    assert rules_of(text, "kubernetes") == {(line, "same-node-rank") for line in lines}
+
+
+def test_shared_memory_of_the_master_is_not_that_of_the_worker():
+    assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=""), "kubernetes") == {(18, "pod-shm")}
+    assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=MOUNT), "kubernetes") == set()

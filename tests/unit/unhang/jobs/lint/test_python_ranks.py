@@ -304,3 +304,29 @@ def test_script_is_read_and_never_run(tmp_path):
 def test_number_of_conditions_that_are_looked_into_is_bounded():
     body = "if rank == 0:\n    dist.barrier()\n" * (MOST_PLACES * 3)
     assert 0 < len(found(body)) <= MOST_PLACES
+
+
+LOOP = """
+model = DDP(net)
+for batch in loader:
+    loss = model(batch).mean()
+    if {test}:
+        continue
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "rules"),
+    [
+        ("rank == 3 and batch.numel() == 0", {(6, "exit-before-collective")}),
+        ("loss > 100", {(5, "decided-by-each-rank")}),
+        ("len(batch) == 0", {(5, "decided-by-each-rank")}),
+        ("batch is None", {(5, "decided-by-each-rank")}),
+        ("mean_loss > 100", set()),
+        ("step % 10 == 0", set()),
+    ],
+)
+def test_turn_that_a_rank_leaves_before_its_backward_is_found(test, rules):
+    assert found(LOOP.format(test=test)) == rules

@@ -258,6 +258,7 @@ def test_the_journal_is_the_one_that_the_file_system_bears(fleet, db, monkeypatc
 def test_the_folder_is_the_callers_alone(fleet, db):
     record(fleet.run({"a": facts()}), db)
     assert db.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in db.parent.iterdir() if path.stat().st_mode & 0o077] == []
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from typing import IO, Any
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.base.text import counted
+from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 
 BLOCK = 1 << 20
@@ -150,6 +151,12 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
         about.notes.append(_why_not_read(head))
         return
     about.wrapping = _wrapping_of(head)
+    if not about.wrapping.is_json and may_be_document(head):
+        head += _read(stream, LARGEST_DUMP - len(head), about)
+        if len(head) < LARGEST_DUMP and (found := messages_in(head.decode("utf-8", "replace"))):
+            yield _of_document(found, about)
+            about.lines = head.count(b"\n")
+            return
     rest, cut, line = b"", False, 1
     for more in _decoded(head, stream, about):
         data = rest + more
@@ -173,6 +180,13 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
     elif cut:
         line += 1
     about.lines = line - 1
+
+
+def _of_document(found: list[tuple[int, str]], about: Input) -> Block:
+    """The messages of a document as lines, each with the number of its line there."""
+    lines = [_with_plain_blanks(_TERMINAL.sub(b"", line.encode("utf-8", "replace")))[:LONGEST_LINE] for _, line in found]
+    about.wrapping = find_wrapping(lines)
+    return Block(found[0][0], lines, [number for number, _ in found], about.wrapping)
 
 
 def _wrapping_of(head: bytes) -> Wrapping:

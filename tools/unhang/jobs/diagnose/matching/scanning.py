@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.logs.languages import in_english, may_be_foreign
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
@@ -38,6 +39,10 @@ _CODE = re.compile(
 _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
+)
+_ADVICE = re.compile(
+    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
+    r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
@@ -86,14 +91,18 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     memory = LineShapes(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
-        text = block.whole()
+        text, read, originals = block.whole(), block, {}
+        if may_be_foreign(text) and (english := in_english(block.lines)):
+            originals = {index: block.lines[index] for index in english}
+            read = replace(block, lines=[english.get(index, line) for index, line in enumerate(block.lines)], text=None)
+            text = read.whole()
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
         memory.learn(shapes)
         if memory.wanted:
-            _keep_events(block, shapes, memory, scan, counts)
+            _keep_events(read, shapes, memory, scan, counts, originals)
             memory.forget_many()
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
@@ -102,7 +111,8 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]) -> None:
+def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int], originals: Mapping[int, bytes]) -> None:
+    """originals: index -> the line as it was written, for lines that are read in English."""
     for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
         line_shape = shapes[index]
         readings: list[str] = []
@@ -117,7 +127,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             if signature.program == "people":
-                prose = is_prose(readings[0]) if prose is None else prose
+                prose = index in originals or is_prose(readings[0]) if prose is None else prose
                 if not prose:
                     if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
                         done.append(trial)
@@ -125,7 +135,8 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             seen, found = _first_match(trial, readings, block, index)
             if found:
                 place = len(scan.events)
-                scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
+                events = _events_of(signature, found, seen, block, index, scan.file)
+                scan.events.extend(replace(event, text=_as_written(originals[index])) for event in events) if index in originals else scan.events.extend(events)
                 if len(readings) > 1:
                     scan.outside[place] = _outside(readings)
                 counts[signature.id] = counts.get(signature.id, 0) + 1
@@ -139,6 +150,8 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
 
 def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
     """The event of a match; for a command line that sets several things, one event for each."""
+    if signature.fact == "setting" and _ADVICE.search(seen, max(0, found.start() - 160), found.start()):
+        return  # torch's own messages and people name settings that the job may try and does not have
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
@@ -147,6 +160,10 @@ def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Blo
     if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
             yield event_of(signature, more, seen, file, line)
+
+
+def _as_written(line: bytes) -> str:
+    return line[:TEXT_LIMIT].decode("utf-8", "ignore").strip()
 
 
 def _indented(block: Block, index: int) -> bytes:

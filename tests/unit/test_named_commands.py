@@ -1,0 +1,35 @@
+"""Advice, help and pages name only commands that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from unhang.commands import COMMANDS, HIDDEN
+
+HOME = Path(__file__).parents[2]
+# Words that follow the program's name in a sentence; verbs in the third person end with an s.
+WORDS = {"itself", "for", "on", "at", "stored", "that", "again", "likewise", "judged", "never", "set", "without", "did", "read", "import", "rollout", "burn-in"}
+TEXTS = sorted(
+    path
+    for pattern in ("tools/unhang/**/*.py", "tools/unhang/catalogue/**/*.yml", "docs/**/*.md", "roles/**/*.md", "playbooks/*.yml", "*.md")
+    for path in HOME.glob(pattern)
+    if path.name != "CHANGELOG.md"
+)
+
+
+def named(text):
+    """The words that stand where a command would."""
+    in_sentences = {word for word in re.findall(r"(?<![\w./-])unhang ([a-z][a-z-]+)", text) if not word.endswith("s")}
+    return in_sentences | set(re.findall(r"`unhang ([a-z][a-z-]+)", text))
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(HOME)))
+def test_text_names_only_commands_that_are_there(path):
+    assert named(path.read_text(encoding="utf-8")) - {*COMMANDS, *HIDDEN, *WORDS} == set()
+
+
+def test_command_that_is_not_there_is_found():
+    assert named("py-spy shows where; unhang watch follows progress, unhang reads it") - {*COMMANDS, *HIDDEN, *WORDS} == {"watch"}

@@ -1,0 +1,78 @@
+"""Messages in a JSON or XML document of a log collector, whatever its layout: one object or many, on one line or on several, nested or in a list."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "content")
+TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
+DEEPEST = 12
+_BEGINS_JSON = re.compile(rb"\s{0,100}(?:\[\s{0,100}[\[{]|\{\s{0,100}\")")
+_BEGINS_XML = re.compile(rb"\s{0,100}<[?A-Za-z]")
+_ELEMENT = re.compile(r"<(message|msg|log|line|text|Message|Data)\b[^>]{0,300}>(?:<!\[CDATA\[)?(.{0,20000}?)(?:\]\]>)?</\1>", re.DOTALL)
+_GAP = re.compile(r"[\s,]{0,1000}")
+
+
+def may_be_document(head: bytes) -> bool:
+    """Whether a file begins as a document with messages."""
+    if _BEGINS_JSON.match(head):
+        return any(f'"{key}"'.encode() in head for key in MESSAGES)
+    return _BEGINS_XML.match(head) is not None and b"</" in head
+
+
+def messages_in(text: str) -> list[tuple[int, str]]:
+    """(line number, message) of a document, each line of a message by itself; [] if it is none or has no messages."""
+    found = [*_in_xml(text)] if text.lstrip()[:1] == "<" else [*_in_json(text)]
+    return [(number, line) for number, message in found for line in message.splitlines() if line.strip()]
+
+
+def _in_json(text: str) -> Iterator[tuple[int, str]]:
+    decoder, at = json.JSONDecoder(), 0
+    while (gap := _GAP.match(text, at)) and gap.end() < len(text):
+        try:
+            value, end = decoder.raw_decode(text, gap.end())
+        except (ValueError, RecursionError):
+            return
+        searched, number = gap.end(), 1 + text.count("\n", 0, gap.end())
+        for message in strings_of(value, 0):
+            start = json.dumps(message.splitlines()[0] if message else "", ensure_ascii=False)[1:41]
+            place = text.find(start, searched, end)
+            if place >= 0:
+                number, searched = number + text.count("\n", searched, place), place
+            yield number, message
+        at = end
+
+
+def strings_of(value: Any, depth: int) -> Iterator[str]:
+    """The messages in a decoded value, in their order; a time beside a message is put before it."""
+    if depth > DEEPEST:
+        return
+    if isinstance(value, list):
+        for one in value:
+            yield from strings_of(one, depth + 1)
+    elif isinstance(value, dict):
+        message = next((one for key in MESSAGES if (one := _text(value.get(key)))), None)
+        if message is not None:
+            moment = next((value[key] for key in TIMES if isinstance(value.get(key), str) and ":" in value[key]), "")
+            yield f"{moment} {message}" if moment else message
+        for key, one in value.items():
+            if isinstance(one, (list, dict)) and key not in MESSAGES:
+                yield from strings_of(one, depth + 1)
+
+
+def _text(value: Any) -> str | None:
+    """A message; the journal writes one that is no UTF-8 as a list of bytes."""
+    if isinstance(value, list) and value and all(isinstance(one, int) and 0 <= one < 256 for one in value):
+        return bytes(value).decode("utf-8", "replace")
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _in_xml(text: str) -> Iterator[tuple[int, str]]:
+    number, at = 1, 0
+    for found in _ELEMENT.finditer(text):
+        number, at = number + text.count("\n", at, found.start()), found.start()
+        yield number, html.unescape(found[2])
