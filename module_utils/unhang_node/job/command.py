@@ -31,6 +31,7 @@ def main(arguments: list[str]) -> int:
 def add_look_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a look."""
     parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it")
+    parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm")
     parser.add_argument("--gap", type=float, metavar="S", help="seconds between the two looks (default 3)")
     parser.add_argument("--without", action="append", default=[], choices=NAMES, help="a source that is not to be asked")
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
@@ -39,7 +40,14 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen_look_options(parsed: argparse.Namespace) -> dict[str, Any]:
     """Options of look()."""
-    return {"pids": parsed.pid, "gap_s": parsed.gap, "without": parsed.without, "py_spy": parsed.py_spy, "kernel_log": parsed.kernel_log}
+    return {
+        "pids": parsed.pid,
+        "slurm_job": parsed.slurm_job,
+        "gap_s": parsed.gap,
+        "without": parsed.without,
+        "py_spy": parsed.py_spy,
+        "kernel_log": parsed.kernel_log,
+    }
 
 
 def write_evidence(options: dict[str, Any]) -> int:

@@ -70,6 +70,8 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     if gone:
         raise Absent(f"no process {gone[0]} on this node: it has ended")
     candidates, denied = _candidates(ctx, stats)
+    if ctx.options.get("slurm_job"):
+        candidates = [one for one in candidates if _is_of_slurm_job(one.environment, ctx.options["slurm_job"])]
     if pids:
         candidates = _of_the_job(pids, stats, candidates)
     chosen = list(_one_for_each_rank(ctx, stats, candidates)) or (_holders(ctx, stats, pids) if candidates or not denied or pids else [])
@@ -102,9 +104,10 @@ def stat_of(root: Root, pid: int) -> Stat | None:
 
 
 def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], int]:
-    found, denied, skipped = [], 0, set(ctx.options["skipped"])
+    found, denied = [], 0
+    skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}  # a look under srun has the environment of a rank itself
     for pid, stat in stats.items():
-        if pid in skipped or pid == os.getpid() or stat.state == "Z":
+        if pid in skipped or stat.state == "Z":
             continue
         try:
             environment = {row.name: row.value or "" for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
@@ -118,6 +121,12 @@ def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], 
                 found.append(Candidate(pid=pid, stat=stat, uid=_uid(ctx.root, pid), environment=environment, rank=int(environment[rank]), variables=place))
                 break
     return found, denied
+
+
+def _is_of_slurm_job(environment: dict[str, str], job: str) -> bool:
+    """Whether it was started in the job, on this node of it: a machine may be several nodes of Slurm."""
+    own = os.environ.get("SLURMD_NODENAME")
+    return environment.get("SLURM_JOB_ID") == job and own in (None, environment.get("SLURMD_NODENAME", own))
 
 
 def _uid(root: Root, pid: int) -> int | None:

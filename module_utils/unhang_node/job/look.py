@@ -43,8 +43,9 @@ SOURCES: tuple[tuple[str, ReadSource], ...] = (
     ("locks", read_locks),
 )
 NAMES = tuple(name for name, _ in SOURCES)
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "pids": [],  # processes of the job; none: every job of this node that may be read
+    "slurm_job": None,  # the ranks of this job of Slurm, as its environment names it, and of this node of it
     "without": [],  # names of sources that are not asked
     "gap_s": 3.0,  # seconds between the two looks
     "silence_s": 3.0,  # longest time that a single call may take

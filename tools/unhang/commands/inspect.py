@@ -17,6 +17,7 @@ from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
+from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.command import load_nvidia_ml_py
 from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import look
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which gives 2."""
     out = checked_output(arguments.out, "--out") if arguments.out else None
-    documents = read_documents([Path(one) for one in arguments.evidence]) if arguments.evidence else [_look_here(arguments)]
+    documents = _documents(arguments)
     if not any(rows(document.get("ranks")) for document in documents):
         raise UserError(_no_rank(documents))
     found = inspection_of(_one_job(documents))
@@ -56,6 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write(render_inspection(found, plain))
     return EXIT_CODES.get(found["state"], 0)
+
+
+def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    if arguments.evidence:
+        return read_documents([Path(one) for one in arguments.evidence])
+    if arguments.slurm_job:
+        return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
+    return [_look_here(arguments)]
 
 
 def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
