@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man wheel sbom payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man manual wheel sbom payload generated clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,13 +59,16 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
 	$(PYTHON) tools/collector/offline.py
 
-docs: $(DEV_STAMP) ## Build docs/ as a site without external files: build/site/index.html
+docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
+
+manual: $(STAMP) ## Build the pages about every rule, fact, cause, run book and incident: build/manual
+	$(PYTHON) -P -m unhang.show.reference.pages build/manual
 
 man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py
 
-wheel: man ## Build the release: dist/unhang-*.whl and the source archive
+wheel: man manual ## Build the release: dist/unhang-*.whl and the source archive
 	$(PYTHON) -P -m hatchling build -d dist
 
 sbom: wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
@@ -77,9 +80,7 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 payload: $(STAMP) ## Build the smoke test's single file from its parts
 	$(PYTHON) tools/payload/build.py
 
-generated: payload ## Write all generated files: pages of docs, incidents, the payload; a test fails if one is out of date
-	$(PYTHON) -P -m unhang.show.reference.pages docs
-	$(PYTHON) -P -m unhang.show.reference.incidents > docs/.incidents.new && mv docs/.incidents.new docs/incidents.md
+generated: payload ## Write the generated file that is committed, the payload; a test fails if it is out of date
 
 clean: ## Remove everything that was built; runs/ is kept
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

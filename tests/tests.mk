@@ -3,7 +3,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-sweeps test-plays test-torch test-nodes test-roles test-packages test-vm
+TIERS := test-sweeps test-pages test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
 .PHONY: test test-unit test-whole test-all simulate kill-points system-packages $(TIERS)
 
@@ -35,9 +35,13 @@ test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/whole $(TEST_ARGS)
 
-test-plays: system-packages ## Run playbooks, roles and commands as whole programs on this machine; test pages in a browser
+test-plays: system-packages ## Run playbooks, roles and commands as whole programs on this machine; test reports in a browser
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
+
+test-pages: system-packages ## Build the manual as a site, check its links, open it in a browser
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) tests/pages $(TEST_ARGS)
 
 test-torch: system-packages ## Run the smoke test's payload on this machine, with torch and gloo
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
@@ -57,9 +61,14 @@ test-packages: system-packages ## Test Debian's real drivers on booted nodes, DK
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/packages $(TEST_ARGS)
 
-test-vm: system-packages ## Test a real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed and that fail
+test-vm: system-packages ## Test the role kernel on an emulated machine, as root on Linux: trial boots that succeed and that fail
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTEST) -n 2 --timeout 3600 tests/vm $(TEST_ARGS)
+	$(PYTEST) -n 2 --timeout 3600 --ignore tests/vm/fleet tests/vm $(TEST_ARGS)
+
+test-vm-fleet: system-packages ## Test playbooks and a rollout of a kernel on emulated machines, as root on Linux
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n 2 --timeout 3600 tests/vm/fleet $(TEST_ARGS)
 
 test-all: test $(TIERS) ## Run all tests

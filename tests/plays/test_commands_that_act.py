@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from documented_command import as_typed
-from page_commands import AUDITS, PROJECT, commands
+from page_commands import PROJECT, audits, commands
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -56,7 +56,7 @@ def audited(folder):
 LIMITS = {"training:!spare": ("fsdp01:!spare", "fsdp01"), "gpu[001-016],!gpu007": ("gpu[007-008],!gpu007", "gpu008")}
 
 
-@pytest.mark.parametrize("form", AUDITS)
+@pytest.mark.parametrize("form", audits())
 def test_an_audit_reads_the_nodes_that_it_names_and_writes_a_run(run, tmp_path, form):
     places = {"inventory/mycluster": DEMO, "hosts.yml": DEMO, **{hosts: here for hosts, (here, _) in LIMITS.items()}}
     argv = as_typed(form, {example: here for example, here in places.items() if example in form})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+import page_commands
 from fakes.ansible_module import tree
 from fakes.node_tree import plant
 from fakes.role_play import play_here
@@ -14,7 +14,7 @@ SETTING = "etc/sysctl.d/90-unhang-swappiness.conf"
 
 
 def test_it_previews_applies_changes_nothing_again_and_is_taken_back(tmp_path):
-    shown = re.findall(r"```yaml\n# (roles/swappiness/\S+)\n(.*?)```", (PROJECT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    shown = list(page_commands.shown()["role"].items())
     assert len(shown) == 4
     for name, text in shown:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

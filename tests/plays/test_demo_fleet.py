@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import page_commands
 import pytest
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
@@ -140,9 +141,8 @@ def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(
     path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
     command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "wide"]
     printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path}).stdout
-    page = (PROJECT / "docs" / "situations.md").read_text()
-    quoted = [part.removeprefix("text\n") for part in page.split("```")[1::2]]
-    assert len(quoted) == 5
+    quoted = page_commands.shown()["situations"]
+    assert quoted
     for finding in "\n".join(quoted).split("\n\n"):
         assert " ".join(finding.split()) in " ".join(printed.split()), finding
 
@@ -251,7 +251,7 @@ def test_no_node_of_the_demo_is_told_to_set_what_another_finding_takes_away(run)
 
 
 def test_the_readme_shows_the_first_screen_of_the_demo(run):
-    shown = (PROJECT / "README.md").read_text().partition("$ make demo\n")[2].partition("```")[0].splitlines()
+    shown = page_commands.shown()["demo"]
     named = next(word for word in shown[-2].split() if word.startswith("runs/"))
     setting = Setting(".venv/bin/unhang", named, ("inventory/demo",))
     findings = json.loads((run / "findings.json").read_text())

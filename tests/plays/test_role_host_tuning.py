@@ -105,7 +105,6 @@ def test_file_tag_and_switch_of_a_step_are_one_word(step):
     assert [(task["tags"], task["when"]) for task in found] == [(step, f"host_tuning_{step}")]
     assert yaml.safe_load((ROLE / "defaults/main.yml").read_text())[f"host_tuning_{step}"] is True
     assert f"host_tuning_{step}" in yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
-    assert f"| `{step}` |" in (ROLE / "README.md").read_text()
 
 
 def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):

@@ -44,7 +44,3 @@ def test_variables_that_tests_read_reach_them():
     script = f"import sys, os; sys.path.insert(0, {str(TESTS)!r}); import conftest; print(*sorted(os.environ.keys() & {read!r}))"
     kept = subprocess.run([sys.executable, "-c", script], env=dict.fromkeys(read, "1"), capture_output=True, text=True, check=True, timeout=120)
     assert kept.stdout.split() == sorted(read)
-
-
-def test_the_page_of_tests_names_the_seed_as_tests_read_it():
-    assert "`TEST_SEED=" in (TESTS.parent / "docs" / "testing.md").read_text(encoding="utf-8")

@@ -1,16 +1,24 @@
-"""The commands that README.md, docs/ and the pages of the roles show for typing."""
+"""What README.md, docs/ and the pages of the roles show: commands for typing, and outputs that a test compares with real ones.
+
+Slow tests read it from one list, tests/fixtures/shown_in_pages.json, and not from the pages, so that a new sentence on a page does not run them again.
+`python tests/support/page_commands.py` writes the list, and a unit test compares it with the pages.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
+LIST = PROJECT / "tests" / "fixtures" / "shown_in_pages.json"
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
 TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
+# Commands that only read files: tests/plays/test_commands_in_pages.py runs each of them.
+READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare")
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 
@@ -43,17 +51,38 @@ def pages():
     return sorted(found)
 
 
+def shown():
+    """The whole list."""
+    return json.loads(LIST.read_text(encoding="utf-8"))
+
+
 def commands():
-    """Each command of each page, once per page."""
-    found = {}
-    for page in pages():
-        for _, block in BLOCK.findall(page.read_text(encoding="utf-8")):
-            for line in lines_of(block):
-                argv = argv_of(line)
-                if argv:
-                    name = str(page.relative_to(PROJECT))
-                    found[(name, argv)] = Typed(name, argv, line)
-    return list(found.values())
+    """Each command of each page, once per page, from the list."""
+    return [Typed(page, argv_of(text), text) for page, texts in shown()["commands"].items() for text in texts]
+
+
+def shown_in_pages():
+    """The list as the pages have it now."""
+    page = {name: (PROJECT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "docs/situations.md", "docs/metrics.md")}
+    return {
+        "commands": commands_in_pages(),
+        "demo": page["README.md"].partition("$ make demo\n")[2].partition("```")[0].splitlines(),
+        "situations": [part.removeprefix("text\n") for part in page["docs/situations.md"].split("```")[1::2]],
+        "role": dict(re.findall(r"```yaml\n# (roles/swappiness/\S+)\n(.*?)```", page["CONTRIBUTING.md"], re.DOTALL)),
+        "metrics": sorted(set(re.findall(r"`(unhang_\w+)`", page["docs/metrics.md"]))),
+    }
+
+
+def commands_in_pages():
+    """{page: its lines with a command, each command once}."""
+    from unhang.audit.judge.compiled_catalogue import load_catalogue
+    from unhang.show.reference.runbooks import render_runbooks  # of `make manual`
+
+    found, texts = {}, {str(page.relative_to(PROJECT)): page.read_text(encoding="utf-8") for page in pages()}
+    for page, text in {**texts, "build/manual/runbooks.md": render_runbooks(load_catalogue())}.items():
+        lines = [line for _, block in BLOCK.findall(text) for line in lines_of(block)]
+        found[page] = list({argv: line for line in reversed(lines) if (argv := argv_of(line))}.values())[::-1]
+    return {page: lines for page, lines in found.items() if lines}
 
 
 def typed_in_tests():
@@ -92,7 +121,11 @@ def argv_of(line):
     return tuple(argv)
 
 
-# The commands that test_commands_that_act.py runs one by one: audits that send nothing to other machines.
-AUDITS = sorted(
-    {one.form for one in commands() if one.program == "unhang" and one.argv[1] in ("audit", "collect") and not {"--webhook", "--hook"} & {*one.argv}}
-)
+def audits():
+    """The commands that test_commands_that_act.py runs one by one: audits that send nothing to other machines."""
+    own = [one for one in commands() if one.program == "unhang" and one.argv[1] in ("audit", "collect")]
+    return sorted({one.form for one in own if not {"--webhook", "--hook"} & {*one.argv}})
+
+
+if __name__ == "__main__":
+    LIST.write_text(json.dumps(shown_in_pages(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from unhang.base.strict_yaml import load_yaml
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "incidents"
 CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in load_yaml(file)[0]["cases"]}
-ROWS = catalogue().tables["fresh_incidents"]
+ROWS = {row["incident"]: row for row in load_yaml(FIXTURES / "fresh_incidents.yml")[0]["tables"]["fresh_incidents"]["rows"]}
 RULES = {rule.id for rule in catalogue().rules}
 RULES_OF_NODES = sorted(rule.id for rule in catalogue().rules if rule.scope == "node")
 RULES_OF_TABLES = {"nccl_issues": "nccl-release-", "driver_issues": "driver-release-", "software_issues": "software-release-"}

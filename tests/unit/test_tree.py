@@ -118,11 +118,7 @@ def test_a_unit_lies_in_the_folder_of_the_modules_that_it_tests(top):
 
 def test_every_generated_file_is_marked():
     marked = {line.split()[0] for line in (HOME / ".gitattributes").read_text().splitlines() if "linguist-generated" in line}
-    written = {
-        f"docs/{name}"
-        for name in re.findall(r"\[\w+\]\((\w+\.md)\)", *re.findall(r"^.*\*\*generated\*\*.*$", (HOME / "docs" / "README.md").read_text(), re.MULTILINE))
-    }
-    assert written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py"} <= marked
+    assert {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py"} <= marked
     assert [path for path in marked if not (HOME / path).is_file()] == []
 
 
@@ -140,7 +136,8 @@ def test_every_tier_has_its_folder_its_target_its_list_and_its_step_in_ci():
     alone = re.findall(r"^beside (\S+) \d+$", run, re.MULTILINE)
     assert re.findall(r"^step (\S+) joined \1$", run, re.MULTILINE) == alone, "what is started is waited for"
     steps = [*re.findall(r"^step (\S+) tier \1 \d+$", run, re.MULTILINE), *alone]
-    targets = re.findall(r"^(test-\w+):", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE)
-    folders = {f"test-{path.parent.relative_to(HOME / 'tests').parts[0]}" for path in (HOME / "tests").rglob("test_*.py")} - {"test-fixtures"}
+    targets = re.findall(r"^(test-[\w-]+):", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE)
+    folders = {"-".join(["test", *path.parent.relative_to(HOME / "tests").parts]) for path in (HOME / "tests").rglob("test_*.py")}
+    folders = {name if name in targets else "-".join(name.split("-")[:2]) for name in folders} - {"test-fixtures"}
     assert folders == {*tiers, "test-unit", "test-whole"} <= set(targets)  # these two are `make test`, of which CI passes over nothing
     assert set(tiers) == set(steps) == {path.name for path in (HOME / ".ci" / "tiers").iterdir()}

@@ -19,7 +19,7 @@ judge_with_it()
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
 # Two workers take one file each, and then the next file goes to the free one: first the file that all others wait for, last the shortest.
-ORDER = ("kept", "not_booted", "that_fails", "rollout", "another_kernel", "host_settings", "image")
+ORDER = ("installed", "not_booted", "that_fails", "another_kernel", "host_settings", "image")
 
 
 def pytest_collection_modifyitems(items):

@@ -40,3 +40,4 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
     assert "continuing with state" in finished.output
     assert machine.shell("uname -r").strip() == image.new
     assert default_of(machine).startswith(image.new)
+    assert prepared.play(kernel_reboot=True).changed == {"vm": 0}

@@ -27,6 +27,7 @@ def lay_out(folder: Path) -> Path:
     """The source of the site: every page with links that lead to pages of it. Gives the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     places = {path: Path("docs") / path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*") if path.is_file()}
+    places |= {path: Path("docs", path.name) for path in manual_pages(folder / "manual")}
     places |= {path: Path("docs", "files", path.relative_to(PROJECT)) for pattern in OUTSIDE for path in PROJECT.glob(pattern)}
     for path, place in places.items():
         target = folder / place
@@ -37,6 +38,12 @@ def lay_out(folder: Path) -> Path:
             shutil.copyfile(path, target)
     shutil.copyfile(PROJECT / "tools" / "release" / "site.toml", folder / "zensical.toml")
     return folder
+
+
+def manual_pages(folder: Path) -> list[Path]:
+    """The pages that are written from the catalogue, in a folder of their own."""
+    subprocess.run([sys.executable, "-P", "-m", "unhang.show.reference.pages", str(folder)], check=True, stdin=subprocess.DEVNULL)
+    return sorted(folder.glob("*.md"))
 
 
 def _with_links(page: Path, place: Path, places: dict[Path, Path]) -> str:

@@ -1,4 +1,4 @@
-"""`unhang explain ID`: what is known about a rule, an Xid or SXid, a variable, a version, a GPU model or an incident, with sources."""
+"""`unhang explain ID`: what is known about a rule, an Xid or SXid, a variable, a version, a GPU model, an incident, a fact or a cause, with sources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to explain."""
-    examples = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
+    examples = (
+        "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P, gpus.count, acs_iommu"
+    )
     parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; several names, or an error's text")
     add_format_option(parser, ("table", "json"))
     parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule, and the healthy machines that it was tried on")
@@ -125,7 +127,7 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
     lines = wrapped(printable(f"{topic['id']}: {topic['title']}"), width, 2)
     for name, text in [*topic["lines"], *(topic["expressions"] if verbose else ())]:
         lines += _wrapped(f"{name}:", text, width)
-    lines += _wrapped("confidence:", topic["confidence"], width)
+    lines += _wrapped("confidence:", topic["confidence"], width) if topic["confidence"] else []
     for source in topic["sources"]:
         lines += _wrapped("source:", f"{source['url']} {source.get('says', '')}".rstrip(), width)
     return "\n".join(lines)

@@ -43,7 +43,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """The path in the notation of docs/facts.md: gpus.devices[*].ecc.enabled."""
+        """The path as the manual has it: gpus.devices[*].ecc.enabled."""
         return ".".join(part for part in self.path if part != "**").replace(".*", "[*]")
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/causes.md from the catalogue's causes: the causes that `unhang diagnose` can name, and the remedy of each."""
+"""The page of causes, from the catalogue: the causes that `unhang diagnose` can name, and the remedy of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unhang import catalogue
 HEAD = """# Causes
 
 What `unhang diagnose` can name, and what is done about each. This page is written from the rows in `tools/unhang/catalogue/causes/`
-(`make generated`); a test fails when it is stale. [diagnosis-method](diagnosis-method.md) says how causes are ranked.
+(`make manual`). [diagnosis-method](diagnosis-method.md) says how causes are ranked.
 
 | cause | what it is | remedy | the audit's rules |
 | --- | --- | --- | --- |
@@ -18,7 +18,7 @@ What `unhang diagnose` can name, and what is done about each. This page is writt
 
 
 def render_causes(_catalogue: object = None) -> str:
-    """docs/causes.md: a table of the causes, by id."""
+    """causes.md: a table of the causes, by id."""
     rows = [row for _path, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]]
     return HEAD + "".join(_row(row) for row in sorted(rows, key=lambda row: row["id"]))
 

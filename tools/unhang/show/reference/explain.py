@@ -12,6 +12,7 @@ from unhang.audit.judge.rules import Rule
 from unhang.schemas.shapes import nearest
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template
+from unhang.show.reference.own_topics import cause_lines, cause_rows, fact_lines
 from unhang.show.reference.version_rules import rules_that_fire
 
 
@@ -305,4 +306,15 @@ def _any_row(catalogue: Catalogue, word: str) -> Iterator[Topic]:
             yield row_topic(catalogue, table, word)
 
 
-_FINDERS: tuple[Finder, ...] = (_rules, _entries, _incidents, _codes, _variables, _versions, _gpus, _any_row)
+def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    if found := fact_lines(catalogue, word):
+        path, title, lines = found
+        yield Topic("fact", path, title, tuple(lines), "", ())
+
+
+def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    for row in cause_rows(word):
+        yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
+
+
+_FINDERS: tuple[Finder, ...] = (_rules, _entries, _incidents, _causes, _facts, _codes, _variables, _versions, _gpus, _any_row)

@@ -1,4 +1,4 @@
-"""Writes docs/rules.md, docs/facts.md, docs/causes.md and docs/runbooks.md from the catalogue: `make generated`."""
+"""Writes the pages of the manual that come from the catalogue, into build/manual: `make manual`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.judge.rules import Rule
 from unhang.schemas.shapes import Shape, fact_shapes
 from unhang.show.reference.causes import render_causes
+from unhang.show.reference.incidents import render_incidents
 from unhang.show.reference.runbooks import render_runbooks
 
-HOW = "(`make generated`); a test fails when it is stale."
+HOW = "(`make manual`)."
 RULES_HEAD = f"""# Rules
 
 Every rule of the catalogue, by what it looks at. This page is written from the rows in `tools/unhang/catalogue/`
@@ -33,7 +34,7 @@ A fact that no rule uses is not collected in vain: the report, `unhang diagnose`
 
 
 def render_rules(catalogue: Catalogue) -> str:
-    """docs/rules.md: a list of all rules, each with its expectation, remedy and sources; then the tables."""
+    """rules.md: a list of all rules, each with its expectation, remedy and sources; then the tables."""
     groups: dict[str, list[Rule]] = {}
     for rule in catalogue.rules:
         groups.setdefault(_subject(rule), []).append(rule)
@@ -128,7 +129,7 @@ def _named(read: tuple[str, ...], known: Mapping[str, Any]) -> Iterator[str]:
 
 
 def render_facts(catalogue: Catalogue) -> str:
-    """docs/facts.md."""
+    """facts.md: every fact with the rules that use it."""
     found = rules_by_fact(catalogue)
     unused = [path for path, ids in found.items() if not ids]
     parts = [FACTS_HEAD, f"{len(found)} facts, {len(found) - len(unused)} of them used by rules.\n\n## Used by no rule\n\n"]
@@ -143,15 +144,16 @@ def render_facts(catalogue: Catalogue) -> str:
     return "".join(parts)
 
 
-PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes, "runbooks.md": render_runbooks}
+PAGES: dict[str, Callable[[Catalogue], str]] = {
+    "rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes, "runbooks.md": render_runbooks, "incidents.md": render_incidents,
+}  # fmt: skip
 
 
 def main(folder: Path) -> None:
     """Writes every page into a folder."""
-    from unhang.show.reference.incidents import render_incidents
-
     catalogue = load_catalogue()
-    for name, render in {**PAGES, "incidents.md": render_incidents}.items():
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, render in PAGES.items():
         (folder / name).write_text(render(catalogue), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/runbooks.md from the catalogue's causes and signatures: symptoms, reason, deciding evidence, commands, and how to undo them."""
+"""The page of run books, from the catalogue's causes and signatures: symptoms, reason, deciding evidence, commands, and how to undo them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from unhang.show.reference.causes import flat
 
 HEAD = """# Run books
 
-One for each cause that `unhang diagnose` can name. This page is written from the rows in `tools/unhang/catalogue/` (`make generated`); a test fails when it is
-stale. [causes](causes.md) has them in one table, [remediation](remediation.md) says what the commands below do and refuse.
+One for each cause that `unhang diagnose` can name. This page is written from the rows in `tools/unhang/catalogue/` (`make manual`).
+[causes](causes.md) has them in one table, [remediation](remediation.md) says what the commands below do and refuse.
 
 In the commands INVENTORY is your inventory and HOST the node. What changes a node previews unless it is told to act. Where an audit found it,
 `unhang remediate RUN --rule RULE --host HOST`, as the audit prints it, does the same with a plan.
@@ -25,7 +25,7 @@ STRENGTHS = ("decisive", "strong", "supporting")  # a line that is only weak evi
 
 
 def render_runbooks(loaded: Catalogue) -> str:
-    """docs/runbooks.md."""
+    """runbooks.md: one for each cause."""
     causes = sorted((row for _path, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]), key=lambda row: row["id"])
     signatures = [row for _path, content in signature_files() for row in content["signatures"]]
     titles = {rule.id: rule.row["title"] for rule in loaded.rules}

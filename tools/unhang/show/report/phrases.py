@@ -218,7 +218,7 @@ def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]
 
 
 def fact_name(path: str) -> str:
-    """A fact in the notation of docs/facts.md: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
+    """A fact as the manual has it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
     gpu = _OF_GPU.search(path)
     bare, _, filtered = _PLACE.sub("", path).partition(" | ")
     name = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare

@@ -198,3 +198,17 @@ def test_variable_with_a_value_of_which_nothing_is_known_is_explained_by_its_nam
     assert ids("NCCL_IB_HCA=mlx5_1") == ids("NCCL_IB_HCA") != []
     assert ids("NCCL_P2P_DISABLE=1")[0] == "hiding_settings/NCCL_P2P_DISABLE=1"
     assert ids("NCCL_NO_SUCH_NAME=1") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "line"),
+    [
+        ("gpus.devices[*].pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
+        ("gpus.devices.pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
+        ("driver.loaded", "fact", ("driver.loaded.version", " rules")),
+        ("acs_iommu", "cause", ("decided by", "lspci")),
+    ],
+)
+def test_facts_sections_and_causes_are_topics(asked, kind, line):
+    [topic] = [one for one in explain(CATALOGUE, asked) if one.kind == kind]
+    assert any(label == line[0] and line[1] in text for label, text in topic.lines)

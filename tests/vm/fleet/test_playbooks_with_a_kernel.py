@@ -1,20 +1,10 @@
-"""The role kernel on a real machine under emulation, with a good new kernel: installed, tried, kept and rolled back; real packages, GRUB and reboots."""
+"""remediate.yml and rollback.yml with the role kernel on a real machine under emulation: a new kernel is tried, kept and rolled back."""
 
 from __future__ import annotations
 
 import json
 
 from kernel_plays import boots, default_of
-
-
-def test_without_a_word_the_kernel_is_installed_and_neither_booted_nor_the_default(image, installation):
-    found = installation[0]
-    assert found["code"] == 0
-    assert "is installed and does not boot by itself" in found["output"]
-    assert f"vmlinuz-{image.new}" in found["kernels"]
-    assert f"vmtest/1.0, {image.new}" in found["kernels"]  # built by DKMS for the kernel that is to boot
-    assert image.old in found["boots"]["saved_entry"]
-    assert "next_entry" not in found["boots"]
 
 
 def test_power_that_is_lost_before_the_reboot_starts_the_old_kernel_remediate_brings_the_new_one_and_rollback_takes_it_back(image, prepared):
