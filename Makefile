@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man manual wheel sbom payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man manual wheel sbom payload generated release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,17 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet -r requirements.txt
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
+
+release: clean-dist sbom collector offline ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
+	$(PYTHON) -m venv --clear build/twine
+	build/twine/bin/python -m pip install --quiet twine==7.0.0
+	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
+	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/*.tar.gz"
+
+.PHONY: clean-dist
+clean-dist:
+	rm -rf dist
 
 payload: $(STAMP) ## Build the smoke test's single file from its parts
 	$(PYTHON) tools/payload/build.py

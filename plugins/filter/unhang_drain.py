@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +21,10 @@ def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: s
 
     boot_id: of the machine to drain, "" if it was not read.
     """
+    from unhang.ansible.inventory import plain
     from unhang.repair.rollout.kubernetes_drain import plan_drain, plan_release
 
-    nodes, pods = json.loads(json.dumps([nodes, pods], default=str))
+    nodes, pods = plain([nodes, pods])
     if len(nodes) != 1:
         raise AnsibleFilterError(
             f"expected one node of Kubernetes with this name, found {len(nodes)}; drain_node names it where the inventory has another name"
@@ -41,17 +41,19 @@ def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: s
 
 def kubernetes_jobs(pods: Sequence[Any]) -> Any:
     """Those of the pods whose work would be lost, by namespace and name."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.rollout.kubernetes_drain import is_job
 
-    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in json.loads(json.dumps(pods, default=str)) if is_job(pod)]
+    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in plain(pods) if is_job(pod)]
 
 
 def kubernetes_states(nodes: Sequence[Any]) -> Any:
     """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.rollout.kubernetes_drain import list_states
 
     try:
-        return list_states(json.loads(json.dumps(nodes, default=str)))
+        return list_states(plain(nodes))
     except ValueError as problem:
         raise AnsibleFilterError(str(problem)) from None
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,11 +24,12 @@ Facts = Mapping[str, Any]
 
 def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
     """A DriverInputs of unhang.repair.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
+    from unhang.ansible.inventory import plain
     from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.driver_inputs import DriverInputs, Options
     from unhang.repair.role_changes.driver_sets import read_tables
 
-    facts, policy, answers, options = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, answers or {}, options or {}))
+    facts, policy, answers, options = (plain(one) for one in (facts, policy or {}, answers or {}, options or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
@@ -53,9 +53,10 @@ def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options:
 
 def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[str, Any]:
     """The result of unhang.repair.role_changes.driver_checks for the node after a plan was applied."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.role_changes.driver_checks import check_driver
 
-    return check_driver(_inputs(facts, policy, host), json.loads(json.dumps(plan, default=str)))
+    return check_driver(_inputs(facts, policy, host), plain(plan))
 
 
 def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
@@ -67,7 +68,9 @@ def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options:
 
 def held_groups(policy: Facts | None) -> list[str]:
     """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact version is held unless the policy disables that."""
-    policy = json.loads(json.dumps(policy or {}, default=str))
+    from unhang.ansible.inventory import plain
+
+    policy = plain(policy or {})
     held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}
     driver = policy.get("driver") or {}
     return sorted(held | ({"driver"} if "version" in driver and driver.get("held") is not False else set()))

@@ -40,14 +40,15 @@ def gate_decisions(
     quick: bool = False,
 ) -> Any:
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.gate.deciding import Observation, decide
 
     counted = _counted(severities)
     try:
-        judged = json.loads(audit) if isinstance(audit, str) else json.loads(json.dumps(audit, default=str))
+        judged = json.loads(audit) if isinstance(audit, str) else plain(audit)
     except ValueError:
         judged = None
-    group = json.loads(json.dumps(together, default=str)) or None
+    group = plain(together) or None
     observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, _burned(hosts, hostvars, burn_in), bool(quick))
     return decide([str(host) for host in hosts], observed)
 
@@ -68,12 +69,13 @@ def gate_document(
     quick: bool = False,
 ) -> Any:
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.gate.outcome import SmokeResults, gate_document
 
-    plain = json.loads(json.dumps(decisions, default=str))
-    group = json.loads(json.dumps(together, default=str)) or None
-    smoke = SmokeResults(_alone(plain, hostvars), group, _burned(plain, hostvars, burn_in))
-    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), smoke, bool(quick))
+    decided = plain(decisions)
+    group = plain(together) or None
+    smoke = SmokeResults(_alone(decided, hostvars), group, _burned(decided, hostvars, burn_in))
+    return gate_document(Path(str(run)).name, decided, str(reference) or None, _counted(severities), smoke, bool(quick))
 
 
 def _counted(severities: Sequence[str]) -> Any:
@@ -107,8 +109,10 @@ def _burned(hosts: Sequence[str], hostvars: Mapping[str, Any], burn_in: Any) -> 
 
 
 def _results(hosts: Sequence[str], hostvars: Mapping[str, Any], name: str) -> Any:
+    from unhang.ansible.inventory import plain
+
     found = {str(host): hostvars[host].get(name) for host in hosts}
-    return {host: json.loads(json.dumps(result, default=str)) for host, result in found.items() if result is not None}
+    return {host: plain(result) for host, result in found.items() if result is not None}
 
 
 class FilterModule:

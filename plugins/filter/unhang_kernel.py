@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,9 @@ for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
+    from unhang.ansible.inventory import plain
+
+    return plain(value)
 
 
 def kernel_names(facts: Mapping[str, Any]) -> Any:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,12 +20,13 @@ def nccl_plan(
     facts: Mapping[str, Any], policy: Mapping[str, Any], profiles: Any, host: str, groups: Sequence[str] = (), desired: Any = None, allow_debug: bool = False
 ) -> Any:
     """A plan of unhang.repair.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
+    from unhang.ansible.inventory import plain
     from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.nccl_profile import Node, plan_settings
     from unhang.repair.role_changes.nccl_setting_check import read_known
     from unhang.repair.role_changes.nccl_values import DesiredState
 
-    facts, policy, profiles, desired = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, desired or {}))
+    facts, policy, profiles, desired = (plain(one) for one in (facts, policy or {}, profiles, desired or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
@@ -39,9 +39,10 @@ def nccl_plan(
 
 def nccl_library(facts: Mapping[str, Any], policy: Mapping[str, Any], offers: Any = None) -> Any:
     """A plan of unhang.repair.role_changes.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: the answer of package_offers."""
+    from unhang.ansible.inventory import plain
     from unhang.repair.role_changes.nccl_library import plan_library
 
-    facts, policy, offers = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, offers))
+    facts, policy, offers = (plain(one) for one in (facts, policy or {}, offers))
     sections = facts["sections"]
     rows = ((sections.get("nccl") or {}).get("libraries") or [], (sections.get("packages") or {}).get("installed") or [])
     return plan_library(policy, *rows, (offers or {}).get("offers"))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +24,16 @@ def checked_list(value: Any, name: str, allowed: Any = None, may_be_empty: bool 
 
 def checked_commands(value: Any, name: str) -> Any:
     """Commands, each a list of arguments, made from a list or a text with commas between commands."""
-    return _refusing("split_commands", json.loads(json.dumps(value, default=str)), str(name))
+    from unhang.ansible.inventory import plain
+
+    return _refusing("split_commands", plain(value), str(name))
 
 
 def checked_rows(value: Any, name: str) -> Any:
     """A list of mappings."""
-    return _refusing("list_of_rows", json.loads(json.dumps(value, default=str)), str(name))
+    from unhang.ansible.inventory import plain
+
+    return _refusing("list_of_rows", plain(value), str(name))
 
 
 def _refusing(check: Any, *given: Any) -> Any:

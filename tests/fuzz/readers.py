@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import pickle
 import random
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -13,13 +16,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from unhang.audit.judge.documents import InvalidNode, decode_node
 from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
 from unhang.base.plain_pickle import NotPlain, load_plain
+from unhang.base.printing import safe_text
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly
 from unhang.base.strict_yaml import YamlFault, parse_yaml
+from unhang.base.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible
 from unhang.catalogue import BUILT_IN
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
@@ -31,7 +39,9 @@ from unhang.jobs.lint.fixing import fix_text
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import KINDS
 from unhang.prove.smoke.streams import parse_events
+from unhang.repair.plan.policy_from_nodes import policy_from_nodes, render_policy
 from unhang.show.report.run import summarise_node
+from unhang_node.change.drain.reasons import reason_for
 from unhang_node.parse.dpkg import parse_status
 from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
 from unhang_node.parse.kernel_log import find_faults
@@ -200,6 +210,34 @@ def _read_settings(data: bytes) -> None:
         parse(text)
 
 
+HOSTILE = (
+    b"5.15.0-91 {{ lookup('ansible.builtin.pipe', 'id') }}", b"{% for x in y %}{# #}\nansible_ssh_common_args: -oProxyCommand=id", b"NVIDIA H100 \x1b]0;x\x07",
+    b"'; id; '$(id)`id`", b"=cmd|' /C calc'!A0;@SUM(1)", b"<script>alert(1)</script>", b"Reason=x\nNodeName=evil NodeAddr=203.0.113.9", b"!unsafe &a *b #c: [",
+)  # fmt: skip
+
+
+def _write(data: bytes) -> None:
+    """A text of a node in what Ansible, a shell, a spreadsheet, a terminal, Slurm and YAML read: there as data, or not at all."""
+    text = data.decode("utf-8", "surrogateescape")
+    sections = {"gpus": {"model": text}, "kernel": {"release": text}, "driver": {"loaded": {"flavour": text}}, "host": {text: text}}
+    policy = render_policy(policy_from_nodes({"gpu001": sections, text: sections}), [f"from {text}", text])
+    assert set(yaml.safe_load(policy)) == {"unhang_policy"}
+    assert policy.replace("\n", "").isprintable()
+    assert not any(mark in line.partition(" # ")[0] for line in policy.splitlines() if not line.lstrip().startswith("#") for mark in TEMPLATE_MARKS)
+    with contextlib.suppress(UserError):
+        written = data_for_ansible({"x": [text]})
+        assert json.loads(written) == yaml.safe_load(written) == {"x": [text]} and not any(mark in text for mark in TEMPLATE_MARKS)
+    shown = visible(text)
+    assert shown.isprintable()
+    assert shlex.split(shlex.join(["unhang", shown])) == ["unhang", shown]
+    assert not [part for part in re.split(r"[;,\t|]", cell_for_csv(shown)) if part.strip()[:1] in ("=", "+", "-", "@")]
+    assert json.loads(safe_text(json.dumps({"x": text}, ensure_ascii=False), "ascii")) == {"x": text}
+    reason = reason_for("20261120T175745Z-c128066de5", text)
+    assert reason.isprintable() and not set("=[]'\"\\") & set(reason)
+    masked = without_secrets(text)
+    assert without_secrets(masked) == masked
+
+
 _PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
 READERS: Mapping[str, Reader] = {
     "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
@@ -207,6 +245,7 @@ READERS: Mapping[str, Reader] = {
     "summary": Reader(_node_files, _summarise, (NotStrict,), structured=True),
     "policy": Reader(lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True),
     "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
+    "writers": Reader(lambda: list(HOSTILE), _write),
     "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),
     "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
     "pickle": Reader(lambda: [pickle.dumps({"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]}, 2)], load_plain, (NotPlain,)),

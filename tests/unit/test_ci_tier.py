@@ -241,3 +241,16 @@ def test_a_tier_of_this_repository_is_run_by_ci_and_each_of_its_paths_holds_file
 
 def files_below(pathspec):
     return subprocess.run(["git", "ls-files", "--", pathspec], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+
+
+NOT_ON_NODES = {"catalogue", "compare", "diagnose", "explain", "lint"}  # commands that no test of these tiers runs
+
+
+@pytest.mark.parametrize("tier", [tier for tier in TIERS if ":!tools/unhang/jobs" in (PROJECT / ".ci" / "tiers" / tier).read_text()])
+def test_what_a_tier_leaves_out_is_imported_by_nothing_that_it_executes(tier):
+    lines = (PROJECT / ".ci" / "tiers" / tier).read_text().splitlines()
+    left_out = [line.removeprefix(":!tools/").replace("/", ".") for line in lines if re.fullmatch(r":!tools/unhang/[a-z_/]+", line)]
+    proved = [PROJECT / path for path in files_below("tools/unhang/*.py").split()]
+    others = [path for path in proved if not ".".join(path.relative_to(PROJECT / "tools").parts).startswith(tuple(left_out)) and path.stem not in NOT_ON_NODES]
+    importing = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(map(re.escape, left_out))})\b", re.MULTILINE)
+    assert [str(path) for path in others if importing.search(path.read_text(encoding="utf-8"))] == []

@@ -15,7 +15,7 @@ from hostile import TEXTS
 
 from unhang.ansible import smoke_programs
 from unhang.base.errors import UserError
-from unhang.base.text import data_for_ansible
+from unhang.base.text import cell_for_csv, data_for_ansible
 from unhang.prove.smoke.bootstrap import carried
 from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidth_rows, policy_from_nodes, render_policy
 
@@ -108,3 +108,10 @@ def test_the_smoke_test_imports_nothing_from_the_folder_that_it_starts_in(tmp_pa
     text = smoke_programs.program_text("print(json.dumps({'place': 1}))", {})
     subprocess.run(line, shell=True, cwd=tmp_path, input=text, check=False, capture_output=True)
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@x", "-1", "a;=cmd|' /C calc'!A0", "a;  +1", "a\t@x", "a,-2", "x|=1"])
+def test_no_part_of_a_cell_is_a_formula_whatever_sign_splits_cells(text):
+    cell = cell_for_csv(text)
+    assert not [part for part in re.split(r"[;,\t|]", cell) if part.strip()[:1] in ("=", "+", "-", "@")]
+    assert cell.replace("'", "") == text.replace("'", "")

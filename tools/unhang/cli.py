@@ -25,7 +25,7 @@ from unhang.base.printing import printing_safely
 from unhang.base.project import repair_advice
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.commands import COMMANDS, HIDDEN
+from unhang.commands import ALIASES, COMMANDS, GROUPS, HIDDEN
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
@@ -72,6 +72,10 @@ def _main(arguments: Sequence[str] | None) -> int:
     if name is None:
         top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
+    for typed, meant in ALIASES.items():
+        if tuple(arguments[: len(typed)]) == typed:
+            rest = arguments[len(typed) :]
+            return _main([meant[0], "--help"] if rest[:1] in (["-h"], ["--help"]) else [*meant, *rest])
     if name == "help":
         return _main([*arguments[1:2], "--help"])
     try:
@@ -94,12 +98,15 @@ def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
     width = max(map(len, COMMANDS))
     steps = "\n".join(f"  {typed:<34} {purpose}" for name, (typed, purpose) in FIRST_STEPS.items() if name in COMMANDS)
-    listing = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items())
+    shown = {title: [name for name in names if name in COMMANDS] for title, names in GROUPS.items()}
+    shown["more"] = [name for name in COMMANDS if not any(name in names for names in shown.values())]
+    parts = ("\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)]) for title, names in shown.items() if names)
+    listing = "\n\n".join(parts)
     parser = _Parser(
         prog="unhang",
         usage="unhang COMMAND [options]",
         description="Finds why multi-GPU training hangs on a fleet of nodes.",
-        epilog=f"first steps:\n{steps}\n\ncommands:\n{listing}\n\n{LAST_LINE}",
+        epilog=f"first steps:\n{steps}\n\n{listing}\n\n{LAST_LINE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"unhang {__version__}")

@@ -11,6 +11,7 @@ import pytest
 
 from unhang.base.errors import UserError
 from unhang.cli import main
+from unhang.commands import GROUPS
 
 HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
@@ -97,3 +98,28 @@ def test_a_file_of_a_fault_holds_no_secret_and_little_of_what_was_typed(failing,
         assert "hunter" not in text
     assert len(details.read_text(encoding="utf-8")) < 4000
     assert details.stat().st_mode & 0o077 == 0
+
+
+def test_help_is_grouped_by_who_asks_and_lists_each_command_once(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n{title}:\n" in text for title in GROUPS)
+    assert [name for names in GROUPS.values() for name in names] == [
+        line.split()[0] for line in text.partition(next(iter(GROUPS)))[2].splitlines() if line.startswith("  ")
+    ]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [(("admit",), "preprovision"), (("rule", "new"), "catalogue"), (("rule", "check"), "catalogue")])
+def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
+    with pytest.raises(SystemExit) as ended:
+        main([*typed, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: unhang {meant} ")
+
+
+def test_what_the_project_measures_with_is_not_in_the_users_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["smoke", "--help"])
+    text = capsys.readouterr().out
+    assert not [name for name in ("--drill", "--step-in", "--show-in") if name in text]

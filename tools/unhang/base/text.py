@@ -1,6 +1,7 @@
 """Makes text from nodes safe for its reader. It is untrusted until it has passed through the function of the reader; docs/security.md has who uses which.
 
     visible             a terminal, and every line for people: no control characters, no reordering marks, no endless strings
+    cell_for_csv        a spreadsheet, which would compute what begins like a formula
     data_for_ansible    files and options that Ansible loads, where it would run what stands between {{ and }}
 
 Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
@@ -18,6 +19,7 @@ from typing import Any
 from unhang.base.errors import UserError
 
 CUT_AT = 600
+_FORMULA = re.compile(r"(^|[;,\t|]\s*)([=+@-])")
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
@@ -71,6 +73,11 @@ def data_for_ansible(value: object) -> str:
     if problem := why_not_plain(value):
         raise UserError(f"expected plain text where Ansible reads it, found one that {problem}: {visible(value, 200)}")
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def cell_for_csv(text: str) -> str:
+    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and behind a sign at which another country's one splits cells."""
+    return _FORMULA.sub(r"\1'\2", text)
 
 
 def why_not_plain(value: object) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 # {name: purpose}
 COMMANDS = {
     "audit": "read every node of an inventory and judge the facts",
+    "demo": "audit a recorded fleet, without GPU or ssh",
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
@@ -27,6 +28,17 @@ COMMANDS = {
     "diagnose": "find the most probable cause of a failure in logs",
     "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
 }
+# {who asks: names of COMMANDS}, as --help lists them.
+GROUPS = {
+    "a job that hangs, fails or is slow": ("diagnose", "inspect", "watch", "lint", "explain", "smoke"),
+    "the nodes": ("demo", "audit", "collect", "judge", "report"),
+    "what changed": ("diff", "history", "runs", "compare"),
+    "repair": ("plan", "remediate", "playbook"),
+    "who may join": ("preprovision", "verify", "policy"),
+    "rules and the shell": ("catalogue", "completion"),
+}
+# Other spellings: {what is typed: what it stands for}.
+ALIASES = {("admit",): ("preprovision",), ("rule", "new"): ("catalogue", "--new"), ("rule", "check"): ("catalogue", "--check")}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",

@@ -24,6 +24,7 @@ from unhang.commands.common_options import add_examples, add_format_option
 from unhang.show.reference.explain import Topic, explain, names_among, suggestions
 
 HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
+MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
 LEAST_WORDS = 2  # words that an error text has at least
 NARROW, WIDE = 40, 160
 EXAMPLES = """\
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     examples = (
         "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P, gpus.count, acs_iommu"
     )
-    parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; several names, or an error's text")
+    parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; a role, a policy key; several names, or an error's text")
     add_format_option(parser, ("table", "json"))
     parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule, and the healthy machines that it was tried on")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
@@ -108,6 +109,7 @@ def _causes(text: str) -> Iterator[Topic]:
     if len(text.split()) < LEAST_WORDS:
         return
     from unhang.jobs.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
+    from unhang.jobs.diagnose.matching.signatures import load_signatures
     from unhang.jobs.diagnose.rendering import remedy_in_words
 
     found = diagnose_text(text)
@@ -121,6 +123,12 @@ def _causes(text: str) -> Iterator[Topic]:
         usual = "; ".join(cause["title"] for cause in found["causes"])
         remarks = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), more)
         yield Topic("message", "error message", error["says"], remarks, "inferred", ())
+    elif not named and len(text.split()) >= LEAST_OF_A_MESSAGE:  # a piece of a known message, without what stands around it in a log
+        wanted = " ".join(text.lower().split())
+        known = [row for row in load_signatures() if any(wanted in " ".join(one.lower().split()) for one in row.examples.get("match", ()))]
+        for row in known[:MOST_MESSAGES]:
+            causes = tuple(("can mean", f"{cause} ({strength}); unhang explain {cause}") for cause, strength in row.for_.items())
+            yield Topic("message", row.id, row.says, (("printed by", row.program), *causes, more), row.confidence, row.sources[:3])
 
 
 def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:

@@ -21,7 +21,7 @@ from unhang.commands.filters import add_filters, filtered
 from unhang.commands.node_documents import is_document, run_of_documents
 from unhang.commands.run_output import add_format, check_page, commands_here, page_of, show
 from unhang.repair.plan.plan_view import plan_view
-from unhang.repair.plan.role_coverage import Promise
+from unhang.repair.plan.role_coverage import repairs_of_run
 from unhang.repair.rollout.status_view import rollout_view
 from unhang.run import run_folder
 from unhang.show.history.node_pasts import node_pasts
@@ -74,7 +74,7 @@ def _check_folders(rules: list[str]) -> None:
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, promise=lambda catalogue: Promise(catalogue, today))
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=repairs_of_run)
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from unhang.commands.common_options import add_examples
 from unhang.prove.smoke.baselines import read_baselines
 from unhang.repair.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
 from unhang.run import run_folder
+from unhang.run.record import Finding, read_findings_record
 
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8
@@ -107,17 +107,17 @@ def _node_in(path: Path) -> tuple[str, dict[str, Any]]:
 
 def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]) -> None:
     """Judges these nodes under their own policy. Raises UserError for findings of severity critical or error that are not accepted."""
-    found = [row for row in judged(folder, nodes, policy) if row["verdict"] == "fail" and row["severity"] in SERIOUS and row["rule"] not in accepted]
+    found = [row for row in judged(folder, nodes, policy) if row.verdict == "fail" and row.severity in SERIOUS and row.rule not in accepted]
     if not found:
         return
-    lines = [f"  {row['severity']}: {row['rule']}: {visible(row['title'], 200)} ({fold_hosts(row.get('hosts') or [row['host']])})" for row in found]
+    lines = [f"  {row.severity}: {row.rule}: {visible(row.title, 200)} ({fold_hosts(row.about())})" for row in found]
     more = [f"  and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
-    options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row["rule"] for row in found))
+    options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row.rule for row in found))
     shown = "\n".join([*lines[:MOST_SHOWN], *more])
     raise UserError(f"expected nodes that the catalogue finds good, found:\n{shown}\nmend them first, choose others with --limit, or add: {options}")
 
 
-def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[dict[str, Any]]:
+def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[Finding]:
     """Findings of only these nodes under a policy; the run itself is not changed."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
@@ -128,8 +128,7 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
             run_folder.write_document(copy / "nodes" / f"{run_folder.file_stem(host)}.json", node)
         Path(place, "policy.yml").write_text(policy, encoding="utf-8")
         judge_folder(copy, [], str(Path(place, "policy.yml")), today)
-        found: list[dict[str, Any]] = json.loads((copy / "findings.json").read_text(encoding="utf-8"))["findings"]
-        return found
+        return read_findings_record(copy).findings
 
 
 def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]:

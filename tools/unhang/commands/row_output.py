@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from unhang.base.text import ascii_only, brief, visible
+from unhang.base.text import ascii_only, brief, cell_for_csv, visible
 from unhang.show.report.table import terminal_shape
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
@@ -58,4 +58,4 @@ def _cell(value: Any) -> str:
     """A cell that a spreadsheet reads as text: hosts separated by blanks, no formula."""
     shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) else brief(value)
     text = "" if value is None else visible(shown, 30_000)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+    return cell_for_csv(text)

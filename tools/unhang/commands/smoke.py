@@ -62,8 +62,8 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="test these nodes: names or node sets, for example gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="how to start on --hosts: fabric is ssh (default), slurm is srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8")
-    parser.add_argument("--step-in", metavar="FOLDER", help="read a session's folder, write its next step, and start nothing (the playbook starts it)")
-    parser.add_argument("--show-in", metavar="FOLDER", help="show the result of a session's folder")
+    parser.add_argument("--step-in", metavar="FOLDER", help=argparse.SUPPRESS)  # the playbook: read a session's folder, write its next step, start nothing
+    parser.add_argument("--show-in", metavar="FOLDER", help=argparse.SUPPRESS)  # the playbook: show the result of a session's folder
     parser.add_argument("--user", help="user name for ssh")
     parser.add_argument("--ssh-config", metavar="FILE", help="configuration file for ssh instead of the default ones")
     parser.add_argument("--known-hosts", metavar="FILE", help="known_hosts file for ssh instead of the default ones; unknown keys are refused")
@@ -99,8 +99,8 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", metavar="SIZE,...", help="message sizes of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks")
     parser.add_argument("--rank-env", action="append", default=[], metavar="RANK:NAME=VALUE", help="a setting for one rank")
-    drill = f"a fault to cause on purpose ({', '.join(planning.FAULTS)}) for a RANK, a HOST, HOST+HOST together, or every group of at least *N nodes"
-    parser.add_argument("--drill", action="append", default=[], metavar="WHO:FAULT[:PHASE]", help=drill)
+    # a fault to cause on purpose, one of planning.FAULTS, for a RANK, a HOST, HOST+HOST together, or every group of at least *N nodes
+    parser.add_argument("--drill", action="append", default=[], metavar="WHO:FAULT[:PHASE]", help=argparse.SUPPRESS)
     parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure, search for a setting that avoids it")
     earlier = "JSON results of earlier tests, or folders of them, to compare the bandwidth with"
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)

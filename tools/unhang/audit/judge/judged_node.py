@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unhang.audit.judge.documents import NodeDocument
 from unhang.audit.judge.findings import Entry
 
 
@@ -22,7 +21,7 @@ class Board(NamedTuple):
 @dataclass(frozen=True)
 class JudgedNode:
     """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it cannot be used; policy_key: equal for equal policies. boards:
-    of its GPUs that have a serial number. kept: result of the caller's function `keep` on its facts.
+    of its GPUs that have a serial number.
     """
 
     read: bool
@@ -30,10 +29,8 @@ class JudgedNode:
     policy: dict[str, Any]
     policy_key: int
     boards: tuple[Board, ...] = ()
-    kept: Any = None
 
 
-Keep = Callable[[NodeDocument], Any]  # makes the data of a node's facts that is kept until all are judged
 Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]  # (entries of findings.json, host -> node) -> more keys of its head
 
 

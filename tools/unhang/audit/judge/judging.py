@@ -16,7 +16,7 @@ from unhang.audit.judge.documents import NodeDocument, one_text
 from unhang.audit.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
-from unhang.audit.judge.judged_node import Conclude, JudgedNode, Keep, boards_of, scheduler_of
+from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.audit.judge.node_rules import CatalogueView
 from unhang.audit.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.audit.judge.rules import Rule, tables_shape
@@ -109,7 +109,6 @@ class _State:
     in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)  # inventory groups -> hosts
     unread: int = 0
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
-    keep: Keep = lambda document: None
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -128,11 +127,10 @@ def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
 def judge_run(
     run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
     without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
-    keep: Keep = lambda document: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Judges a run and writes its findings.json, or the file `out`. Returns the document without its findings.
 
-    without: ids of rules that had to be stopped; keep: makes the data that is kept of each node.
+    without: ids of rules that had to be stopped.
     """
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
@@ -146,7 +144,7 @@ def judge_run(
 
     nodes_first = True
     policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
-    state = _State(Engine(rules, view, note), policies, today, budget, keep=keep)
+    state = _State(Engine(rules, view, note), policies, today, budget)
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
         for document in read_nodes(run):
@@ -164,9 +162,9 @@ def judge_run(
     return head
 
 
-def _kept(state: _State, document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
+def _kept(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
     sections = document.sections
-    return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections), state.keep(document))
+    return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections))
 
 
 def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
@@ -175,7 +173,7 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
     try:
         number, policy, fault, waivers = state.policies.of(document)
         verdicts = state.engine.judge(view_of(document, policy, fault))
-        return document, verdicts, _kept(state, document, verdicts, policy, number), waivers
+        return document, verdicts, _kept(document, verdicts, policy, number), waivers
     except (MemoryError, UserError):
         raise
     except _NodeTooCostly as problem:

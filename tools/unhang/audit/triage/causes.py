@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from unhang.audit.judge.documents import NodeDocument
 from unhang.audit.judge.judged_node import Board
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.audit.judge.run_input import natural
@@ -34,12 +33,11 @@ class NodeNote(NamedTuple):
     policy: Mapping[str, Any] = {}
     policy_key: int = 0
     boards: tuple[Board, ...] = ()
-    kept: Any = None  # the result of a promise's keep()
 
 
-class Promised(Protocol):
-    """A plan's work on one host: role -> rules; (rule, manual work); conflicts: rules that a person must decide first; turned_down: (rule, why its role
-    refuses the node).
+class Repairs(Protocol):
+    """Who repairs the findings of one host: role -> rules; (rule, manual work); conflicts: rules that a person must decide first; turned_down: (rule, why its
+    role leaves it to a person).
     """
 
     @property
@@ -50,16 +48,6 @@ class Promised(Protocol):
     def conflicts(self) -> Sequence[str]: ...
     @property
     def turned_down(self) -> Sequence[tuple[str, str]]: ...
-
-
-class Promising(Protocol):
-    """Decides which findings of a host a plan gives to a role."""
-
-    def keep(self, document: NodeDocument) -> Any:
-        """The data of a node's facts that it needs later."""
-
-    def repaired(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, present: Any) -> Promised:
-        """The work on one host's findings."""
 
 
 class _Kind(NamedTuple):
@@ -75,21 +63,26 @@ class _Kind(NamedTuple):
 
 
 def triage(
-    findings: Sequence[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None, promise: Promising | None = None
+    findings: Sequence[Found],
+    explaining: Explaining,
+    nodes: Mapping[str, NodeNote],
+    setting: Setting | None = None,
+    repairs: Mapping[str, Repairs] | None = None,
 ) -> dict[str, Any]:
     """The keys that triage adds to a findings document: `node_verdicts` and `causes`, as in the schema findings-1.
 
-    nodes: every host of the run; setting: surroundings for the commands of the causes; promise: without one the rule's role is shown.
+    nodes: every host of the run; setting: surroundings for the commands of the causes; repairs: by host; without an entry the rule's role is
+    shown.
     """
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
-    promised = _promised_by_host(findings, nodes, promise) if promise is not None else {}
+    repairs = repairs or {}
     kinds: dict[_Kind, list[Share]] = {}
     written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
-        kinds.setdefault(_kind(share, merged, nodes, written, promised), []).append(share)
+        kinds.setdefault(_kind(share, merged, nodes, written, repairs), []).append(share)
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
-    causes = [_cause(kind, members, order, nodes, promised) for kind, members in kinds.items()]
+    causes = [_cause(kind, members, order, nodes, repairs) for kind, members in kinds.items()]
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
     _number(causes)
     for cause in causes:
@@ -129,27 +122,24 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
     return merged
 
 
-def _promised_by_host(findings: Iterable[Found], nodes: Mapping[str, NodeNote], promise: Promising) -> dict[str, Promised]:
-    """Host -> the work of a plan, for hosts that have a finding with a role."""
+def with_role_by_host(findings: Iterable[Found]) -> dict[str, list[Found]]:
+    """Host -> all of its findings, for hosts that have one with a role."""
     by_host: dict[str, list[Found]] = {}
-    with_role = set()
     for one in findings:
         for host in one.hosts:
             by_host.setdefault(host, []).append(one)
-            if one.remedy.get("role"):
-                with_role.add(host)
-    return {host: promise.repaired(by_host[host], nodes[host].policy, nodes[host].policy_key, nodes[host].kept) for host in with_role if host in nodes}
+    return {host: on_host for host, on_host in by_host.items() if any(one.remedy.get("role") for one in on_host)}
 
 
 def _kind(
-    share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], promised: Mapping[str, Promised]
+    share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], repairs: Mapping[str, Repairs]
 ) -> _Kind:
     """written: the remedy of a rule as text, by the merged policy of the node; nodes with the same remedy share one text."""
     root, note = share.root, nodes.get(share.host)
     code = root.where.get("code")
     case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
     one = merged.get(share.host, _NO_REMEDY) if root.remedy.get("role") else _NO_REMEDY
-    role = _role(root, one, note) if share.host not in promised else _promised_role(root, promised[share.host])
+    role = _role(root, one, note) if share.host not in repairs else _repairing_role(root, repairs[share.host])
     key = (root.rule, id(one))
     if key not in written:
         policy = _own_part(root.remedy.get("policy") or {}, one.policy)
@@ -158,10 +148,10 @@ def _kind(
     return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread, role)
 
 
-def _promised_role(root: Found, promised: Promised) -> str | None:
+def _repairing_role(root: Found, repairs: Repairs) -> str | None:
     """The role that a plan gives it to, also if a person must decide a conflict first; None if the plan gives it to a person."""
     role = root.remedy.get("role")
-    return role if role and (root.rule in promised.roles.get(role, ()) or root.rule in promised.conflicts) else None
+    return role if role and (root.rule in repairs.roles.get(role, ()) or root.rule in repairs.conflicts) else None
 
 
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
@@ -194,14 +184,14 @@ def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
     return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
 
 
-def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
+def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs]) -> list[str]:
     """Manual work, the work on most nodes first: why the role refuses the node, and the rule's own text, else the plan's."""
     root = shares[0].root
     instructions = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
     wanted = root.remedy.get("role")
     if not wanted or kind.role is not None:
         return [text for text, _ in instructions.most_common(MOST_PERSONS)]
-    plans = [promised[share.host] for share in shares if share.host in promised]
+    plans = [repairs[share.host] for share in shares if share.host in repairs]
     refusals = Counter(text for one in plans for rule, text in one.turned_down if rule == root.rule)
     if not instructions and not refusals:
         instructions.update(text for one in plans for rule, text in one.person if rule == root.rule)
@@ -210,7 +200,7 @@ def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promis
     return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][:MOST_PERSONS]
 
 
-def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], promised: Mapping[str, Promised]) -> dict[str, Any]:
+def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], repairs: Mapping[str, Repairs]) -> dict[str, Any]:
     root = shares[0].root
     members = {one.number: one for share in shares for one in share.members}
     severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
@@ -228,7 +218,7 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes
         "remedy": {
             "role": kind.role,
             "policy": json.loads(kind.policy),
-            "person": _persons(kind, shares, promised),
+            "person": _persons(kind, shares, repairs),
             "conflicts": json.loads(kind.conflicts),
         },
         "scheduler": kind.scheduler or None,

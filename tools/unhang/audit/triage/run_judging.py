@@ -15,27 +15,28 @@ from unhang.audit.judge.policy import PolicyFile, load_policy
 from unhang.audit.judge.rules import Rule
 from unhang.audit.judge.run_input import RunInput, read_run_input
 from unhang.audit.triage.actions import Setting
-from unhang.audit.triage.causes import NodeNote, Promising, triage
-from unhang.audit.triage.found import found_of_entries
+from unhang.audit.triage.causes import NodeNote, Repairs, triage, with_role_by_host
+from unhang.audit.triage.found import Found, found_of_entries
 from unhang.audit.triage.grouping import explaining_of
 from unhang.base.errors import UserError
 
-MakePromise = Callable[[Catalogue], Promising]
+RepairsOfRun = Callable[[RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]]
+"""Who repairs the findings of each host: run, catalogue, day, findings by host."""
 MOST_STOPPED = 5
 SHOWN_FAULTS = 20
 
 
 def judge_folder(
-    folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, promise: MakePromise | None = None
+    folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, repairs: RepairsOfRun | None = None
 ) -> dict[str, Any]:
     """Writes findings.json (or `out`) and returns it without its findings. A rule that must be stopped is omitted and named. Raises UserError, OSError.
-    promise: makes the Promising that decides which findings a plan gives to a role; without it the rule's role is shown.
+    repairs: of the plan; without it the rule's role is shown.
     """
     run_input = read_run_input(folder)
     limits = limits or _limits(len(run_input.files))
     stopped: list[str] = []
     while True:
-        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out, promise), limits)
+        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out, repairs), limits)
         if not isinstance(found, Stopped):
             return found
         if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
@@ -60,16 +61,22 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
         raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang catalogue --check DIR"]))
 
 
-def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None, promise: Promising | None = None) -> Conclude:
+def conclusion(
+    rules: Sequence[Rule],
+    judged_by: Mapping[str, Any] | None = None,
+    setting: Setting | None = None,
+    repairs_of: Callable[[Mapping[str, Sequence[Found]]], Mapping[str, Repairs]] = lambda findings: {},
+) -> Conclude:
     """The function that the judge calls when all findings are known; it returns the keys of findings.json that triage adds. judged_by: as in the schema
-    findings-1; setting: surroundings for the commands of the causes.
+    findings-1; setting: surroundings for the commands of the causes; repairs_of: who repairs the findings of these hosts.
     """
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
-        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.kept) for host, node in nodes.items()}
+        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards) for host, node in nodes.items()}
         by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}
-        return {**by, **triage(list(found_of_entries(entries)), explaining, notes, setting, promise)}
+        found = list(found_of_entries(entries))
+        return {**by, **triage(found, explaining, notes, setting, repairs_of(with_role_by_host(found)))}
 
     return conclude
 
@@ -92,7 +99,7 @@ def _work(
     today: str,
     without: list[str],
     out: Path | None,
-    make_promise: MakePromise | None = None,
+    repairs: RepairsOfRun | None = None,
 ) -> Callable[[Callable[[str], None]], Any]:
     inventories = run_input.document.get("inventory")
     own = {} if policy else {"policies_from": "documents" if inventories is None else "inventory"}
@@ -106,8 +113,10 @@ def _work(
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        promise = make_promise(catalogue) if make_promise and planned else None
-        keep = promise.keep if promise else lambda document: None
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting, promise), out, keep)
+
+        def repairs_of(findings: Mapping[str, Sequence[Found]]) -> Mapping[str, Repairs]:
+            return repairs(run_input, catalogue, today, findings) if repairs and planned else {}
+
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting, repairs_of), out)
 
     return work

@@ -8,59 +8,50 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from unhang.base.errors import UserError
-from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.strict_json import parse_strictly, read_bounded
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.run.record import FINDINGS, Findings, read_findings_record
 from unhang.run.run_folder import LONGEST_DOCUMENT, find_run
 
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
 
-def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
+def read_findings(run: str) -> tuple[Path, Findings]:
     """(findings.json, its content) of a run. Raises UserError if it is missing or no findings document."""
-    path = find_run(run) / "findings.json"
-    try:
-        content = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
-    except FileNotFoundError:
-        raise UserError(f"{path}: not there; next: unhang judge {run}") from None
-    except (OSError, NotStrict) as problem:
-        raise UserError(f"{path}: cannot be read: {problem}") from None
-    if not isinstance(content, dict) or not isinstance(content.get("findings"), list):
-        raise UserError(f"{path}: expected a findings document, found something else; next: unhang judge {run}")
-    return path, content
+    folder = find_run(run)
+    return folder / FINDINGS, read_findings_record(folder)
 
 
-def audit_evidence(path: Path, findings: Mapping[str, Any], hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]) -> list[Evidence]:
+def audit_evidence(path: Path, findings: Findings, hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]) -> list[Evidence]:
     """Evidence from findings on the log's hosts. Findings on other hosts are not used."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     known = {_bare(host) for host in hosts}
-    failed = [one for one in findings["findings"] if isinstance(one, Mapping) and one.get("verdict") == "fail" and one.get("rule") in by_rule]
+    failed = [one for one in findings.findings if one.verdict == "fail" and one.rule in by_rule]
     seen: dict[tuple[str, str], Evidence] = {}
     for one in failed:
-        shared = [host for host in _hosts(one) if _bare(host) in known]
+        shared = [host for host in one.about() if _bare(host) in known]
         if not shared:
             continue
-        cause = by_rule[one["rule"]]
+        cause = by_rule[one.rule]
         where = ", ".join(shared[:4])
-        text = f"{where}: {one.get('title', one['rule'])}: {one.get('found', '')}"[:400]
-        event = Event(_signature(str(one["rule"]), text), str(path), 1, text, {}, Prefix(host=shared[0]))
-        weight = WEIGHTS[_LEVELS.get(str(one.get("severity")), "weak")]
-        seen.setdefault((cause, one["rule"]), Evidence(cause, weight, f"the audit found {one['rule']} on {where}", (event,), f"audit:{one['rule']}"))
+        text = f"{where}: {one.title or one.rule}: {one.found}"[:400]
+        event = Event(_signature(one.rule, text), str(path), 1, text, {}, Prefix(host=shared[0]))
+        weight = WEIGHTS[_LEVELS.get(one.severity, "weak")]
+        seen.setdefault((cause, one.rule), Evidence(cause, weight, f"the audit found {one.rule} on {where}", (event,), f"audit:{one.rule}"))
     return list(seen.values())
 
 
-def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+def audited_hosts(run: Path, findings: Findings, hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of those hosts of the log that the run has. Reads their node files."""
     known = {_bare(unquote(path.stem)): path for path in sorted((run / "nodes").glob("*.json"))} if (run / "nodes").is_dir() else {}
     by_host: dict[str, list[str]] = {}
-    for one in findings["findings"]:
-        if isinstance(one, Mapping) and one.get("verdict") == "fail":
-            for host in _hosts(one):
-                by_host.setdefault(_bare(host), []).append(str(one.get("rule")))
+    for one in findings.findings:
+        for host in one.about() if one.verdict == "fail" else ():
+            by_host.setdefault(_bare(host), []).append(one.rule)
     for host in hosts:
         bare = _bare(host)
         if bare in by_host or bare in known:
@@ -91,11 +82,6 @@ def _at(sections: Mapping[str, Any], *path: str) -> Any:
     for name in path:
         place = place.get(name) if isinstance(place, Mapping) else None
     return place
-
-
-def _hosts(finding: Mapping[str, Any]) -> list[str]:
-    hosts = finding.get("hosts") or ([finding["host"]] if finding.get("host") else [])
-    return [str(host) for host in hosts]
 
 
 def _bare(host: str) -> str:

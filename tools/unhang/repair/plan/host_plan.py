@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from unhang.audit.judge.documents import NodeDocument
 from unhang.base.text import visible
-from unhang.repair.plan.departures import fact, present_in
-from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
+from unhang.repair.plan.departures import fact
+from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
-from unhang.repair.plan.policy_check import PolicyJudge
-from unhang.repair.plan.role_refusals import role_refusals
-from unhang.repair.plan.role_remedies import Reads, RoleRemedies, sort_remedies
-from unhang.repair.role_changes.nccl_setting_check import Known
+from unhang.repair.plan.role_coverage import Remedying, WhoRepairs, who_repairs
+from unhang.repair.plan.role_remedies import RoleRemedies
 from unhang.schemas.configuration import hash_of_sections
 
 Findings = Sequence[Mapping[str, Any]]
@@ -22,11 +20,9 @@ Findings = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Inputs of planning besides the host. reads: rule -> paths that decide it; judge: judges policies; measured: step -> minutes."""
+    """Inputs of planning besides the host. measured: step -> minutes."""
 
-    reads: Reads
-    known: Known
-    judge: PolicyJudge
+    remedying: Remedying
     measured: Mapping[str, float | None]
 
 
@@ -34,7 +30,6 @@ class Knowledge:
 class _Work:
     """The work on a host, unless the judge refuses its policy."""
 
-    chosen: RoleRemedies
     remedies: tuple[Remedy, ...]
     reboots: tuple[Reboot, ...]
     minutes: float | None
@@ -45,9 +40,9 @@ class _Work:
 
 def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> HostPlan:
     """The plan of one host. findings: with verdict fail about it, also those of groups."""
-    work = _work(node, findings, knowledge)
-    whole = tuple(map(Refused, _refusals_of_host(node, work.chosen, knowledge)))
-    return _entry(node, None if node.sections is None else hash_of_sections(node.sections), work, whole)
+    repairs = who_repairs(node, findings, knowledge.remedying)
+    whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
+    return _entry(node, None if node.sections is None else hash_of_sections(node.sections), _work(node, repairs, findings, knowledge), whole)
 
 
 def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tuple[Refused, ...]) -> HostPlan:
@@ -64,49 +59,36 @@ def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tupl
         (*whole, *work.refused) if whole else work.refused,
         work.person,
         0.0 if whole else work.minutes_at_least,
+        scheduler(node.sections),
     )
 
 
-def _work(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> _Work:
-    """The work on a host, unless the judge refuses its policy."""
-    chosen = _sorted(node, findings, knowledge)
-    reasons = role_refusals(node.sections) if chosen.roles else {}
-    refused = {role: _not_played(role, rules, reasons[role]) for role, rules in chosen.roles.items() if role in reasons}
-    if refused:  # the proposals of these findings are not merged into the policy
-        others = _sorted(node, [one for one in findings if (one["remedy"] or {}).get("role") not in refused], knowledge)
-        chosen = replace(others, person=chosen.person)
+def _work(node: NodeDocument, repairs: WhoRepairs, findings: Findings, knowledge: Knowledge) -> _Work:
+    chosen = repairs.chosen
     remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
+    refusing = [_not_played(role, *why) for role, why in repairs.refusing.items()]
     return _Work(
-        chosen,
         tuple(Remedy(role, policy, rules, *versions(role, policy, node.sections)) for role, rules in chosen.roles.items()),
         tuple(needed),
         minutes(roles, needed, knowledge.measured) if roles else 0.0,
         minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
-        tuple(Refused(line) for line in (*refused.values(), *chosen.refused)),
+        tuple(Refused(line) for line in (*refusing, *chosen.refused)),
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
     )
 
 
-def _sorted(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> RoleRemedies:
-    """The findings by role and by person. If a pin of the inventory resolves a finding, the pin is its remedy, as for the judge."""
-    present = present_in(node.sections)
-    found = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)
-    cleared = knowledge.judge.cleared(node.host, node.groups, node.policy, node.sections, found.conflicts) if found.conflicts else frozenset[str]()
-    return sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known, cleared) if cleared else found
-
-
-def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: Knowledge) -> Iterator[str]:
+def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
     """Reasons why nothing is applied to the host, the same as in remediate.yml. Empty for a node without changes."""
-    if not sorted_out.roles:
+    if not repairs.chosen.roles:
         return
     if node.status != "ok" or node.sections is None:
-        yield visible(f"the node was not read: {node.status}, {node.message}; {_not_applied(sorted_out)}")
+        yield visible(f"the node was not read: {node.status}, {node.message}; {_not_applied(repairs.chosen)}")
         return
-    for one in knowledge.judge.refusals(node.host, node.groups, sorted_out.policy, node.sections):
+    for one in repairs.refusals:
         why = f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}"
-        yield visible(f"{why}; {_not_applied(sorted_out)}", 2000)
+        yield visible(f"{why}; {_not_applied(repairs.chosen)}", 2000)
 
 
 def _not_applied(sorted_out: RoleRemedies) -> str:

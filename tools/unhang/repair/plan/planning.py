@@ -21,9 +21,8 @@ from unhang.repair.plan.disruption import kind_of, steps_of
 from unhang.repair.plan.host_plan import Knowledge, plan_for_host
 from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
 from unhang.repair.plan.planned_findings import read_planned_findings
-from unhang.repair.plan.policy_check import PolicyJudge
+from unhang.repair.plan.role_coverage import remedying_of
 from unhang.repair.plan.waves import WaveLimits, plan_waves
-from unhang.repair.role_changes.nccl_setting_check import read_known
 from unhang.show.report.folding import hosts_of
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
@@ -131,7 +130,7 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
 def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes] | None = None) -> Knowledge:
     """The inputs of planning besides a host. steps: result of step_minutes(). Raises UserError."""
     minutes = {step: one.minutes for step, one in (step_minutes() if steps is None else steps).items()}
-    return Knowledge({rule.id: rule.decision_reads for rule in rules.rules}, read_known(), PolicyJudge(rules, day), minutes)
+    return Knowledge(remedying_of(rules, day), minutes)
 
 
 def step_minutes(measured: Sequence[StepMinutes] = ()) -> dict[str, StepMinutes]:

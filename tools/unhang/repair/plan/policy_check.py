@@ -15,7 +15,6 @@ from unhang.audit.judge.engine import Engine
 from unhang.audit.judge.expression import Path
 from unhang.audit.judge.node_rules import CatalogueView, NodeView
 from unhang.audit.judge.policy import one_line, policy_faults, waivers_of
-from unhang.audit.judge.read_facts import reader_of
 from unhang.audit.judge.rules import Rule, tables_shape
 from unhang.schemas.shapes import fact_shapes
 
@@ -30,7 +29,6 @@ READ = {"probe": {"status": "ok"}}
 SECTIONS = ("driver", "fabric_manager", "kernel")
 FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}  # facts that foreseen_sections() sets
 UPTIME = ("node", "uptime_s")  # no policy changes how long a node has been up
-WHY_MISSING = (("probe", "status"), ("probe", "error"), *(("probe", "unread", "*", name) for name in ("field", "status", "reason")))
 
 
 def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,14 +75,12 @@ def decides_of(rule: Rule, foreseen: frozenset[Path]) -> bool:
 
 
 class PolicyJudge:
-    """Judges the policies of many nodes by the rules about versions. facts: takes the facts that decide from typed sections, as JSON."""
+    """Judges the policies of many nodes by the rules about versions."""
 
     def __init__(self, catalogue: Catalogue, today: str):
         self._decides = frozenset(rule.id for rule in catalogue.rules if decides(rule))
         self._foreseeable = frozenset(rule.id for rule in catalogue.rules if is_foreseeable(rule))
         rules = [rule for rule in catalogue.rules if rule.id in self._decides | self._foreseeable]
-        paths = {path for rule in rules if rule.id in self._decides for path in rule.decision_reads if path[0] in fact_shapes()}
-        self.facts = reader_of(paths | {(name, *why) for name in {path[0] for path in paths} for why in WHY_MISSING})
         view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
         self._engine = Engine(rules, view)
         self._faults: dict[bytes, list[tuple[tuple, str]]] = {}

@@ -1,97 +1,86 @@
-"""Decides which findings of a host a plan would give to a role, so that the judge shows no cause with a role that would do nothing. Values in, values out."""
+"""Who repairs the findings of a host: roles, under which policy, or a person. Computed here alone: the plan and the causes of a run both use it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import NodeDocument, to_fragment
+from unhang.audit.judge.documents import NodeDocument
+from unhang.audit.judge.run_input import RunInput, read_node
 from unhang.audit.triage.found import Found
 from unhang.base.text import visible
-from unhang.repair.plan.departures import Present, present_in
+from unhang.repair.plan.departures import present_in
 from unhang.repair.plan.policy_check import PolicyJudge
 from unhang.repair.plan.role_refusals import role_refusals
-from unhang.repair.plan.role_remedies import LONGEST, LOOKED_AT, RoleRemedies, sort_remedies
-from unhang.repair.role_changes.nccl_setting_check import read_known
+from unhang.repair.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
+from unhang.repair.role_changes.nccl_setting_check import Known, read_known
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The input of judging a policy. policy: the inventory's, unchanged. facts: of PolicyJudge.facts(), b"" for a node that was not read."""
-
-    host: str
-    groups: tuple[str, ...]
-    policy: Mapping[str, Any]
-    facts: bytes
+Finding = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The data of a node that is kept until all nodes are judged. refusals: (role, reason) of roles that would refuse the node as a whole."""
+class Remedying:
+    """What decides who repairs, besides the host. reads: rule -> paths that decide it; judge: judges policies."""
 
-    present: Present
-    refusals: tuple[tuple[str, str], ...] = ()
-    judged: Judged | None = field(default=None, compare=False)  # of one host; the other fields are the same for equal hosts
-
-
-class Promise:
-    """Answers triage. Nodes with equal findings, policy and versions are planned once. today: the day for which waivers are judged."""
-
-    def __init__(self, catalogue: Catalogue, today: str) -> None:
-        self.reads = {rule.id: rule.decision_reads for rule in catalogue.rules}
-        self.known = read_known()
-        self.before: dict[Any, RoleRemedies] = {}
-        self.judge = PolicyJudge(catalogue, today)
-
-    def keep(self, document: NodeDocument) -> Kept:
-        """The data of a node's facts that repaired() needs."""
-        facts = self.judge.facts(document.sections) if document.sections is not None else b""
-        judged = Judged(document.host, document.groups, document.policy, facts)
-        return Kept(present_in(document.sections), tuple(role_refusals(document.sections).items()), judged)
-
-    def repaired(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, kept: Kept) -> RoleRemedies:
-        """The findings of a host that roles repair, and those that they do not, with the reasons. policy_key: equal for equal policies."""
-        found = self._known(findings, policy, policy_key, kept)
-        reason = self._refusal(found.policy, kept.judged) if found.roles and kept.judged is not None else ""
-        if not reason:
-            return found
-        turned_down = ((rule, reason) for rules in found.roles.values() for rule in rules)
-        return replace(found, roles={}, turned_down=(*found.turned_down, *turned_down))
-
-    def _refusal(self, policy: Mapping[str, Any], judged: Judged) -> str:
-        """The reason why no role changes this host, as remediate.yml prints it; "" if roles do. policy: the one that they would apply."""
-        sections = to_fragment(msgspec.json.decode(judged.facts)) if judged.facts else None
-        applied = policy if self.judge.is_usable(judged.policy) else judged.policy
-        refusals = self.judge.refusals(judged.host, judged.groups, applied, sections)
-        why = "; ".join(f"{one['title']} ({one['rule']})" for one in refusals)
-        return visible(f"no role acts on this node, for its unhang_policy is refused: {why}; correct unhang_policy first", LONGEST) if why else ""
-
-    def _known(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, kept: Kept) -> RoleRemedies:
-        """The part of the result that does not depend on the judge of policies, from the cache."""
-        about = [(one.rule, one.severity, one.scope, [one.where.get(key) for key in LOOKED_AT], one.remedy) for one in findings]
-        key = (policy_key, _encode(about), kept)
-        if key not in self.before:
-            rows = [{"rule": one.rule, "severity": one.severity, "scope": one.scope, "where": one.where, "remedy": one.remedy} for one in findings]
-            self.before[key] = self._sorted(rows, policy, kept)
-        return self.before[key]
-
-    def _sorted(self, rows: list[dict[str, Any]], policy: Mapping[str, Any], kept: Kept) -> RoleRemedies:
-        """Sorts findings as plan_for_host does: the findings of a role that refuses the node are left to a person, and their proposals are not merged into
-        the policy."""
-        whole = sort_remedies(rows, policy, kept.present, self.reads, self.known)
-        reasons = {role: reason for role, reason in kept.refusals if role in whole.roles}
-        if not reasons:
-            return whole
-        remaining = [one for one in rows if (one["remedy"] or {}).get("role") not in reasons]
-        turned_down = ((rule, _reason(role, reason)) for role, reason in reasons.items() for rule in whole.roles[role])
-        return replace(sort_remedies(remaining, policy, kept.present, self.reads, self.known), person=whole.person, turned_down=tuple(sorted(turned_down)))
+    reads: Reads
+    known: Known
+    judge: PolicyJudge
 
 
-def _reason(role: str, reason: str) -> str:
-    return visible(f"role {role} refuses this node: {reason}", LONGEST)
+@dataclass(frozen=True)
+class WhoRepairs:
+    """chosen: the findings by role and by person. refusing: role that refuses this node -> (its rules, the reason). refusals: why the policy must not be
+    applied to this node, so that no role acts; rows of PolicyJudge.refusals().
+    """
+
+    chosen: RoleRemedies
+    refusing: Mapping[str, tuple[tuple[str, ...], str]]
+    refusals: Sequence[Mapping[str, Any]]
+
+    def for_people(self) -> RoleRemedies:
+        """The findings that roles repair, and why a role leaves the others of its own to a person."""
+        turned_down = [(rule, visible(f"role {role} refuses this node: {why}", LONGEST)) for role, (rules, why) in self.refusing.items() for rule in rules]
+        if not self.refusals:
+            return replace(self.chosen, turned_down=tuple(sorted(turned_down)))
+        faults = "; ".join(f"{one['title']} ({one['rule']})" for one in self.refusals)
+        why = visible(f"no role acts on this node, for its unhang_policy is refused: {faults}; correct unhang_policy first", LONGEST)
+        return replace(self.chosen, roles={}, turned_down=(*sorted(turned_down), *((rule, why) for rules in self.chosen.roles.values() for rule in rules)))
+
+
+def remedying_of(catalogue: Catalogue, today: str) -> Remedying:
+    """today: the day for which waivers are judged."""
+    return Remedying({rule.id: rule.decision_reads for rule in catalogue.rules}, read_known(), PolicyJudge(catalogue, today))
+
+
+def who_repairs(node: NodeDocument, findings: Sequence[Finding], remedying: Remedying) -> WhoRepairs:
+    """findings: with verdict fail about this host, also those of groups."""
+    chosen = _by_role(node, findings, remedying)
+    reasons = role_refusals(node.sections) if chosen.roles else {}
+    refusing = {role: (rules, reasons[role]) for role, rules in chosen.roles.items() if role in reasons}
+    if refusing:  # the proposals of these findings are not merged into the policy
+        others = _by_role(node, [one for one in findings if (one["remedy"] or {}).get("role") not in refusing], remedying)
+        chosen = replace(others, person=chosen.person)
+    applied = chosen.policy if remedying.judge.is_usable(node.policy) else node.policy
+    refusals = remedying.judge.refusals(node.host, node.groups, applied, node.sections) if chosen.roles else []
+    return WhoRepairs(chosen, refusing, refusals)
+
+
+def _by_role(node: NodeDocument, findings: Sequence[Finding], remedying: Remedying) -> RoleRemedies:
+    """If a pin of the inventory resolves a finding, the pin is its remedy, as for the judge."""
+    present, policy = present_in(node.sections), node.policy if remedying.judge.is_usable(node.policy) else {}
+    found = sort_remedies(findings, policy, present, remedying.reads, remedying.known)
+    cleared = remedying.judge.cleared(node.host, node.groups, policy, node.sections, found.conflicts) if found.conflicts else frozenset[str]()
+    return sort_remedies(findings, policy, present, remedying.reads, remedying.known, cleared) if cleared else found
+
+
+def repairs_of_run(run: RunInput, catalogue: Catalogue, today: str, findings: Mapping[str, Sequence[Found]]) -> dict[str, RoleRemedies]:
+    """Host -> who repairs its findings. findings: of the hosts that are asked about; their files are read again, one at a time."""
+    remedying = remedying_of(catalogue, today)
+    found = {}
+    for host, on_host in findings.items():
+        if host in run.files:
+            rows = [{"rule": one.rule, "severity": one.severity, "scope": one.scope, "where": one.where, "remedy": one.remedy} for one in on_host]
+            found[host] = who_repairs(read_node(host, run.files[host]), rows, remedying).for_people()
+    return found

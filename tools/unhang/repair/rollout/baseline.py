@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.run.record import Finding
 
 SCHEMA = "unhang/baseline/1"
 MOST_FINDINGS = 10_000
@@ -26,7 +27,7 @@ class Baseline:
     hardware: Mapping[str, Any] = field(default_factory=dict)
 
 
-def baseline_of(run: str, findings: Iterable[Mapping[str, Any]], host: str, hardware: Mapping[str, Any]) -> Baseline:
+def baseline_of(run: str, findings: Iterable[Finding], host: str, hardware: Mapping[str, Any]) -> Baseline:
     """A baseline from the findings of a run that has changed nothing yet."""
     own = findings_of(findings, host)
     return Baseline(run, with_verdict(own, "fail"), with_verdict(own, "unknown"), dict(hardware))
@@ -47,21 +48,21 @@ def from_document(document: object) -> Baseline:
     return Baseline(str(document.get("run")), frozenset(document["failed"]), frozenset(document["unknown"]), document["hardware"])
 
 
-def findings_of(findings: Iterable[Mapping[str, Any]], host: str) -> list[Mapping[str, Any]]:
+def findings_of(findings: Iterable[Finding], host: str) -> list[Finding]:
     """A host's own findings; findings of groups name `hosts` and no host."""
-    return [one for one in findings if one["host"] == host and one["scope"] == "node"]
+    return [one for one in findings if one.host == host and one.scope == "node"]
 
 
-def with_verdict(findings: Iterable[Mapping[str, Any]], verdict: str) -> frozenset[str]:
+def with_verdict(findings: Iterable[Finding], verdict: str) -> frozenset[str]:
     """Keys of the findings of this verdict."""
-    return frozenset(key_of(one) for one in findings if one["verdict"] == verdict)
+    return frozenset(key_of(one) for one in findings if one.verdict == verdict)
 
 
-def key_of(finding: Mapping[str, Any]) -> str:
+def key_of(finding: Finding) -> str:
     """The rule, and the device if it is about one: the same fault of a second GPU is another finding."""
-    where = finding.get("where") or {}
+    where = finding.where
     device = where.get("uuid") or where.get("pci_address")
-    return f"{finding['rule']} {device}" if device else str(finding["rule"])
+    return f"{finding.rule} {device}" if device else finding.rule
 
 
 def rules_of(keys: Iterable[str]) -> frozenset[str]:

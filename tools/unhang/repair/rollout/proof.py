@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.repair.rollout.baseline import Baseline, findings_of, key_of, rules_of, with_verdict
+from unhang.run.record import Finding, Missing
 
 SERIOUS = ("critical", "error")
 
@@ -27,7 +28,7 @@ class Asked:
     for_a_person: Collection[str] = ()
 
 
-def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
+def prove(baseline: Baseline, after: Iterable[Finding], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
     """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one. after: findings of findings.json; lost: of hardware.losses.
 
     A node is healthy if it was read, has lost no hardware, and has no serious finding that is new or that a role causes. An earlier fault that only a person
@@ -37,12 +38,12 @@ def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, ask
     asked, now = asked or Asked(), findings_of(after, host)
     failed_before, failed_now, unknown_now = rules_of(baseline.failed), rules_of(with_verdict(now, "fail")), rules_of(with_verdict(now, "unknown"))
     reasons, person = [f"lost: {line}" for line in lost], []
-    for one in [one for one in now if one["severity"] in asked.severities]:
-        if one["verdict"] == "fail" and _counts(one, baseline, asked):
+    for one in [one for one in now if one.severity in asked.severities]:
+        if one.verdict == "fail" and _counts(one, baseline, asked):
             reasons.append(_line("left" if key_of(one) in baseline.failed else "new", one))
-        elif one["verdict"] == "fail":
+        elif one.verdict == "fail":
             person.append(_line("for a person", one))
-        elif one["verdict"] == "unknown" and (key_of(one) not in baseline.unknown or _is_of_played_role(one, asked)):
+        elif one.verdict == "unknown" and (key_of(one) not in baseline.unknown or _is_of_played_role(one, asked)):
             reasons.append(_unknown_line(one, baseline))
     return {
         "healthy": not reasons,
@@ -53,30 +54,30 @@ def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, ask
     }
 
 
-def _counts(one: Mapping[str, Any], baseline: Baseline, asked: Asked) -> bool:
+def _counts(one: Finding, baseline: Baseline, asked: Asked) -> bool:
     """Whether the node is not healthy because of a finding."""
-    of_a_role = bool(one["remedy"].get("role")) and one["rule"] not in asked.for_a_person
+    of_a_role = bool(one.remedy.get("role")) and one.rule not in asked.for_a_person
     if asked.rolled_back:
         return key_of(one) not in baseline.failed and not (of_a_role and asked.found_by_this_run)
     return key_of(one) not in baseline.failed or of_a_role
 
 
-def _is_of_played_role(one: Mapping[str, Any], asked: Asked) -> bool:
+def _is_of_played_role(one: Finding, asked: Asked) -> bool:
     """Whether a rule is about a role that was run: an applied policy must be seen on the node; "unknown, as before" is no proof."""
-    return not asked.rolled_back and one["rule"] in asked.policy_rules and one["remedy"].get("role") in asked.roles
+    return not asked.rolled_back and one.rule in asked.policy_rules and one.remedy.get("role") in asked.roles
 
 
-def _unknown_line(one: Mapping[str, Any], baseline: Baseline) -> str:
-    missing = one["missing"][0] if one.get("missing") else {"path": "?", "reason": "?"}
+def _unknown_line(one: Finding, baseline: Baseline) -> str:
+    missing = one.missing[0] if one.missing else Missing("?", reason="?")
     kind = "not known" if key_of(one) in baseline.unknown else "no longer known"
-    return f"{kind}: {one['rule']}, for want of {missing['path']} ({missing['reason']})"
+    return f"{kind}: {one.rule}, for want of {missing.path} ({missing.reason})"
 
 
-def _line(kind: str, one: Mapping[str, Any]) -> str:
-    remedy = one["remedy"]
+def _line(kind: str, one: Finding) -> str:
+    remedy = one.remedy
     wanted = ", ".join(f"{key} {value}" for key, value in _flat(remedy.get("policy") or {}))
     how = f"role {remedy['role']}{f' with {wanted} in the policy' if wanted else ''}" if remedy.get("role") else remedy.get("person") or "a person has to look"
-    return f"{kind}: {one['rule']} ({one['severity']}), expected {one['expected']}, found {one['found']}; {how}"
+    return f"{kind}: {one.rule} ({one.severity}), expected {one.expected}, found {one.found}; {how}"
 
 
 def _flat(policy: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

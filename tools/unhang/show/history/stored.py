@@ -16,10 +16,10 @@ from unhang.audit.judge.documents import MAX_NODE_BYTES, READ
 from unhang.audit.judge.run_input import RunInput
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, read_bounded
+from unhang.run.record import FINDINGS, Findings, GateSmoke, read_findings_record, read_gate_smoke
 from unhang.schemas.configuration import digest_of_section, probed_sections_type, text_of_section
 from unhang.show.history.machines import lasting_name
 
-MOST_FINDINGS_BYTES = 1 << 30
 LONGEST_FOUND = 300
 LONGEST_PLACE = 1000
 MOST_BANDWIDTH_ROWS = 200
@@ -68,54 +68,6 @@ class Verdicts:
     unknown: frozenset[tuple[str, str]]
     judged: frozenset[str]
     stopped: frozenset[str]
-
-
-class _Finding(msgspec.Struct, gc=False):
-    rule: str
-    title: str
-    severity: str
-    scope: str
-    verdict: str
-    host: str | None = None
-    hosts: list[str] = []
-    where: Any = None
-    found: str = ""
-    waiver: Any = None
-
-
-class _Run(msgspec.Struct):
-    id: str
-    judged: str = ""
-
-
-class _JudgedBy(msgspec.Struct):
-    policy: str | None = None
-
-
-class _Catalogue(msgspec.Struct):
-    stopped: list[str] = []
-
-
-class _Findings(msgspec.Struct):
-    run: _Run
-    node_verdicts: dict[str, list[str]]
-    totals_by_rule: dict[str, Any]
-    findings: list[_Finding]
-    catalogue: _Catalogue = msgspec.field(default_factory=_Catalogue)
-    judged_by: _JudgedBy = msgspec.field(default_factory=_JudgedBy)
-
-
-class _Summary(msgspec.Struct):
-    world_size: int | None = None
-    bandwidth: list[dict[str, Any]] = []
-
-
-class _Smoke(msgspec.Struct):
-    alone: dict[str, _Summary | None] = {}
-
-
-class _Gate(msgspec.Struct):
-    smoke: _Smoke = msgspec.field(default_factory=_Smoke)
 
 
 @cache
@@ -169,23 +121,20 @@ def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes])
 
 def read_verdicts(run: RunInput) -> Verdicts | None:
     """The verdicts of the run's findings.json; None if it was not judged. Raises UserError for an invalid file."""
-    path = run.folder / "findings.json"
+    path = run.folder / FINDINGS
     if not path.is_file():
         return None
-    try:
-        found = msgspec.json.decode(read_bounded(path, MOST_FINDINGS_BYTES), type=_Findings)
-    except (OSError, NotStrict, ValueError, RecursionError) as problem:
-        raise UserError(f"expected the findings of the run in {path}, found: {str(problem)[:200]}; next: unhang judge {run.folder}") from None
+    found = read_findings_record(run.folder)
     if found.run.id != run.document["id"]:
         raise UserError(f"expected the findings of run {run.document['id']} in {path}, found those of {found.run.id[:80]!r}; next: unhang judge {run.folder}")
     return _verdicts(found)
 
 
-def _verdicts(given: _Findings) -> Verdicts:
+def _verdicts(given: Findings) -> Verdicts:
     found: dict[tuple[str, Problem], str] = {}
     unknown: set[tuple[str, str]] = set()
     for one in given.findings:
-        hosts = [one.host] if one.host is not None else one.hosts or [""]
+        hosts = one.about() or [""]
         if one.verdict == "unknown":
             unknown.update((host, one.rule) for host in hosts)
             continue
@@ -213,13 +162,11 @@ def _canonical(value: Any) -> str:
 def read_bandwidth(folder: Path) -> list[tuple[str, str, int, int, float]]:
     """(host, operation, bytes, ranks, busbw in GB/s) of each node that the gate's smoke test had alone; [] without a gate."""
     try:
-        gate = msgspec.json.decode(read_bounded(folder / "gate.json", MOST_FINDINGS_BYTES), type=_Gate)
-    except (OSError, NotStrict, ValueError, RecursionError):
+        smoke = read_gate_smoke(folder) or GateSmoke()
+    except ValueError:
         return []
     rows = []
-    for host, summary in gate.smoke.alone.items():
-        for row in (summary.bandwidth if summary else [])[:MOST_BANDWIDTH_ROWS]:
-            op, size, busbw = row.get("op"), row.get("size_bytes"), row.get("busbw_gb_s")
-            if isinstance(op, str) and type(size) is int and isinstance(busbw, (int, float)) and summary is not None:
-                rows.append((host, op[:80], min(size, 2**62), min(summary.world_size or 0, 2**31), float(busbw)))
+    for host, summary in smoke.alone.items():
+        ranks = min((summary.world_size or 0) if summary else 0, 2**31)
+        rows += [(host, row.op[:80], min(row.size_bytes, 2**62), ranks, row.busbw_gb_s) for row in (summary.bandwidth if summary else [])[:MOST_BANDWIDTH_ROWS]]
     return rows

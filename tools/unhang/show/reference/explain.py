@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.rules import Rule
-from unhang.schemas.shapes import nearest
+from unhang.audit.judge.rules import DEFAULT_OWNER, Rule
+from unhang.catalogue import checked_files
+from unhang.schemas.shapes import nearest, policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template
 from unhang.show.reference.own_topics import cause_lines, cause_rows, fact_lines
@@ -31,6 +33,7 @@ class Topic:
 
 Finder = Callable[[Catalogue, str], Iterator[Topic]]
 
+_EMPTY = frozenset(("the", "and", "not", "was", "has", "are", "for", "with", "from", "that", "this", "error", "nccl", "gpu", "gpus"))  # in too many names
 _PREFIXES = {
     "xid": ("xids",), "sxid": ("sxids",), "driver": ("driver_branches", "driver_versions"), "nccl": ("nccl",), "torch": ("torch_wheels",),
     "pytorch": ("torch_wheels",), "cuda": ("cuda_toolkits", "cuda_majors"), "gpu": ("gpu_models", "gpu_architectures"), "cudnn": ("cudnn_releases",),
@@ -85,7 +88,21 @@ def suggestions(catalogue: Catalogue, asked: str) -> str:
     if asked.strip().lower() in _ASKED_ALONE:
         return f" alone; it is asked with what it is of: unhang explain {_ASKED_ALONE[asked.strip().lower()]}"
     known = [rule.id for rule in catalogue.rules] + [row["id"] for row in catalogue.entries] + [key for table in catalogue.tables.values() for key in table]
-    return nearest(asked.strip(), known)
+    spelt = "" if len(asked.split()) > 1 else nearest(asked.strip(), known)
+    meant = near_in_meaning(catalogue, asked)
+    return spelt or (f" (did you mean {' or '.join(meant)}?)" if meant else nearest(asked.strip(), known))
+
+
+def near_in_meaning(catalogue: Catalogue, asked: str, most: int = 3) -> list[str]:
+    """Ids whose own words or title have the asked words, those with the rarest of them first; [] if none has."""
+    texts = {rule.id: f"{rule.id} {rule.row['title']}" for rule in catalogue.rules} | {row["id"]: f"{row['id']} {row['title']}" for row in catalogue.entries}
+    texts |= {row["id"]: f"{row['id']} {row['title']} {row['means']}" for row in causes()}
+    words = {name: set(re.findall(r"[a-z0-9]{3,}", text.lower())) for name, text in texts.items()}
+    wanted = set(re.findall(r"[a-z0-9]{3,}", asked.lower())) - _EMPTY
+    met = {word: sum(word in own for own in words.values()) for word in wanted}
+    scores = {name: sum(1 / met[word] for word in wanted & own) for name, own in words.items()}
+    best = max(scores.values(), default=0.0)
+    return sorted((name for name in scores if scores[name] and scores[name] > 0.6 * best), key=lambda name: (-scores[name], name))[:most]
 
 
 def _split(word: str) -> tuple[str | None, str]:
@@ -133,6 +150,7 @@ def _rule_topic(catalogue: Catalogue, rule: Rule) -> Topic:
     row, tables = rule.row, catalogue.tables
     lines = [
         ("severity", f"{rule.severity}: {COSTS[row['costs']]}" if "costs" in row else rule.severity),
+        ("owner", row.get("owner", DEFAULT_OWNER)),
         ("looks at", _LOOKS_AT[rule.scope]),
         ("found when", row.get("found_when") or condition(row, tables) or TOO_LONG),
     ]
@@ -162,6 +180,48 @@ def _entry_topic(row: Mapping[str, Any]) -> Topic:
         lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
     lines += [(name, "; ".join(row[name])) for name in ("settings", "models", "says", "incidents") if name in row]
     return Topic("entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"]))
+
+
+@cache
+def causes() -> tuple[Mapping[str, Any], ...]:
+    """The rows of causes that `unhang diagnose` can name."""
+    return tuple(row for _path, content in checked_files("causes", "cause-1") for row in content["causes"])
+
+
+def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    """A role by the rules that ask for it."""
+    rows = [rule.row for rule in catalogue.rules if rule.row["remedy"].get("role") == word]
+    if rows:
+        keys = sorted({name for row in rows for name, _ in _proposed(row)})
+        lines = (("policy keys", _first(keys) or "none"), ("repairs", _first([row["id"] for row in rows])), ("how", f"docs/roles.md, roles/{word}/README.md"))
+        yield Topic("role", word, f"The role {word}", lines, "documented", ())
+
+
+def _policy_keys(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    """A key of unhang_policy by the rules that read or propose it."""
+    name = word.removeprefix("unhang_policy.")
+    path, shape = tuple(name.split(".")), policy_shape()
+    for key in path:
+        if key not in shape.fields:
+            return
+        shape = shape.fields[key]
+    reading = [rule.id for rule in catalogue.rules if any(read[: len(path) + 1] == ("policy", *path) for read in rule.decision_reads)]
+    proposing = [rule.row for rule in catalogue.rules if any(key == name or key.startswith(f"{name}.") for key, _ in _proposed(rule.row))]
+    roles = sorted({str(row["remedy"]["role"]) for row in proposing if row["remedy"].get("role")})
+    lines = (
+        ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind), ("judged by", _first(reading) or "no rule"),
+        ("applied by", ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for"),
+        ("proposed by", _first([row["id"] for row in proposing]) or "no rule"), ("how", "docs/judging.md, docs/roles.md"),
+    )  # fmt: skip
+    yield Topic("policy", name, "A key of unhang_policy", lines, "documented", ())
+
+
+def _proposed(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    return flat(row["remedy"].get("policy") or {})
+
+
+def _first(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # ---- rows of tables
@@ -290,6 +350,9 @@ def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     models = catalogue.tables.get("gpu_models", {})
     keys = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]
     parts = [key for key in models if re.search(rf"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])", key.lower().replace("-", " "))]
+    close = re.sub(r"[^a-z0-9]", "", wanted)
+    if not parts and re.fullmatch(r"(?=.*[a-z])(?=.*[0-9]).{4,}", close):  # RTX3090, H100SXM5
+        parts = [key for key, row in models.items() if close in re.sub(r"[^a-z0-9]", "", f"{key} {row['model']}".lower())]
     yield from (row_topic(catalogue, "gpu_models", key) for key in (keys or parts))
     if wanted in catalogue.tables.get("gpu_architectures", {}):
         yield row_topic(catalogue, "gpu_architectures", wanted)
@@ -313,8 +376,10 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    for row in cause_rows(word):
+    for row in cause_rows(word.lower().replace("-", "_")):
         yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
 
 
-_FINDERS: tuple[Finder, ...] = (_rules, _entries, _incidents, _causes, _facts, _codes, _variables, _versions, _gpus, _any_row)
+_FINDERS: tuple[Finder, ...] = (
+    _rules, _entries, _causes, _roles, _policy_keys, _incidents, _facts, _codes, _variables, _versions, _gpus, _any_row,
+)  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 from unhang import catalogue
 from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.audit.judge.rules import DEFAULT_OWNER
 from unhang.schemas.shapes import fact_shapes
 from unhang.show.reference.causes import flat
 from unhang.show.reference.pages import rules_by_fact
@@ -35,6 +36,7 @@ def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
 def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What a cause means, what decides it, and what to do."""
     yield "means", row["means"]
+    yield "owner", row.get("owner", DEFAULT_OWNER)
     yield from (("decided by", one) for one in row["collect"])
     remedy = row["remedy"]
     if role := remedy.get("role"):

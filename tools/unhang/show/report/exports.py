@@ -16,7 +16,7 @@ import msgspec
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.nodeset import fold_hosts
-from unhang.base.text import visible
+from unhang.base.text import cell_for_csv, visible
 from unhang.show.report import phrases
 from unhang.show.report.folding import hosts_of, item_label
 
@@ -50,7 +50,7 @@ def render_csv(findings: Mapping[str, Any]) -> str:
             head = (one["severity"], one.get("owner", "sre"), one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")))
             shown = (*head, *device, one["expected"], one["found"])
             command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
-            writer.writerow([_cell(visible(value)) for value in (*shown, phrases.action(one), command)])
+            writer.writerow([cell_for_csv(visible(value)) for value in (*shown, phrases.action(one), command)])
     return out.getvalue()
 
 
@@ -61,10 +61,6 @@ def _device(devices: Mapping[str, Sequence[Mapping[str, Any]]], host: str, where
         if any(value is not None and row.get(name) == value for name, value in names.items()):
             return row
     return names
-
-
-def _cell(text: str) -> str:
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def render_jsonl(findings: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.base.text import visible
+from unhang.run.record import GATE, Bandwidth, GateSmoke, read_gate_smoke
 
 MOST_READ = 400  # results of a large rollout, the newest first
 LARGEST_BYTES = 64 << 20
@@ -22,17 +23,6 @@ class Phase(msgspec.Struct, frozen=True):
     status: str
     duration_s: float
     steps: dict[str, float] = {}
-
-
-class Rate(msgspec.Struct, frozen=True):
-    """busbw of one operation and size; low_gb_s: the minimum for this kind of group, if known."""
-
-    op: str
-    size_bytes: int
-    busbw_gb_s: float
-    low_gb_s: float | None = None
-    verdict: str = ""
-    measures: str = "bandwidth"
 
 
 class Copy(msgspec.Struct, frozen=True, rename={"source": "from", "target": "to"}):
@@ -72,31 +62,15 @@ class SmokeResult(msgspec.Struct, frozen=True):
     group: Group | None = None
     started: str = ""
     duration_s: float = 0.0
-    bandwidth: list[Rate] = []
-    collectives: list[Rate] = []
+    bandwidth: list[Bandwidth] = []
+    collectives: list[Bandwidth] = []
     suspects: list[Suspect] = []
     p2p: list[Copy] = []
 
     @property
-    def rates(self) -> list[Rate]:
+    def rates(self) -> list[Bandwidth]:
         """Measured bandwidth, judged or not."""
         return self.bandwidth or [row for row in self.collectives if row.measures == "bandwidth"]
-
-
-class _Summary(msgspec.Struct, frozen=True):
-    verdict: str | None
-    hosts: list[str]
-    world_size: int | None = None
-    bandwidth: list[Rate] = []
-
-
-class _GateSmoke(msgspec.Struct, frozen=True):
-    alone: dict[str, _Summary | None] = {}
-    together: _Summary | None = None
-
-
-class _Gate(msgspec.Struct, frozen=True):
-    smoke: _GateSmoke
 
 
 @dataclass(frozen=True)
@@ -118,19 +92,16 @@ def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
             results.append(msgspec.json.decode(read_bounded(path, LARGEST_BYTES), type=SmokeResult))
         except (OSError, NotStrict, ValueError, RecursionError) as problem:
             faults.append(f"{visible(str(path), 200)}: expected a result of the smoke test, found: {visible(str(problem), 160)}")
-    if gate := run_dir / "gate.json":
-        results += _of_the_gate(gate, {tuple(member.host for member in one.hosts) for one in results}, faults)
+    results += _of_the_gate(run_dir, {tuple(member.host for member in one.hosts) for one in results}, faults)
     return SmokeTests(tuple(results), tuple(faults), max(0, len(found) - MOST_READ))
 
 
-def _of_the_gate(path: Path, known: set[tuple[str, ...]], faults: list[str]) -> list[SmokeResult]:
+def _of_the_gate(run_dir: Path, known: set[tuple[str, ...]], faults: list[str]) -> list[SmokeResult]:
     """The gate's summaries of tests whose own results are missing."""
-    if not path.is_file():
-        return []
     try:
-        smoke = msgspec.json.decode(read_bounded(path, LARGEST_BYTES), type=_Gate).smoke
-    except (OSError, NotStrict, ValueError, RecursionError) as problem:
-        faults.append(f"{path.name}: expected the outcome of the gate, found: {visible(str(problem), 160)}")
+        smoke = read_gate_smoke(run_dir) or GateSmoke()
+    except ValueError as problem:
+        faults.append(f"{GATE}: expected the outcome of the gate, found: {visible(str(problem), 160)}")
         return []
     given = [one for one in (smoke.together, *smoke.alone.values()) if one is not None and tuple(one.hosts) not in known]
     return [SmokeResult(one.verdict or "error", one.world_size, [Member(host) for host in one.hosts], bandwidth=one.bandwidth) for one in given]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import counted, visible
-from unhang.show.report.smoke_results import Copy, Rate, SmokeResult, SmokeTests
+from unhang.run.record import Bandwidth
+from unhang.show.report.smoke_results import Copy, SmokeResult, SmokeTests
 
 MOST_DRAWN, MOST_ROWS, MOST_MAPS, MOST_GPUS = 12, 60, 8, 32
 LEVELS = (0.5, 0.8, 0.9, 0.97)  # shares of the fastest pair, or of the median test; a cell's level is the number of shares that it reaches
@@ -216,7 +217,7 @@ def _table(ranks: int, members: Sequence[SmokeResult]) -> RateTable:
     return RateTable(ranks, heads, tuple(row for _, row in rows[:MOST_ROWS]), len(rows[MOST_ROWS:]))
 
 
-def _rate(row: Rate | None, median: float) -> Cell:
+def _rate(row: Bandwidth | None, median: float) -> Cell:
     if row is None:
         return Cell(0, 0, "not measured", "", len(LEVELS), False)
     level = 0 if row.verdict == "fail" else level_of(row.busbw_gb_s, median)

@@ -112,7 +112,7 @@ def findings(tmp_path, *rows):
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "run"}))
-    (run / "findings.json").write_text(json.dumps({"schema": "unhang/findings/1", "findings": list(rows)}))
+    (run / "findings.json").write_text(json.dumps({"schema": "unhang/findings/1", "run": {"id": "run"}, "findings": list(rows)}))
     (run / "nodes").mkdir()
     sections = {"driver": {"loaded": {"version": "550.54.15"}}, "gpus": {"devices": [{"model": "NVIDIA RTX A6000"}] * 2}}
     (run / "nodes" / "gpu007.cluster.json").write_text(json.dumps({"host": "gpu007.cluster", "facts": {"sections": sections}}))

@@ -1,18 +1,19 @@
-"""The work that the judge expects from roles is the same as in a plan of that node, also if a role refuses the whole node."""
+"""The causes of a run name the roles that a plan gives the findings to, also if a role refuses the whole node."""
 
 from __future__ import annotations
 
 import copy
+import json
 
+import judge_cases
 import pytest
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.documents import NodeDocument, to_fragment
-from unhang.audit.judge.policy import policy_faults
-from unhang.audit.triage.found import Found
+from unhang.audit.triage.run_judging import judge_folder
 from unhang.repair.plan.host_plan import plan_for_host
-from unhang.repair.plan.planning import knowledge_of
-from unhang.repair.plan.role_coverage import Promise
+from unhang.repair.plan.planning import PlanOptions, knowledge_of, plan_run
+from unhang.repair.plan.role_coverage import repairs_of_run, who_repairs
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
@@ -30,21 +31,18 @@ REMEDIES = {
 }
 
 
-def found(number, rule):
-    return Found(number, rule, rule, "error", "node", ("gpu1",), {}, REMEDIES[rule], None)
+def found(rule):
+    return {"rule": rule, "severity": "error", "scope": "node", "where": {}, "remedy": REMEDIES[rule]}
 
 
 def asked(policy=None, **changes):
-    """(the judge's input, the plan) of one node. changes: section -> fields."""
+    """(who repairs its findings, the plan) of one node. changes: section -> fields."""
     sections = copy.deepcopy(SECTIONS)
     for section, fields in changes.items():
         sections.setdefault(section, dict(OK)).update(fields)
     node = NodeDocument("gpu1", ("training",), policy or {}, "ok", None, to_fragment(sections))
-    promise = Promise(CATALOGUE, TODAY)
-    findings = [found(number, rule) for number, rule in enumerate(REMEDIES)]
-    rows = [{"rule": one.rule, "severity": one.severity, "scope": one.scope, "where": one.where, "remedy": one.remedy} for one in findings]
-    usable = {} if policy_faults(node.policy) else node.policy  # the policy that the judge uses
-    return promise.repaired(findings, usable, 0, promise.keep(node)), plan_for_host(node, rows, KNOWLEDGE)
+    findings = [found(rule) for rule in REMEDIES]
+    return who_repairs(node, findings, KNOWLEDGE.remedying).for_people(), plan_for_host(node, findings, KNOWLEDGE)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def asked(policy=None, **changes):
         ({"node": {"kubernetes": {"gpu_operator": True}, "os": {"family": "debian"}}, "driver": {"install_method": None}}, {"gpu_driver": "GPU Operator"}),
     ],
 )
-def test_the_judge_is_told_what_a_plan_gives_to_roles_and_why_a_role_refuses_the_node(changes, refused):
+def test_the_causes_have_what_a_plan_gives_to_roles_and_why_a_role_refuses_the_node(changes, refused):
     told, plan = asked(**changes)
     assert told.roles == {one.role: one.because for one in plan.remedies}
     of_role = {remedy["role"]: rule for rule, remedy in REMEDIES.items()}
@@ -97,32 +95,37 @@ def test_a_policy_that_a_plan_refuses_leaves_every_finding_of_the_host_to_a_pers
     assert bool(why) == bool(told.turned_down) == any(line.why.startswith("unhang_policy: ") for line in plan.refused)
 
 
-def test_the_facts_that_a_policy_is_judged_by_are_the_same_for_nodes_that_are_alike():
-    promise = Promise(CATALOGUE, TODAY)
-    kept = []
-    for number in (1, 2):
-        gpus = {**OK, "count": 1, "model": "NVIDIA H200", "devices": [{"index": 0, "uuid": f"GPU-{number}", "architecture": "hopper"}]}
-        sections = {**SECTIONS, "gpus": gpus, "node": {**SECTIONS["node"], "uptime_s": 100 * number}}
-        kept.append(promise.keep(NodeDocument(f"gpu{number}", (), {}, "ok", None, to_fragment(sections))))
-    assert kept[0] == kept[1] and kept[0].judged.facts == kept[1].judged.facts
-    assert b"hopper" in kept[0].judged.facts and len(kept[0].judged.facts) < 1000
-
-
 def test_what_a_refusing_role_would_have_been_told_stays_out_of_the_policy():
     told, plan = asked(driver={"install_method": "runfile"})
     assert told.policy == plan.remedies[0].policy
     assert "min" not in told.policy.get("driver", {})
 
 
-def test_nodes_that_a_role_refuses_for_unlike_reasons_are_not_taken_for_each_other():
-    promise = Promise(CATALOGUE, TODAY)
-    for method in ("packages", "runfile", "container"):
-        sections = {**SECTIONS, "driver": {**SECTIONS["driver"], "install_method": method}}
-        node = NodeDocument("gpu1", (), {}, "ok", None, to_fragment(sections))
-        told = promise.repaired([found(0, "driver-545-23-08-p2p-deadlock")], {}, 0, promise.keep(node))
-        assert bool(told.turned_down) == (method != "packages")
-    assert len(promise.before) == 3
+@pytest.mark.parametrize("method", ["packages", "runfile", "container"])
+def test_each_node_is_refused_for_its_own_reason(method):
+    sections = {**SECTIONS, "driver": {**SECTIONS["driver"], "install_method": method}}
+    node = NodeDocument("gpu1", (), {}, "ok", None, to_fragment(sections))
+    told = who_repairs(node, [found("driver-545-23-08-p2p-deadlock")], KNOWLEDGE.remedying).for_people()
+    assert bool(told.turned_down) == (method != "packages")
 
 
 def test_a_node_that_was_not_read_is_refused_by_no_role():
-    assert Promise(CATALOGUE, TODAY).keep(NodeDocument("gpu1", (), {}, "unreachable", "No route to host", None)).refusals == ()
+    unread = NodeDocument("gpu1", (), {}, "unreachable", "No route to host", None)
+    assert who_repairs(unread, [found(rule) for rule in REMEDIES], KNOWLEDGE.remedying).refusing == {}
+
+
+def test_a_judged_run_names_the_roles_of_its_plan(tmp_path):
+    """One of two nodes with the same finding has its driver from NVIDIA's run file, which the role refuses."""
+    rows = [judge_cases.rule("driver.loaded.is_loaded", id="own", remedy=REMEDIES["driver-545-23-08-p2p-deadlock"])]
+    rules = judge_cases.write_rules(tmp_path / "rules", *rows)
+    nodes = [
+        judge_cases.node(method, {**judge_cases.sections(), **SECTIONS, "driver": {**SECTIONS["driver"], "install_method": method}})
+        for method in ("packages", "runfile")
+    ]
+    run = judge_cases.write_run(tmp_path / "run", *nodes)
+    judge_folder(run, [rules], None, TODAY, repairs=repairs_of_run)
+    causes = [one for one in json.loads((run / "findings.json").read_text())["causes"] if one["rule"] == "own"]
+    by_role = {one["remedy"]["role"]: one["nodes"] for one in causes}
+    plan = plan_run(run, load_catalogue([rules]), PlanOptions(only=["own"]))
+    assert by_role == {"gpu_driver": ["packages"], None: ["runfile"]}
+    assert [one.host for one in plan.hosts if one.remedies] == ["packages"]

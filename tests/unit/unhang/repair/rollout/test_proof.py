@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from unhang.repair.rollout.baseline import baseline_of
 from unhang.repair.rollout.proof import Asked, prove
+from unhang.run.record import Finding
 
 BY_ROLE = {"role": "gpu_driver", "policy": {"driver": {"version": "535.154.05", "held": True}}}
 BY_PERSON = {"person": "reseat the card"}
@@ -13,10 +15,14 @@ BY_PERSON = {"person": "reseat the card"}
 
 def finding(rule, verdict="fail", severity="error", remedy=None, host="gpu001", scope="node", where=None):
     missing = [{"path": "gpus.count", "status": "timeout", "reason": "no answer"}] if verdict == "unknown" else []
-    return {
-        "rule": rule, "verdict": verdict, "severity": severity, "host": host if scope == "node" else None, "scope": scope, "where": where or {},
-        "remedy": remedy or BY_PERSON, "expected": "this", "found": "that", "missing": missing,
-    }  # fmt: skip
+    host = host if scope == "node" else None
+    return msgspec.convert(
+        {
+            "rule": rule, "verdict": verdict, "severity": severity, "host": host, "scope": scope, "where": where or {},
+            "remedy": remedy or BY_PERSON, "expected": "this", "found": "that", "missing": missing,
+        },
+        Finding,
+    )  # fmt: skip
 
 
 def proof_of(before, after, lost=(), **asked):

@@ -11,8 +11,9 @@ import page_smoke
 import pytest
 
 from unhang.cli import main
+from unhang.run.record import Bandwidth
 from unhang.show.report.html import render_html
-from unhang.show.report.smoke_results import Copy, Member, Phase, Rate, SmokeResult, SmokeTests, read_smoke_tests
+from unhang.show.report.smoke_results import Copy, Member, Phase, SmokeResult, SmokeTests, read_smoke_tests
 from unhang.show.report.smoke_view import LABEL, heat_maps, level_of, smoke_view, timeline
 
 
@@ -47,8 +48,8 @@ def test_a_level_is_a_part_of_the_whole(value, level):
 
 
 def test_tests_of_as_many_ranks_stand_beside_each_other_the_slowest_first():
-    many = [result(f"n{number}", bandwidth=[Rate("all_reduce", 1 << 30, 70.0 if number == 2 else 360.0)]) for number in range(4)]
-    judged = result("odd", ranks=4, bandwidth=[Rate("all_reduce", 1 << 30, 99.0, 340.0, "fail")])
+    many = [result(f"n{number}", bandwidth=[Bandwidth("all_reduce", 1 << 30, 70.0 if number == 2 else 360.0)]) for number in range(4)]
+    judged = result("odd", ranks=4, bandwidth=[Bandwidth("all_reduce", 1 << 30, 99.0, 340.0, "fail")])
     few, eight = smoke_view(SmokeTests((*many, judged))).tables
     assert [(row.hosts, [cell.level for cell in row.cells]) for row in eight.rows] == [(("n2",), [0]), (("n0",), [4]), (("n1",), [4]), (("n3",), [4])]
     assert (eight.columns, few.ranks, few.rows[0].cells[0].level) == (("all_reduce 1 GiB",), 4, 0)
