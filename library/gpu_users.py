@@ -12,16 +12,23 @@ version_added: "0.1.0"
 description:
   - Lists every process that has a V(/dev/nvidia*) open, also those that NVML does not list, the known services (exporters, DCGM, MPS, a display server,
     persistenced, IMEX, fabric manager), and kernel modules that need the driver.
+  - Also lists the jobs of Slurm that run on the node, and which scheduler's daemon the node has.
   - Changes nothing. M(gpu_services) stops and starts the services.
 options:
   wait_s:
-    description: Seconds to wait until only known services use the GPUs. Processes that remain after that are no failure. Check mode does not wait.
+    description:
+      - Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that remain after that are no failure. Check mode does not
+        wait.
     type: int
     default: 0
   poll_s:
     description: Seconds between two checks.
     type: int
     default: 10
+  slurm_alone:
+    description: Count only the jobs of Slurm as jobs, not the processes on the GPUs.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Changes nothing either way.
@@ -71,11 +78,16 @@ stopped_units:
   elements: str
   sample: []
 drain:
-  description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when C(jobs) (processes that belong to no known service)
-    is empty.
+  description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when C(jobs) (processes on the GPUs that belong
+    to no known service, and jobs of Slurm) is empty.
   returned: success
   type: dict
   sample: {drained: true, by: "", reason: "", jobs: [], owned: false}
+scheduler:
+  description: V(slurm) or V(kubernetes), whose daemon the node has; V(none) without either; empty with both.
+  returned: success
+  type: str
+  sample: slurm
 previews:
   description: True in check mode, for whatever reason.
   returned: success
@@ -84,21 +96,27 @@ previews:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.drain.gpus import drain_answer_of_users, wait_for_gpus
-from ansible.module_utils.unhang_node.change.gpu.users import read_stopped
+from ansible.module_utils.unhang_node.change.drain.gpus import wait_for_jobs
+from ansible.module_utils.unhang_node.change.gpu.users import read_scheduler, read_stopped
 
-OPTIONS = {"wait_s": {"type": "int", "default": 0}, "poll_s": {"type": "int", "default": 10}}
+OPTIONS = {
+    "poll_s": {"type": "int", "default": 10},
+    "slurm_alone": {"type": "bool", "default": False},
+    "wait_s": {"type": "int", "default": 0},
+}
 
 
 def main() -> None:
     """Reads, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        stopped, users = read_stopped(), wait_for_gpus(0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"]))
+        stopped, scheduler = read_stopped(), read_scheduler()
+        wait_s, poll_s = 0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"])
+        users, drain = wait_for_jobs(wait_s, poll_s, slurm_alone=module.params["slurm_alone"])
     except (OSError, ValueError) as problem:
         where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
         module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
-    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=drain_answer_of_users(users)._asdict(), previews=module.check_mode)
+    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=drain._asdict(), scheduler=scheduler, previews=module.check_mode)
 
 
 if __name__ == "__main__":

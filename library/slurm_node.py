@@ -35,7 +35,7 @@ options:
     type: str
     default: maintenance
   takes_over:
-    description: Id of a run that has certainly ended, whose drain is taken over or released.
+    description: Id of a run that has certainly ended, whose drain is taken over or released; V(*) takes over that of any run of unhang, and releases none.
     type: str
     default: ""
   reservations:

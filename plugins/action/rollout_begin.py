@@ -29,6 +29,7 @@ class ActionModule(ActionBase):
 
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
+        options |= {"ending": {"type": "str", "default": ""}}
         _, given = self.validate_argument_spec(argument_spec=options)
         evidence = {"by": given["by"], "controller": given["controller"], "options": reach_options(context.CLIARGS)}
         hosts = [str(host) for host in given["hosts"]]
@@ -37,7 +38,7 @@ class ActionModule(ActionBase):
             begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed)
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
-        return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", "")}}
+        return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", ""), "ending": given["ending"]}}
 
 
 def _is_over(holder: Any) -> Any:

@@ -54,6 +54,40 @@ def plan_policy(path: str, host: str) -> Any:
     return dict(entry.policy) if entry else {}
 
 
+def plan_scheduler(path: str, host: str) -> str:
+    """The scheduler that the audit has found on a host: slurm, kubernetes or none; "" if that is not certain."""
+    entry = _plan(str(path)).for_host(str(host))
+    return (entry.scheduler or "") if entry else ""
+
+
+def plan_undoes(path: str) -> str:
+    """Id of the run whose rollout the plan undoes; "" for any other plan."""
+    return _plan(str(path)).undoes
+
+
+def plan_before(path: str) -> str:
+    """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other plan."""
+    from unhang.repair.rollout.conductor import folder_before
+
+    plan = _plan(str(path))
+    return str(folder_before(Path(str(path)))) if plan.undoes else ""
+
+
+def plan_boots(path: str, host: str) -> bool:
+    """Whether the plan reboots a host, apart from a rollback."""
+    entry = _plan(str(path)).for_host(str(host))
+    return bool(entry and any(one.step != "rollback" for one in entry.reboots))
+
+
+def plan_kills_jobs(path: str, host: str, waves: Any) -> bool:
+    """Whether the host's wave is one of those in which jobs are ended. waves: names, in a list or a text with commas."""
+    named = [one.strip() for one in (waves.split(",") if isinstance(waves, str) else map(str, waves))]
+    plan = _plan(str(path))
+    if unknown := sorted(set(filter(None, named)) - {wave.name for wave in plan.waves}):
+        raise AnsibleFilterError(f"expected waves of the plan in unhang_kill_jobs ({', '.join(wave.name for wave in plan.waves)}), found {', '.join(unknown)}")
+    return any(str(host) in wave.hosts for wave in plan.waves if wave.name in named)
+
+
 def plan_person(path: str, host: str) -> Any:
     """Rules whose findings on a host the plan leaves to a person: the findings existed before, and no role of the plan changes them."""
     entry = _plan(str(path)).for_host(str(host))
@@ -129,5 +163,7 @@ class FilterModule:
             "unhang_first_state": first_state,
         }
         steps["unhang_before_evidence"] = before_evidence
+        plan |= {"unhang_plan_undoes": plan_undoes, "unhang_plan_before": plan_before}
+        plan |= {"unhang_plan_scheduler": plan_scheduler, "unhang_plan_boots": plan_boots, "unhang_plan_kills_jobs": plan_kills_jobs}
         plan |= {"unhang_plan_person": plan_person, "unhang_plan_faults": plan_faults}
         return {**plan, **steps, "unhang_rollout_groups": rollout_groups, "unhang_rollout_rest": rollout_rest}

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
         sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
 
+from unhang.ansible.controllers import born, is_over, machine
 from unhang.run import run_folder
-
-MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 
 
 def main_process() -> int:
@@ -52,49 +51,12 @@ def who_runs(_ignored: object = "") -> str:
 def controller(_ignored: object = "") -> dict[str, Any]:
     """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is not enough, because containers and fresh images share names."""
     pid = main_process()
-    return {**_machine(), "pid": pid, "born": _born(pid)}
-
-
-def run_is_over(holder: Mapping[str, Any] | None) -> bool:
-    """True if a lock's process belonged to this machine, boot and PID namespace and has ended; False if it lives or that is unknown."""
-    known = (holder or {}).get("controller")
-    here_now = _machine()
-    if not isinstance(known, Mapping) or not (here_now["boot"] and here_now["pid_namespace"]):
-        return False
-    if any(known.get(name) != value for name, value in here_now.items()):
-        return False
-    if not isinstance(known.get("pid"), int) or not isinstance(known.get("born"), int) or not Path("/proc/self/stat").exists():
-        return False
-    return _born(known["pid"]) != known["born"]
+    return {**machine(), "pid": pid, "born": born(pid)}
 
 
 def runs_path(name: str) -> str:
     """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this checkout."""
     return str(run_folder.runs_folder(_PROJECT).absolute() / name)
-
-
-def _machine() -> dict[str, str | None]:
-    try:
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        namespace = None
-    return {"machine": _line(MACHINE_ID), "boot": _line(BOOT_ID), "pid_namespace": namespace}
-
-
-def _line(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="ascii").strip() or None
-    except (OSError, ValueError):
-        return None
-
-
-def _born(pid: int) -> int | None:
-    """Start time of a process in the kernel's ticks since the boot; None if there is no such process, or it is a zombie: proc(5)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 class FilterModule:
@@ -103,6 +65,6 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""
         return {
-            "unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": run_is_over,
+            "unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": is_over,
             "unhang_runs_path": runs_path,
         }  # fmt: skip

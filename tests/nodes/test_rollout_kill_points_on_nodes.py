@@ -117,7 +117,7 @@ def status(site, run):
 def undo(site, row):
     """Restores a released node with the command that the status names."""
     argv = shlex.split(row["undo"])
-    done = inside(site, [*argv[argv.index("ansible-playbook") :], "-e", "unhang_reboot=true"], site.cluster.environment)
+    done = inside(site, [sys.executable, "-P", "-m", "unhang", *argv[argv.index("remediate") :], "--apply", "--no-smoke"], site.cluster.environment)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     site.cluster.fleet.nodes[NODE].find_leader()
 

@@ -249,7 +249,7 @@ def test_the_healthcheck_calls_scontrol_itself_and_always_ends_with_0(pyz, nodes
     assert done.returncode == 0
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked[:3] == ["update", "NodeName=gpu001", "State=DRAIN"]
-    assert asked[3].startswith("Reason=unhang: ") and "gpu-fell-off-the-bus: " in asked[3]
+    assert asked[3].startswith("Reason=unhang: gpu-fell-off-the-bus: "), "the critical finding stands before the error that explains it"
     assert ("Unable to contact" in done.stderr) == bool(code)
 
 

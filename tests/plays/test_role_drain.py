@@ -55,5 +55,5 @@ def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
 
 def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
     (tmp_path / "said.json").write_text("{}")
-    assert "value of drain_adapter must be one of: slurm, kubernetes, command, none" in play(tmp_path, "drain", drain_adapter="pbs")[2]
+    assert "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none" in play(tmp_path, "drain", drain_adapter="pbs")[2]
     assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]

@@ -35,7 +35,8 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     tasks, plugins = tmp_path / "tasks", tmp_path / "plugins"
     tasks.mkdir()
     plugins.mkdir()
-    (tasks / "reboot_back.yml").write_text((PROJECT / "playbooks" / "tasks" / "rollout" / "reboot_back.yml").read_text())
+    for name in ("reboot_back.yml", "restore_rest.yml"):
+        (tasks / name).write_text((PROJECT / "playbooks" / "tasks" / "rollout" / name).read_text())
     (tasks / "reboot.yml").write_text("- name: Boot\n  ansible.builtin.meta: noop\n")
     for name, body in (("saved_state", LISTED), ("state_restore", RESTORED)):
         (plugins / f"{name}.py").write_text(PLUGIN.format(body=body))
@@ -44,7 +45,9 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     )
     known = [{"id": f"s{number}", "run": run, "status": status} for number, (run, status) in enumerate(states)]
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "node_states": known, "restored": str(tmp_path / "restored")}
-    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": {**host, "unhang_run": RUN, "node_change_fencing": 7}}}}))
+    (tmp_path / "hosts.json").write_text(
+        json.dumps({"all": {"hosts": {"node": {**host, "rollout_saved_by": RUN, "rollout_evidence": {}, "node_change_fencing": 7}}}})
+    )
     surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
     options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 PROOFS = {"audit", "smoke_alone", "smoke_together"}
+PUT_OFF = {("failed", step) for step in ("lock", "drain", "wait", "save")} | {("done", "release"), ("failed", "apply")}
 NAMED = {
-    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn", "no answer", "not released", "deferred", "to come",
+    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn", "no answer", "not released", "deferred", "to come", "waiting",
 }  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def _drains(case: Any) -> list[str]:
         for _, what, detail in _events(case, host):
             if what == "undrain" and not (by_us and detail[0].startswith("unhang ")):
                 faults.append(f"{host}: released, and was drained by {detail[0]}")
-            by_us = {"drain": True, "drained by somebody else": False, "undrain": False}.get(what, by_us)
+            by_us = {"drain": True, "drained by somebody else": False, "undrain": False, "resumed by somebody else": False}.get(what, by_us)
     return faults
 
 
@@ -52,7 +53,7 @@ def _room(case: Any) -> list[str]:
                 for limit in case.plan.limits.groups
                 if len(out & limit.hosts) > limit.out_of_service
             ]
-        elif what == "undrain":
+        elif what in ("undrain", "resumed by somebody else"):
             out.discard(host)
     return faults
 
@@ -74,7 +75,7 @@ def _floor(case: Any) -> list[str]:
             serving = fleet - ours - ordered[host]
             if len(serving) < case.plan.floor:
                 faults.append(f"{host}: drained, and {sorted(serving)} stay in service; {case.plan.floor} have to")
-        elif what in ("undrain", "drained by somebody else"):
+        elif what in ("undrain", "drained by somebody else", "resumed by somebody else"):
             ours.discard(host)
     return faults
 
@@ -88,7 +89,7 @@ def _changes(case: Any) -> list[str]:
             drained = True
         for _, what, detail in _events(case, host):
             locked = {"lock": True, "unlock": False, "taken over": False}.get(what, locked)
-            drained = {"drain": True, "drained by somebody else": True, "undrain": False}.get(what, drained)
+            drained = {"drain": True, "drained by somebody else": True, "undrain": False, "resumed by somebody else": False}.get(what, drained)
             if what == "change" and (detail or not locked or not drained):
                 faults.append(f"{host}: changed with jobs {detail}, locked {locked}, drained {drained}")
             if what == "measure" and (detail or not locked or not drained or changed):
@@ -129,9 +130,9 @@ def _failure_limit(case: Any) -> list[str]:
         if first is None or number == 0:
             continue
         earlier = {host: _standing([one for one in _events(case, host) if one[0] < first]) for hosts in case.plan.waves[:number] for host in hosts}
-        postponed = _postponed(case)
+        put_off = _put_off(case)
         broken = [host for host, standing in earlier.items() if standing == "broken"]
-        failed = [host for host, standing in earlier.items() if standing != "proved" and not (standing == "untouched" and host in postponed)]
+        failed = [host for host, standing in earlier.items() if standing != "proved" and not (standing == "untouched" and host in put_off)]
         canaries = [host for host, standing in earlier.items() if standing != "proved" and host in case.plan.limits.canaries]
         if broken or canaries or len(failed) > case.plan.limits.failed:
             faults.append(f"wave {number} began behind {broken} broken, {failed} not proved, {case.plan.limits.failed} may be")
@@ -148,8 +149,9 @@ def _lines(case: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _postponed(case: Any) -> set[str]:
-    return {line["host"] for line in _lines(case) if line["status"] == "deferred"}
+def _put_off(case: Any) -> set[str]:
+    """Nodes that were deferred, refused at their lock, withdrawn before a change, or that waited for a job: an untouched one of these is no failure."""
+    return {line["host"] for line in _lines(case) if line["status"] in ("deferred", "waits") or (line["status"], line["step"]) in PUT_OFF}
 
 
 def _verdicts(case: Any, states: dict[str, Any]) -> list[str]:
@@ -173,6 +175,7 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
         "withdrawn": standing == "untouched" and not ours and not locked,
         "refused": standing == "untouched" and not ours and not locked,
         "deferred": standing == "untouched" and not ours and not locked,
+        "waiting": standing == "untouched" and ours,
         "to come": standing == "untouched" and not ours and not locked,
     }
     faults = [] if state in NAMED else [f"{host}: ended as {state!r}, which is no named state"]

@@ -58,7 +58,7 @@ class Journal:
     def begin(self) -> int:
         entries = parse_journal(self.content).entries
         followed, anew = self.read(), RolloutState(self.known.waves).take(entries)
-        counted = standing_of(anew.waves, anew.nodes)
+        counted = standing_of(anew.waves, anew.nodes, anew.epoch)
         if vars(anew) != vars(followed) or (counted.counts, counted.out) != (followed.counts, followed.out):
             raise AssertionError(f"expected what was followed to be what is read anew, found {vars(followed)} and {vars(anew)}")
         self.newest = max(self.newest, last_epoch(entries)) + 1

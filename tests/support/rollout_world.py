@@ -16,7 +16,7 @@ FAULTS = (
     "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
     "booted since the plan", "boots before its release", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
-    "undrained before its apply", "undrained before its reboot",
+    "undrained before its apply", "undrained before its reboot", "a job that ends later",
 )  # fmt: skip
 ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
@@ -59,6 +59,8 @@ class World:
                 node.boot += 1
             if "a job that never ends" in node.faults:
                 node.jobs = ["job-without-end"]
+            if "a job that ends later" in node.faults:
+                node.jobs = ["long-job"]
             if "drained by somebody else" in node.faults:
                 node.drained_by = "ops"
             if "another run has it" in node.faults:
@@ -129,6 +131,7 @@ class World:
             return None
         node.faults.discard(f"undrained before its {step}")
         node.drained_by, node.jobs = None, ["a-job-since"]
+        self.note("resumed by somebody else", node.host)
         return StepResult("failed", {"why": "expected it drained, found a-job-since", "free": False})
 
     def _crash(self, node: Node, at: str) -> None:
@@ -174,6 +177,9 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
+        if "a job that ends later" in node.faults:
+            node.faults.discard("a job that ends later")
+            return StepResult("ok", {"jobs": list(node.jobs), "over": False})
         if "a job that never ends" not in node.faults:
             node.jobs = []
         return StepResult("ok", {"jobs": list(node.jobs)})

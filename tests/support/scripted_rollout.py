@@ -97,7 +97,7 @@ def prepare(folder, waves, real=(), floor=0):
     """The playbook in a folder of its own. real: files of tasks/rollout that are used unchanged; floor: number of nodes that stay in service."""
     source, tasks = PROJECT / "playbooks" / "tasks" / "rollout", folder / "tasks" / "rollout"
     tasks.mkdir(parents=True)
-    plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())}
+    plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "rollout.yml").read_text())}
     (folder / "rollout.yml").write_text(json.dumps([plays[name] for name in PLAYS]))
     for name in ("step", "floor", "boot_id", "still_free", *STEPS, "ours"):
         is_real = name in ("step", "floor", *real)

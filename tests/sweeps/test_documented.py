@@ -10,7 +10,7 @@ from documented import answer, read_cases
 
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
-FIRST_AT_LEAST = 490  # of 540
+FIRST_AT_LEAST = 465  # of 540
 PLAUSIBLE_ERRORS = {
     "k3s-insufficient-driver-no-runtime-class"
 }  # "driver version is insufficient" alone: its label calls an old driver as probable as a container without GPUs

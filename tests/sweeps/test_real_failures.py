@@ -60,6 +60,15 @@ NOT_NAMED = {
     "healthy-second-attempt-after-time-out": "the watchdog's own words; which rank was late stands in the program's own numbers alone",
     "mapped-file-truncated": "a bus error, which a full /dev/shm gives as well",
 }
+# Only rules that were learnt from these logs alone had named them; now a lone timeout or a difference between ranks is reported, and is no cause.
+LEARNT_BY_HEART = (
+    "blocking-wait-timeout", "no-set-device-barrier", "python-loop-stuck", "accelerate-uneven-loader", "ddp-checkpoint-reentrant", "gloo-rank-dies",
+    "gloo-rank-late", "jax-proxy-in-environment", "lightning-barrier-rank0-callback", "pipeline-recv-without-send", "rank-stopped",
+    "rank-waits-for-own-lock", "error-handling-off-rank-waits", "json-lines-log", "p2p-off-on-one-rank", "recompile-one-rank-others-time-out",
+    "shard-read-crawls", "slurm-each-task-alone", "two-agents-second-killed-whole", "two-nodes-master-is-loopback", "early-stopping-decided-per-rank",
+    "hosts-started-one-after-the-other", "kernel-of-one-rank-runs-long", "own-sampler-without-padding", "weights-copied-by-rank0-with-bars",
+)  # fmt: skip
+NOT_NAMED.update(dict.fromkeys(LEARNT_BY_HEART, "named only by a rule that was learnt from this log"))
 ANSWERED = sorted(path for path in RIGHT if path.stem not in {*UNDECIDED, *END_WITHOUT_A_WORD, *FAILED_ON_THE_WAY, *NOT_NAMED})
 HEALTHY = sorted(path for path, right in RIGHT.items() if right == ["healthy"])
 
@@ -94,7 +103,8 @@ def test_healthy_jobs_are_silent(path):
 @pytest.mark.parametrize("path", sorted(path for path in RIGHT if path.stem in NOT_NAMED), ids=lambda path: path.stem)
 def test_failure_that_is_not_named_gets_no_answer_at_error_level(path):
     first, _, found = answer(path)
-    assert first not in RIGHT[path] and {cause["severity"] for cause in found["causes"]} <= {"info", "warning"}
+    assert {cause["severity"] for cause in found["causes"]} <= {"info", "warning"}
+    assert first not in RIGHT[path]
 
 
 @pytest.mark.parametrize(

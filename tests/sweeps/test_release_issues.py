@@ -54,7 +54,7 @@ def shown(row):
     if row.get("shared_cards"):
         change["facts"] = {"network.rdma[1].pci_address": "0000:20:00.1"}
     if row.get("mixed_links"):
-        change["facts"] = {"network.rdma[1].ports[0].link_layer": "ethernet"}
+        change["facts"] = {"network.rdma[1].ports[0].link_layer": "ethernet", "network.rdma[1].pci_address": "0000:20:00.1"}  # two ports of one card
     if row.get("driver_from"):
         change["driver"] = row["driver_from"]
     return change

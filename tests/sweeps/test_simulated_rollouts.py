@@ -19,7 +19,7 @@ from unhang.repair.rollout import failure_limit, state_machine
 from unhang.repair.rollout.floor import Floor, Service, floor_left
 from unhang.repair.rollout.node_state import NodeState
 from unhang.repair.rollout.rollout_state import standing_of
-from unhang.repair.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
+from unhang.repair.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY, WAITING
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
 PARTS = 8
@@ -51,7 +51,7 @@ def test_no_rollout_breaks_what_must_always_hold(part):
 
 def test_random_rollouts_end_in_every_way_that_there_is():
     ends = Counter(state for seed in range(240) for state in played_right(seed)[1])
-    assert set(ends) >= set(MEANINGS) - {UNDER_WAY}
+    assert set(ends) >= set(MEANINGS) - {UNDER_WAY, WAITING}  # a rollout is simulated until nobody waits
     assert ends[RELEASED] > 100
 
 

@@ -23,13 +23,19 @@ TEXTS = sorted(
 def named(text):
     """The words that stand where a command would."""
     in_sentences = {word for word in re.findall(r"(?<![\w./-])unhang ([a-z][a-z-]+)", text) if not word.endswith("s")}
-    return in_sentences | set(re.findall(r"`unhang ([a-z][a-z-]+)", text))
+    return in_sentences | in_backticks(text)
+
+
+def in_backticks(text):
+    """The same, where a page shows what is typed."""
+    return set(re.findall(r"`unhang ([a-z][a-z-]+)", text))
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(HOME)))
 def test_text_names_only_commands_that_are_there(path):
-    assert named(path.read_text(encoding="utf-8")) - {*COMMANDS, *HIDDEN, *WORDS} == set()
+    text = path.read_text(encoding="utf-8")
+    assert (named(text) if "tools" in path.relative_to(HOME).parts else in_backticks(text)) - {*COMMANDS, *HIDDEN, *WORDS} == set()
 
 
 def test_command_that_is_not_there_is_found():
-    assert named("py-spy shows where; unhang watch follows progress, unhang reads it") - {*COMMANDS, *HIDDEN, *WORDS} == {"watch"}
+    assert named("py-spy shows where; unhang mend follows progress, unhang reads it") - {*COMMANDS, *HIDDEN, *WORDS} == {"mend"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.base.project import ansible_environment, find_project, playbook_as_typed, program_as_typed, settings_left_out, utf8_locale
+from unhang.base.project import ansible_environment, program_as_typed, settings_left_out, utf8_locale
 
 
 @pytest.fixture
@@ -41,15 +41,6 @@ def test_from_another_folder_the_way_is_absolute(environment, tmp_path_factory, 
 def test_without_the_script_the_module_is_named(environment):
     (environment / "unhang").unlink()
     assert program_as_typed("/nowhere") == f"{Path(sys.executable)} -m unhang"
-
-
-def test_in_the_checkout_a_playbook_is_ansibles_and_elsewhere_unhang_runs_it_with_its_configuration(tmp_path, monkeypatch):
-    monkeypatch.chdir(find_project())
-    assert playbook_as_typed("rollback")[0].endswith("ansible-playbook")
-    assert playbook_as_typed("rollback")[1:] == ["playbooks/rollback.yml"]
-    monkeypatch.chdir(tmp_path)
-    assert playbook_as_typed("rollback")[0].endswith("unhang")
-    assert playbook_as_typed("rollback")[1:] == ["playbook", "rollback"]
 
 
 UTF8 = {"LC_ALL": "C.UTF-8"}

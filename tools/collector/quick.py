@@ -128,8 +128,10 @@ class _Older(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.stmt]:
         """functools.cache."""
-        if node.module == "functools" and [one.name for one in node.names] == ["cache"]:
-            return ast.parse("from functools import lru_cache\ncache = lru_cache(maxsize=None)").body
+        others = [one for one in node.names if one.name != "cache"]
+        if node.module == "functools" and len(others) < len(node.names):
+            kept = [ast.ImportFrom("functools", others, 0)] if others else []
+            return [*kept, *ast.parse("from functools import lru_cache\ncache = lru_cache(maxsize=None)").body]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

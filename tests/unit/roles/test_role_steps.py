@@ -10,7 +10,7 @@ import yaml
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
-WITHOUT_TAGS = ("drain", "node_change", "smoke_test")  # other playbooks and roles take files of theirs; a part of a smoke test is none
+WITHOUT_TAGS = ("drain", "node_change", "smoke_test", "undo")  # other playbooks and roles take files of theirs; a part of a smoke test or an undo is none
 OTHER_TAGS = {"gpu_driver/stop": "packages"}  # packages cannot be changed while services hold the GPUs
 STEPPED = [role for role in ROLES if role.name not in WITHOUT_TAGS]
 STEP_VERBS = {

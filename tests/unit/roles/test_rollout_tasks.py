@@ -18,7 +18,7 @@ DONE_WITH = {
     "save": {"node_baseline"},
     "smoke_before": {"smoke_test main"},
     "apply": {"remediate_role.yml", "drain wait"},
-    "reboot": {"drain wait", "node_change before_reboot", "ansible.builtin.reboot", "node_change after_reboot"},
+    "reboot": {"drain wait", "node_change before_reboot", "ansible.builtin.reboot", "node_change after_reboot", "state_restore"},
     "audit": {"rollout_judge.yml", "node_baseline"},
     "smoke_alone": {"smoke_test main"},
     "smoke_together": {"smoke_test main"},
@@ -26,9 +26,9 @@ DONE_WITH = {
     "audit_back": {"rollout_judge.yml", "node_baseline"},
     "release": {"drain release", "node_baseline", "node_change unlock", "node_lock"},
 }
-DONE_WITH["reboot_back"] = DONE_WITH["reboot"] | {"state_restore"}
+DONE_WITH["reboot_back"] = DONE_WITH["reboot"]
 DONE_WITH["keep"] = {"drain drain", "node_baseline", "node_change unlock", "node_lock"}
-ONLY_READ_OR_KEEP = {"ansible.builtin.assert", "ansible.builtin.set_fact", "ansible.builtin.slurp", "gpu_node_info"}
+ONLY_READ_OR_KEEP = {"ansible.builtin.assert", "ansible.builtin.fail", "ansible.builtin.set_fact", "ansible.builtin.slurp", "gpu_node_info"}
 KEYWORDS = {
     *("name", "when", "vars", "loop", "loop_control", "register", "block", "rescue", "always", "timeout", "check_mode", "failed_when", "changed_when"),
     *("delegate_to", "become", "run_once", "retries", "delay", "until", "no_log", "any_errors_fatal"),

@@ -86,6 +86,7 @@ def look(chosen):
     rows = judge(facts, policy, time.strftime("%Y-%m-%d", time.gmtime()), os.uname().nodename)
     counted = SEVERITIES[: SEVERITIES.index(chosen.fail_on) + 1]
     failed = [row for row in rows if row["verdict"] == "fail" and row["severity"] in counted]
+    failed.sort(key=lambda row: SEVERITIES.index(row["severity"]))  # schedulers keep 80 to 200 characters of the reason
     if failed:
         return FAIL, "; ".join(dict.fromkeys("{}: {}".format(row["rule"], row["found"]) for row in failed)), rows
     sections = [name for name, section in facts["sections"].items() if section["probe"]["status"] not in ("ok", "absent")]

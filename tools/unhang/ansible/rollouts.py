@@ -18,8 +18,8 @@ def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
     Raises UserError, OSError.
     """
     folder, read = Path(str(rollout["folder"])), str(rollout.get("read") or "")
-    plan = plan_of(folder)
-    return Conductor(folder, plan, int(rollout["epoch"]), Path(read) if read else None, _followed(folder, identity_of(folder / FILE)))
+    followed = _followed(folder, identity_of(folder / FILE))
+    return Conductor(folder, plan_of(folder), int(rollout["epoch"]), Path(read) if read else None, followed, str(rollout.get("ending") or ""))
 
 
 def plan_of(path: Path) -> Plan:

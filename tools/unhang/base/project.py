@@ -8,7 +8,6 @@ import hashlib
 import importlib.util
 import locale
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -150,11 +149,3 @@ def program_as_typed(path: str | None = None, name: str = "unhang") -> str:
         return f"{sys.executable} -m unhang" if name == "unhang" else name
     here = Path.cwd()
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
-
-
-def playbook_as_typed(name: str) -> list[str]:
-    """The words that run a playbook of unhang: ansible-playbook in the checkout, whose ansible.cfg it reads there; from any other folder `unhang playbook`."""
-    with contextlib.suppress(UserError):
-        if find_project().resolve() == Path.cwd().resolve():
-            return [program_as_typed(name="ansible-playbook"), f"playbooks/{name}.yml"]
-    return [*shlex.split(program_as_typed()), "playbook", name]

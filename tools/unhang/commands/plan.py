@@ -21,7 +21,8 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import deliver
-from unhang.repair.plan.plan_document import FILE, Plan, render_plan
+from unhang.repair.plan.description import describe_limits, describe_totals
+from unhang.repair.plan.plan_document import FILE, Plan, digest_of_plan, read_plan, render_plan
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
@@ -33,12 +34,13 @@ from unhang.show.report.table import terminal_shape
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
 EXAMPLES = """\
-  unhang plan                                                  of the last audit
+  unhang plan                                                  of the last audit: shows the plan, and makes it if there is none yet
   unhang plan --max-unavailable 5% --floor 90% --group-limit 'rack*=1'
   unhang plan --floor 90% --out-of-service 'gpu[017-018]'      two nodes are drained already
   unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
   unhang plan -o csv > plan.csv                                a row for each node and role"""
 WIDTH, WIDEST = 80, 120
+DIGEST_SHOWN = 12
 JOURNAL = "journal.jsonl"
 DECIDING = (*OPTIONS, "only", "except_", "max_unavailable", "floor", "out_of_service", "group_limit", "max_age", "rules")
 DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR, "max_age": MAX_AGE_S / 3600}
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", action="append", default=[], metavar="DIR", help=f"a folder with additional rules (default: the rules that judged the run){repeatable}"
     )
+    parser.add_argument("--new", action="store_true", help="make another plan where the run has one; the old one is kept beside it")
     add_format_option(parser, FORMATS, {"wide": "with the manual actions", "name": "nodes of the waves, one per line"})
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
@@ -82,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         max(1, round(arguments.max_age * 3600)),
         out_of_service=arguments.out_of_service,
     )
-    plan = make_plan(folder, limits, arguments, arguments.rules)
+    plan = _plan_of(folder, limits, arguments)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format in ("table", "wide") and not arguments.quiet:
@@ -93,15 +96,46 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
+    """The plan that the run has; another one only with --new, for who looks at a plan must not replace it. Raises UserError."""
+    plan = _plan_that_is_there(folder)
+    if arguments.new or plan is None:
+        return make_plan(folder, limits, arguments, arguments.rules)
+    if asked := _options(arguments):
+        made = compute_plan(folder, limits, arguments, arguments.rules)
+        if digest_of_plan(made) != digest_of_plan(plan):
+            found = f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan {as_typed(folder)}"
+            raise UserError(f"expected no plan of this run, or --new to make another with {shlex.join(asked)}, {found}")
+    return plan
+
+
+def _plan_that_is_there(folder: Path) -> Plan | None:
+    """None without a plan, and for one that cannot be read, which nobody could apply."""
+    try:
+        return read_plan(folder) if (folder / FILE).is_file() else None
+    except UserError:
+        return None
+
+
+def name_of(plan: Plan) -> str:
+    """What a person knows the plan by."""
+    return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
+
+
 def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
-    """Makes the plan for the findings that the filters select, and writes plan.json. rules: folders of additional rules; by default those of the run."""
+    """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had is kept beside it, and the difference is printed."""
+    plan = compute_plan(folder, limits, arguments, rules)
+    _keep(folder, plan)
+    return plan
+
+
+def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
+    """The plan for the findings that the filters select. rules: folders of additional rules; by default those of the run."""
     with without_collections():
         findings = read_planned_findings(folder)
         further = rules or (findings.get("judged_by") or {}).get("rules") or ()
         measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
-        plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
-        _keep(folder, render_plan(plan))
-        return plan
+        return plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
 
 
 def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> PlanOptions:
@@ -115,12 +149,26 @@ def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], ar
     return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
 
 
-def _keep(folder: Path, text: str) -> None:
+def _keep(folder: Path, plan: Plan) -> None:
     """Writes plan.json. A rollout that has begun keeps its own plan."""
-    path = folder / FILE
+    path, text = folder / FILE, render_plan(plan)
     if (folder / JOURNAL).exists() and not (path.exists() and path.read_text(encoding="utf-8") == text):
         raise UserError(f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again and plan that run")
+    if path.is_file() and path.read_text(encoding="utf-8") != text:
+        _keep_old(path, plan)
     run_folder.write_atomically(path, text)
+
+
+def _keep_old(path: Path, plan: Plan) -> None:
+    """Keeps the plan that is replaced, under its digest, and prints what differs."""
+    old = _plan_that_is_there(path.parent)
+    if old is None:
+        sys.stderr.write(f"unhang: {name_of(plan)} replaces a plan that could not be read\n")
+        return
+    kept = path.with_name(f"plan-{digest_of_plan(old)[:DIGEST_SHOWN]}.json")
+    run_folder.write_atomically(kept, path.read_text(encoding="utf-8"))
+    was, now = (f"{describe_limits(one)}; {describe_totals(one)}" for one in (old, plan))
+    sys.stderr.write(f"unhang: {name_of(plan)} replaces {name_of(old)}, which is kept in {as_typed(kept)}\n  before: {was}\n  now:    {now}\n")
 
 
 def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:

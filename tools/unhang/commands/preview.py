@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.play_process import Played
-from unhang.ansible.playbook_command import play_into
+from unhang.ansible.playbook_command import as_typed, play_into
 from unhang.ansible.preview_events import PREVIEW_ENV
 from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.base import project
@@ -22,7 +22,8 @@ from unhang.base.text import ascii_only, counted, visible
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
-from unhang.repair.plan.plan_document import Plan, read_plan
+from unhang.repair.plan.description import describe_order
+from unhang.repair.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.repair.rollout.preview import parse_events, preview_of
 from unhang.repair.rollout.preview_table import render_preview
 from unhang.run import run_folder
@@ -32,6 +33,7 @@ from unhang.show.report.table import terminal_shape
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("host", "wave", "role", "outcome", "why", "changes", "reboots")
 CALLBACK = "unhang_preview"
+PREVIEWED = "previewed.json"  # the digest of the plan that was previewed last
 FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
 
@@ -64,7 +66,9 @@ def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path,
         sys.stderr.write("" if arguments.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     _refuse_hosts_that_are_gone(folder, new_run)
-    _show(preview_of(plan, events), played, folder, arguments)
+    if played.code == 0:
+        run_folder.write_atomically(folder / PREVIEWED, json.dumps({"digest": digest_of_plan(plan)}) + "\n")
+    _show(preview_of(plan, events), played, folder, arguments, plan)
     return 0 if played.code == 0 else 2
 
 
@@ -97,14 +101,24 @@ def reason_of(text: str) -> str:
     return text.split(": ", 2)[-1].removeprefix("is not proved healthy: ").partition("; next: ")[0]
 
 
-def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace) -> None:
+def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
+    """Raises UserError if another plan of this run was previewed last: what is applied is what a person has looked at."""
+    if not (folder / PREVIEWED).is_file():
+        return
+    seen, digest = json.loads((folder / PREVIEWED).read_text(encoding="utf-8"))["digest"], digest_of_plan(plan)
+    if seen != digest:
+        again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+        raise UserError(f"expected the plan {str(seen)[:12]}, which was previewed, found {digest[:12]}, which was not; preview it first: {again}")
+
+
+def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace, plan: Plan) -> None:
     if arguments.quiet:
         return
     if arguments.format == "json":
         deliver(render_json(preview), "-")
     elif arguments.format in ("table", "wide"):
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = render_preview(preview, width, wide=arguments.format == "wide")
+        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(preview, width, wide=arguments.format == "wide")
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"
             if played.code == 0

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unhang.ansible.controllers import is_known_to_be_over
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
@@ -17,21 +18,24 @@ from unhang.base.errors import UserError
 from unhang.base.text import ascii_only, data_for_ansible, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
-from unhang.commands.plan import make_plan
+from unhang.commands.plan import make_plan, name_of
 from unhang.commands.preview import FORMATS as PREVIEW_FORMATS
-from unhang.commands.preview import run_preview, shown_line
+from unhang.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.run_output import deliver
 from unhang.commands.typed_again import typed_again
-from unhang.repair.plan.description import describe_totals, describe_unrepaired
+from unhang.commands.undo import planned_undo
+from unhang.repair.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
 from unhang.repair.rollout.failure_limit import allowed_failures
 from unhang.repair.rollout.journal import read_journal
+from unhang.repair.rollout.rollout_state import replay
 from unhang.repair.rollout.status import exit_code, status_of, undo_command
 from unhang.repair.rollout.status_junit import render_status_junit
 from unhang.repair.rollout.status_table import render_status
 from unhang.repair.rollout.status_view import inventories_of_run
+from unhang.repair.rollout.waiting import is_worth_another_look, parse_wait
 from unhang.run import run_folder
 from unhang.show.report.json import render_json
 from unhang.show.report.table import terminal_shape
@@ -39,9 +43,11 @@ from unhang.show.report.table import terminal_shape
 EXAMPLES = """\
   unhang remediate                                       previews the plan of the last audit
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
-  unhang remediate --apply --drain slurm --max-failed 2  acts
+  unhang remediate --apply --max-failed 2                acts
+  unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
+FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120  # a node with a job holds up the other nodes of its wave no longer than this
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
@@ -53,9 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways.add_argument("--apply", action="store_true", help="apply the plan; without it the roles run in check mode and write nothing on any node")
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
     ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
+    undoes = "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove, release. Previews too, unless --apply is given"
+    parser.add_argument("--undo", action="store_true", help=undoes)
+    ends = "end the rollout of this run for good: release unchanged nodes, leave others drained with the reason, remove locks. At once, without --apply"
+    ways.add_argument("--end", action="store_true", help=ends)
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
-    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none (default)"
-    parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help=hands)
+    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default), which is the one whose daemon the node has"
+    parser.add_argument("--drain", metavar="ADAPTER", choices=("auto", "slurm", "kubernetes", "command", "none"), help=hands)
+    kills = "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
+    parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
+    waits = "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default: until their time limits, a day for a job without one)"
+    parser.add_argument("--wait", metavar="TIME", help=waits)
     most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
@@ -74,11 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started."""
-    known = STATUS_FORMATS if arguments.status or arguments.apply else PREVIEW_FORMATS
+    known = STATUS_FORMATS if arguments.status or arguments.apply or arguments.end else PREVIEW_FORMATS
     if arguments.format not in known:
         shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
         raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
     _check_max_failed(arguments.max_failed)
+    wait_s = parse_wait(arguments.wait) if arguments.wait else 0
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -86,19 +101,35 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             "\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_unrepaired(plan)])
         )
+    if arguments.apply:
+        refuse_another_than_previewed(folder, plan)
+        sys.stderr.write(f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by {arguments.drain or describe_schedulers(plan)}\n")
     home = project.find_project()
     project.link_pynvml(home)
-    new_run = folder.parent / run_folder.new_run_id()
-    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "remediate.yml")]
+    new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
+    playbook = "rollback.yml" if plan.undoes else "remediate.yml"
+    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
     command += [word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        argv = [*command, *limit, "-e", data_for_ansible(variables_of(arguments, folder, plan)), *arguments.ansible]
-        if not arguments.apply:
-            return run_preview(argv, home, new_run, folder, plan, arguments)
-        played = _played(argv, home, new_run, folder, plan, arguments)
-    return _outcome(played, folder, plan, arguments)
+        variables = variables_of(arguments, folder, plan)
+        if not arguments.apply and not arguments.end:
+            return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
+        look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
+        while again:
+            before, waits = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}
+            argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
+            played = _played(argv, home, new_run, folder, plan, arguments)
+            again = not (played.stopped or played.code < 0 or arguments.end) and is_worth_another_look(before, states_of(folder, plan))
+            look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
+    return _outcome(played, folder, plan, arguments, earlier)
+
+
+def states_of(folder: Path, plan: Plan) -> dict[str, str]:
+    """{host: state by the journal} of the hosts of the waves."""
+    known = replay(read_journal(folder).entries)
+    return {host: known.node(host).state for host in plan.wave_of}
 
 
 def _check_max_failed(given: str) -> None:
@@ -111,6 +142,10 @@ def _check_max_failed(given: str) -> None:
 
 def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
+    if arguments.undo:
+        return planned_undo(_newest_planned(arguments.plan), arguments)
+    if arguments.end:
+        return find_plan(_newest_planned(arguments.plan))
     if not any(getattr(arguments, name) for name in OPTIONS):
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
@@ -146,8 +181,10 @@ def find_plan(named: str) -> tuple[Path, Plan]:
 
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
     """The playbook's variables."""
-    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply, "unhang_max_failed": arguments.max_failed}
+    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply or arguments.end, "unhang_max_failed": arguments.max_failed}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    given["unhang_end"] = True if arguments.end else None
+    given["unhang_kill_jobs"] = arguments.kill_jobs or None
     given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}
@@ -167,7 +204,8 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
-    return status_of(plan, read_journal(folder), undo_command(project.playbook_as_typed("rollback"), arguments.inventory or inventories_of_run(folder)))
+    undo = "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
+    return status_of(plan, read_journal(folder), undo, is_known_to_be_over)
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
@@ -179,11 +217,13 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
         return play_into(command, home, new_run, lambda line: note(shown) if (shown := shown_line(line)) else None, more)
 
 
-def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
+def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace, earlier: int) -> int:
+    """earlier: number of entries in the journal before the command: a rollout that was refused has written none."""
     again = typed_again(folder, arguments, "--apply")
-    if played.stopped and not read_journal(folder).entries:
+    has_begun = len(read_journal(folder).entries) > earlier
+    if played.stopped and not has_begun:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
-    if not read_journal(folder).entries:
+    if not has_begun:
         if not any(map(shown_line, played.output.splitlines())):  # otherwise the reason was already printed
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")

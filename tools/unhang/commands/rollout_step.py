@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")
     parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument("--before", type=Path, metavar="RUN", help="with begin: run folder with the state before a rollout that is undone: the baseline")
     parser.add_argument("--severities", default=",".join(SERIOUS), help="severities that keep a node from being healthy")
     parser.add_argument("--baseline", default="null", metavar="JSON", help="the baseline that the node has kept")
     parser.add_argument(
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     if arguments.step == "begin":
-        return begin(arguments.run, arguments.rules, today)
+        return begin(arguments.run, arguments.rules, today, arguments.before)
     baseline, about = from_document(json.loads(arguments.baseline)), json.loads(arguments.about)
     if arguments.step == "lost":
         return lost_since(arguments.run, arguments.host, baseline)

@@ -9,7 +9,7 @@ from pathlib import Path
 from unhang.ansible.playbook_command import as_typed
 from unhang.base.project import program_as_typed
 
-_VALUES = ("drain", "max_failed", "python", "forks")
+_VALUES = ("drain", "wait", "max_failed", "python", "forks")
 _FLAGS = ("no_smoke", "no_smoke_before")
 _DEFAULTS = {"max_failed": "0"}
 
@@ -18,7 +18,7 @@ def typed_again(folder: Path, arguments: argparse.Namespace, *more: str) -> str:
     """`unhang remediate RUN` for this plan's folder with the given options, followed by `more`. Omitted: filters, because the plan is already made;
     --take-over, which names one dead controller; options for the display.
     """
-    words = ["remediate", as_typed(folder)]
+    words = ["remediate", "--undo", as_typed(folder.parent)] if arguments.undo else ["remediate", as_typed(folder)]
     words += [word for inventory in arguments.inventory or () for word in ("-i", inventory)]
     for name in _VALUES:
         value = getattr(arguments, name)

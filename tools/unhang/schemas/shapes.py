@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Shape:
     identity: bool = False  # names the thing, such as index, uuid, pci_address
     fraction: bool = False  # a number with fractions: 1, 1.0 and 1e0 are equal, but differ as text
 
-    @cached_property
+    @functools.cached_property
     def is_scalar(self) -> bool:
         """True for a value without fields and items."""
         return self.kind in SCALARS or self.kind == "any"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from ...named_tuple import NamedTuple
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from typing import Any, Collection, Dict, List, Optional
 
 MARK = "unhang"
+# Instead of a run's id to take over: any run of unhang. Only for who holds the node's lock, for then no other run is at work on the node.
+ANY_RUN = "*"
 MAX_CHARACTERS = 200
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_SEAL = re.compile(r" \(([0-9a-f]{6})\)$")
 _OURS = re.compile(r"unhang ([A-Za-z0-9][A-Za-z0-9._-]{0,79}): ")
 
 
@@ -46,6 +50,22 @@ def reason_for(run: str, why: str) -> str:
     return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS].rstrip()
 
 
+def sealed(reason: str) -> str:
+    """The reason with a mark of its own text at the end: whoever adds to it or takes from it has made another reason."""
+    text = reason[: MAX_CHARACTERS - len(" (000000)")].rstrip()
+    return f"{text} ({_mark(text)})"
+
+
+def is_sealed(reason: str) -> bool:
+    """Whether the text is, from its first to its last character, one that sealed() returned."""
+    found = _SEAL.search(reason)
+    return bool(found and found[1] == _mark(reason[: found.start()]))
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+
+
 def run_of(reason: str) -> Optional[str]:
     """The run in a reason; None if unhang did not write the reason."""
     found = _OURS.match(reason + " ")
@@ -54,7 +74,8 @@ def run_of(reason: str) -> Optional[str]:
 
 def is_ours(reason: str, runs: Collection[str]) -> bool:
     """True when the reason is that of one of the runs."""
-    return run_of(reason) in [run for run in runs if run]
+    found = run_of(reason)
+    return found is not None and (found in runs or ANY_RUN in runs)
 
 
 def message_of(problem: Exception) -> str:

@@ -9,8 +9,8 @@ import time
 from ...named_tuple import NamedTuple
 from ...parse.slurm import parse_config, parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
 from ...process import FOLDERS, run_process
-from .reasons import DrainRefused, reason_for
-from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, powers_down, takes_jobs
+from .reasons import DrainRefused, reason_for, sealed
+from .slurm_decisions import OWN_TEXTS, Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, powers_down, takes_jobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ def check_name(name: str) -> str:
 
 def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """(state of the node, whether anything was or would be changed, note for the operator). Raises DrainRefused, SlurmAway, OSError, ValueError."""
-    reason = reason_for(target.asked.run, target.why)
+    reason = sealed(reason_for(target.asked.run, target.why))
     standing = _patiently(target.waits, lambda: read_standing(target.node))
-    decision = decide_drain(standing, target.asked._replace(reason=reason))
+    user = _patiently(target.waits, _slurm_user) if standing.node.reason in OWN_TEXTS else ""
+    decision = decide_drain(standing, target.asked._replace(reason=reason, slurm_user=user))
     if decision.refused:
         raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
     if not decision.act or target.preview:
@@ -170,6 +171,11 @@ def _nodes_json(*name: str) -> "Optional[str]":
         if not _NO_JSON.search(str(problem).partition(": ended with ")[2]):
             raise
     return None
+
+
+def _slurm_user() -> str:
+    """The user as whom slurmctld sets its own reasons: `SlurmUser = slurm(64030)`."""
+    return parse_config(_call(["scontrol", "show", "config"])).get("SlurmUser", "").partition("(")[0].strip()
 
 
 def _why_powered_down(node: "SlurmNode") -> str:

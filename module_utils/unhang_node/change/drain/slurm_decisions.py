@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...named_tuple import NamedTuple
 from ...parse.slurm import Job, Reservation, SlurmNode
-from .reasons import DrainAnswer, is_ours, run_of
+from .reasons import ANY_RUN, DrainAnswer, is_ours, is_sealed, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
 AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
 SAME_BOOT_S = 600  # slurmd and the kernel round the boot time, and the clock may have been set since
-# slurmctld's own reason for a node that does not answer; with ReturnToService such a node returns to service by itself, so it must be drained too.
+# slurmctld's own reasons, as whole texts. With ReturnToService a node that does not answer returns to service by itself, so it must be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
@@ -36,8 +36,8 @@ class Host(NamedTuple):
 
 class Asked(NamedTuple):
     """run: this run's id, which its reasons contain; takes_over: an ended run whose drain may be taken over; reservations: the ones in which a node may be
-    drained. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name and boot time that the machine to drain reports; None if
-    they were not read.
+    drained. slurm_user: the user that slurmctld sets its own reasons as. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name
+    and boot time that the machine to drain reports; None if they were not read.
     """
 
     run: str
@@ -45,6 +45,7 @@ class Asked(NamedTuple):
     reservations: Sequence[str] = ()
     reason: str = ""
     host: Optional[Host] = None
+    slurm_user: str = ""
 
 
 class Decision(NamedTuple):
@@ -63,7 +64,7 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     busy = [state for state in BUSY if state in node.states]
     if busy and not jobs:
         jobs = [{"id": "", "user": "", "state": busy[0], "ends": ""}]
-    owned = "DRAIN" in node.states and is_ours(node.reason, (asked.run,))
+    owned = "DRAIN" in node.states and _is_untouched(node, asked.run)
     return DrainAnswer(drained=out, by=node.by if out else "", reason=node.reason if out else "", jobs=jobs, owned=owned)
 
 
@@ -75,7 +76,7 @@ def takes_jobs(node: SlurmNode) -> bool:
 def decide_drain(standing: Standing, asked: Asked) -> Decision:
     """Whether to drain. A node that somebody else took out of service, reserved, or reboots with Slurm is not changed."""
     node = standing.node
-    if "DRAIN" in node.states and is_ours(node.reason, (asked.run,)):
+    if "DRAIN" in node.states and _is_untouched(node, asked.run):
         return Decision(act=asked.reason not in ("", node.reason))  # already drained by this run, with another text
     if asked.host and is_another_machine(node, asked.host):
         return Decision(refused=f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}: drain_node names another machine")
@@ -126,10 +127,17 @@ def _machine(node: SlurmNode) -> str:
 
 
 def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
-    """True when slurmctld itself took the node out of service, or a run that this one takes over."""
+    """True when slurmctld itself took the node out of service, or a run that this one takes over; by the whole reason, and who set it."""
     if "DRAIN" in node.states or not node.reason:
-        return is_ours(node.reason, (asked.takes_over,))
-    return node.reason.startswith(OWN_TEXTS) or is_ours(node.reason, (asked.run, asked.takes_over))
+        return _is_untouched(node, asked.takes_over)
+    if node.reason in OWN_TEXTS and node.by == asked.slurm_user:
+        return True
+    return _is_untouched(node, asked.run, asked.takes_over)
+
+
+def _is_untouched(node: SlurmNode, *runs: str) -> bool:
+    """Whether the whole reason is one that one of these runs wrote: one that somebody has added to is that person's, and keeps the node drained."""
+    return is_ours(node.reason, runs) and is_sealed(node.reason)
 
 
 def decide_wait(standing: Standing, asked: Asked) -> Decision:
@@ -146,7 +154,7 @@ def decide_release(standing: Standing, asked: Asked) -> Decision:
     if "DRAIN" not in node.states:
         note = f"{node.name} is out of service by {describe(node)}: it is left so" if drain_answer(standing, asked).drained else ""
         return Decision(note=note)
-    if not is_ours(node.reason, (asked.run, asked.takes_over)):
+    if not _is_untouched(node, asked.run, "" if asked.takes_over == ANY_RUN else asked.takes_over):
         return Decision(note=f"{node.name} was drained by {describe(node)}: it is left so")
     if "NOT_RESPONDING" in node.states:
         return Decision(act=True, refused=f"expected a slurmd that answers, found NOT_RESPONDING: start slurmd on {node.name}; it stays drained until then")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Collection, Dict, List, Sequence
 
 from ...process import run_process
 from ...root import Root
 from ...section import Unread
+from ...sections.kubernetes import find_kubelet
 from ...sections.processes import read_holders
+from ...sections.reading import first_there
+from ...sections.slurm import SLURMD_PATHS
 from ...sections.users import read_users
 from ..atomic_files import read_state
 from . import services
 
 STATE = "gpu_users"
 CALL_DEADLINE_S = 180
+# How slurmstepd names itself: one process for each step of each job on the node.
+_STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
 
 
 def read_gpu_users(rootfs: str = "/") -> Dict[str, Any]:
@@ -35,6 +41,26 @@ def read_gpu_users(rootfs: str = "/") -> Dict[str, Any]:
         "foreign_modules": services.foreign_modules(modules),
         "unload": services.unload_order(modules),
     }
+
+
+def read_scheduler(rootfs: str = "/") -> str:
+    """slurm or kubernetes, whose daemon the node has; none without either, "" with both. Raises OSError if that could not be determined."""
+    root = Root([rootfs])
+    found = [name for name, is_there in (("slurm", first_there(root, SLURMD_PATHS) is not None), ("kubernetes", bool(find_kubelet(root)))) if is_there]
+    return "none" if not found else found[0] if len(found) == 1 else ""
+
+
+def read_slurm_jobs(rootfs: str = "/") -> List[str]:
+    """Ids of the jobs of Slurm that have a step on this node, whether or not they hold a GPU. Raises OSError."""
+    root, found = Root([rootfs]), set()
+    for pid in root.names("/proc"):
+        if pid.isdigit():
+            try:
+                title = root.text(f"/proc/{pid}/cmdline", 256) if root.line(f"/proc/{pid}/comm") == "slurmstepd" else ""
+            except OSError:
+                continue  # the process has ended meanwhile
+            found.update(_STEP.findall(title))
+    return sorted(found, key=int)
 
 
 def _row(root: Root, holder: Any, active: Collection[str]) -> Dict[str, Any]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
-from unhang.repair.plan.plan_document import HostPlan, Plan, StepMinutes, Wave
+from unhang.repair.plan.plan_document import HostPlan, Plan, StepMinutes, Wave, digest_of_plan
 
 LONGEST_LIST = 400
+SHOWN_WAVES = 6
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,24 @@ def _source(step: StepMinutes) -> str:
         return "unknown"
     source = f"measured here, {counted(step.times, 'time')}" if step.times else "assumed"
     return f"{step.minutes:g} ({source})"
+
+
+def describe_schedulers(plan: Plan) -> str:
+    """The scheduler that each node of the waves is drained in, in one line."""
+    names: dict[str, list[str]] = {}
+    for entry in (plan.by_host[host] for wave in plan.waves for host in wave.hosts):
+        names.setdefault(entry.scheduler or "not known: name it with --drain", []).append(entry.host)
+    return "; ".join(f"{name} ({shortened(fold_hosts(hosts), LONGEST_LIST)})" if len(names) > 1 else name for name, hosts in sorted(names.items()))
+
+
+def describe_order(plan: Plan, drain: str | None, wait: str | None) -> str:
+    """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are waited for; a line each."""
+    waves = "; ".join(f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES])
+    more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
+    busy = sum(bool(plan.by_host[host].jobs) for wave in plan.waves for host in wave.hosts)
+    jobs = f"on {counted(busy, 'node')} when they were read; waited for {wait or 'until their time limits, a day for a job without one'}"
+    rows = [("limits", describe_limits(plan)), ("waves", waves + more), ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan))]
+    return "\n".join([f"plan {digest_of_plan(plan)[:12]}", *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", jobs)))]) + "\n"
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:

@@ -82,6 +82,15 @@ def jobs(sections: Any) -> list[Job] | None:
     return [Job(pid, process.user, process.command, tuple(sorted(gpus))) for pid, (process, gpus) in sorted(found.items(), key=lambda one: one[0] or 0)]
 
 
+def scheduler(sections: Any) -> str | None:
+    """slurm or kubernetes, whose daemon the node has; none without either; None if that is not certain: it was not read, or the node has both."""
+    daemons = {"slurm": fact(sections, "node.slurm.slurmd"), "kubernetes": fact(sections, "node.kubernetes.kubelet")}
+    found = [name for name, is_there in daemons.items() if is_there]
+    if None in daemons.values() or len(found) > 1:
+        return None
+    return found[0] if found else "none"
+
+
 def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
     """measured: step of the table remedy_steps -> minutes. None if one of them is unknown. A rollback is not included."""
     known = _minutes_of_steps(roles, needed, measured)

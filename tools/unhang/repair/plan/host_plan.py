@@ -9,7 +9,7 @@ from typing import Any
 from unhang.audit.judge.documents import NodeDocument
 from unhang.base.text import visible
 from unhang.repair.plan.departures import fact
-from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
+from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
 from unhang.repair.plan.role_coverage import Remedying, WhoRepairs, who_repairs
 from unhang.repair.plan.role_remedies import RoleRemedies
@@ -59,6 +59,7 @@ def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tupl
         (*whole, *work.refused) if whole else work.refused,
         work.person,
         0.0 if whole else work.minutes_at_least,
+        scheduler(node.sections),
     )
 
 

@@ -105,7 +105,10 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured."""
+    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured.
+
+    scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
+    """
 
     host: str
     boot_id: str | None
@@ -117,6 +120,7 @@ class HostPlan:
     refused: tuple[Refused, ...] = ()
     person: tuple[PersonNeeded, ...] = ()
     minutes_at_least: float = 0.0
+    scheduler: str | None = None
 
     @property
     def roles(self) -> list[str]:
@@ -156,7 +160,7 @@ class Wave:
 @dataclass(frozen=True)
 class Plan:
     """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies; wave_of: the wave of a host, from 0. steps: the steps whose
-    durations make up its minutes.
+    durations make up its minutes. undoes: id of the run whose rollout the plan undoes, "" for any other plan.
     """
 
     run: PlannedRun
@@ -165,6 +169,7 @@ class Plan:
     hosts: tuple[HostPlan, ...] = ()
     waves: tuple[Wave, ...] = ()
     steps: tuple[StepMinutes, ...] = ()
+    undoes: str = ""
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
     wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
@@ -184,8 +189,14 @@ def to_document(plan: Plan) -> dict[str, Any]:
     if not plan.limits.out_of_service:  # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has no such key
         limits.pop("out_of_service", None)
     content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
+    content |= {"undoes": plan.undoes} if plan.undoes else {}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
+
+
+def digest_of_plan(plan: Plan) -> str:
+    """The digest that plan.json has; its first characters name the plan to a person."""
+    return str(to_document(plan)["digest"])
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
@@ -264,6 +275,7 @@ def _to_plan(document: dict[str, Any]) -> Plan:
         msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
         msgspec.convert(document["waves"], tuple[Wave, ...]),
         msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
+        str(document.get("undoes") or ""),
     )
 
 

@@ -12,11 +12,12 @@ from unhang.repair.plan.description import (
     describe_person_rules,
     describe_persons,
     describe_refusals,
+    describe_schedulers,
     describe_steps,
     describe_totals,
     describe_waves,
 )
-from unhang.repair.plan.plan_document import Plan
+from unhang.repair.plan.plan_document import Plan, digest_of_plan
 from unhang.show.report.pasting import command_lines
 
 LABEL = 12
@@ -26,7 +27,9 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
     """The plan. width: columns; lines are wrapped. next_step: the command to run next. whole: the command that shows the manual work, of which only the rules
     are named here; "" shows the work itself.
     """
-    lines = [*wrapped(f"plan of run {visible(plan.run.id)}, judged on {plan.day}", width), *_row("limits", describe_limits(plan), width), ""]
+    lines = wrapped(f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on {plan.day}", width)
+    lines += _row("limits", describe_limits(plan), width)
+    lines += [*(_row("scheduler", describe_schedulers(plan), width) if plan.waves else []), ""]
     for waves in describe_waves(plan):
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,14 @@ from unhang.repair.rollout.steps import (
     RELEASED,
     ROLLOUT,
     SILENT,
+    WAIT,
     Entry,
     Order,
     StepResult,
     Target,
 )
 from unhang.repair.rollout.targets import limits_of, target_of, waves_of
+from unhang.repair.rollout.waiting import waits_until
 from unhang.run.run_folder import file_stem, read_node, read_run
 from unhang.schemas.configuration import hash_of_sections
 
@@ -66,13 +68,16 @@ class Followed:
 
 @dataclass(frozen=True)
 class Conductor:
-    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit."""
+    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit. ends_because: why the rollout ends
+    here, "" if it goes on.
+    """
 
     folder: Path
     plan: Plan
     epoch: int
     read: Path | None = None
     followed: Followed = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+    ends_because: str = ""
 
     def __post_init__(self) -> None:
         if self.followed is None:
@@ -81,7 +86,7 @@ class Conductor:
     def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
         """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. Raises UserError, OSError."""
         wave = self._wave_of(hosts)
-        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed))
+        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed), self.ends_because)
         evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
         self._put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
         for host, why in admitted.postponed.items():
@@ -125,7 +130,7 @@ class Conductor:
             return None
         # A changed node is completed even if the failure limit is reached.
         stopped = None if node.changed else failure_limit.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
-        order = state_machine.next_order(node, target, self.epoch, stopped)
+        order = state_machine.next_order(node, target, self.epoch, stopped if node.changed else self.ends_because or stopped, self.ends_because)
         if order is None or order.step != step:
             return None
         if why := state_machine.may_act(order):
@@ -137,11 +142,22 @@ class Conductor:
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
         """(status, evidence) as written to the journal. Raises UserError, OSError."""
+        if order.step == WAIT and result.status == "ok":
+            result = StepResult("ok", self._waited(order.host, dict(result.evidence)))
         if order.step in ("reboot", "audit") and result.status == "ok":
             result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
         status, evidence = state_machine.judge(order, result, self.target(order.host))
         self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
         return status, evidence
+
+    def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
+        """The evidence of a wait, with its end, and whether that is over. wait_s: seconds over several runs of the playbook, None for this one."""
+        wait_s, ends = evidence.pop("wait_s", None), evidence.pop("ends", None) or ()
+        if wait_s is None or not evidence.get("jobs"):
+            return evidence
+        now = utc_now()
+        until = waits_until(self.standing().node(host).waits_since or now, ends, int(wait_s))
+        return evidence | {"until": until, "over": now >= until}
 
     def silent(self, host: str, why: str) -> None:
         """Records that the node did not answer in its present step. Raises UserError, OSError."""
@@ -152,8 +168,9 @@ class Conductor:
     def end(self) -> None:
         """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
         at = utc_now()
-        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch))
-        keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
+        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch, {"closed": self.ends_because} if self.ends_because else {}))
+        if not self.plan.undoes:
+            keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, the host's state in one line)."""
@@ -164,7 +181,7 @@ class Conductor:
 
     def target(self, host: str) -> Target:
         """The host's entry of the plan, for the state machine. Raises UserError."""
-        return target_of(self._entry(host))
+        return self._target_of(self._entry(host))
 
     def standing(self) -> RolloutState:
         """The states of the nodes, by the journal. Raises UserError, OSError."""
@@ -174,11 +191,18 @@ class Conductor:
         """The host's target, with the reason if the plan is no longer valid for it; only if the node was read just now."""
         entry = self._entry(host)
         if self.read is None:
-            return target_of(entry)
+            return self._target_of(entry)
         now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        if self.plan.undoes:  # what others have changed since stays, and the role names it
+            return self._target_of(entry, [] if now.sections is not None else [f"{host}: expected to read the node, found no answer"])
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
         then = None if is_same else _sections(self.folder, host)
         return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+
+    def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
+        """As target_of; what an undo brings back is what ran before the rollout."""
+        target = target_of(entry, refused)
+        return replace(target, running=_running_in(folder_before(self.folder), entry.host)) if self.plan.undoes else target
 
     def _entry(self, host: str) -> HostPlan:
         entry = self.plan.for_host(host)
@@ -214,14 +238,23 @@ class Conductor:
         return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
 
     def _running(self, host: str) -> dict[str, str]:
-        sections = _sections(self.read, host) or {}
-        loaded = (sections.get("driver") or {}).get("loaded") or {}
-        return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
+        return _running_in(self.read, host)
 
 
 def own_work(node: NodeState) -> OwnWork:
     """This rollout's changes of the node, which do not make the plan invalid."""
     return OwnWork((node.boot_id,) if node.changed and node.boot_id else (), node.changed)
+
+
+def folder_before(folder: Path) -> Path:
+    """The run folder with the nodes' state before the rollout that the plan in this folder undoes."""
+    return (folder if folder.is_dir() else folder.parent).absolute().parent
+
+
+def _running_in(run: Path | None, host: str) -> dict[str, str]:
+    sections = _sections(run, host) or {}
+    loaded = (sections.get("driver") or {}).get("loaded") or {}
+    return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
 
 
 def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
@@ -247,15 +280,25 @@ def begin(
     folder, plan = open_plan(path, known_hosts)
     if groups is not None:
         limits_of(plan, groups, max_failed)
+    if plan.undoes:
+        _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over)
+    elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
+        raise UserError(f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder}; next: audit again, and plan that run")
+    if closed := Followed(folder, plan).standing().closed:
+        raise UserError(f"expected a rollout that nobody has ended, found that it was {closed}; next: audit again, and plan that run")
+    _refuse_another_controller(folder, plan, is_over, takes_over)
+    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
+
+
+def _refuse_another_controller(folder: Path, plan: Plan, is_over: Any, takes_over: str) -> None:
     standing = Followed(folder, plan).standing()
     newest = standing.begun
     if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
             f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
-            f"-e unhang_take_over={plan.run.id}"
+            f"-e unhang_take_over={plan.run.id} (unhang remediate: --take-over)"
         )
-    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
 
 
 def _sections(run: Path | None, host: str) -> dict[str, Any] | None:

@@ -14,9 +14,10 @@ def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jo
     GPUs is free."""
     jobs = None if result.get("jobs") is None else [str(one.get("id")) for one in result["jobs"]]
     if step == "wait":
-        return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else []}
+        ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
+        return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else [], "ends": ends}
     if adapter == NO_SCHEDULER:
-        return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs}
+        return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs, "scheduler": adapter}
     drained, owned = bool(result.get("drained")), bool(result.get("owned"))
     by, reason = str(result.get("by") or ""), str(result.get("reason") or "")
     by_others = f"drained by {by or 'somebody'}: {reason}" if step == "release" and drained and not owned else ""

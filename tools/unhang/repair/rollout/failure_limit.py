@@ -67,9 +67,10 @@ def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None
     return None
 
 
-def admit(standing: RolloutState, wave: int, limits: Limits) -> Admission:
-    """The nodes of the wave that may begin. Nodes that have begun continue; a node that would exceed a limit waits for another run."""
-    stopped, rooms = stop_reason(standing, wave, limits), (_Room(limits.groups, standing.out), _floor(standing))
+def admit(standing: RolloutState, wave: int, limits: Limits, ending: str = "") -> Admission:
+    """The nodes of the wave that may begin. Nodes that have begun continue; a node that would exceed a limit waits for another run. ending: why the rollout
+    ends here, "" if it goes on."""
+    stopped, rooms = ending or stop_reason(standing, wave, limits), (_Room(limits.groups, standing.out), _floor(standing))
     begin, postponed = [], dict[str, str]()
     for host in standing.waves[wave]:
         node = standing.node(host)

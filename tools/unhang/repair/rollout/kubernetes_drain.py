@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang_node.change.drain.reasons import DrainAnswer, is_ours, reason_for, run_of
+from unhang_node.change.drain.reasons import ANY_RUN, DrainAnswer, is_ours, reason_for, run_of
 
 ANNOTATION = "unhang-drain"
 FINISHED = ("Succeeded", "Failed")
@@ -56,7 +56,7 @@ def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: 
 def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, takes_over: str = "") -> Step:
     """Whether to uncordon: only a node that this run cordoned, and only when it is ready. Raises ValueError for a document that is no node."""
     answer, marked = drain_answer(node, pods, run), _mark(node)
-    if not is_ours(marked, (run, takes_over)):
+    if not is_ours(marked, (run, "" if takes_over == ANY_RUN else takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so" if answer.drained else ""
         return Step(answer, False, {}, "", note, driver_by(node, pods))
     refused = "" if _is_ready(node) else f"expected {_name(node)} Ready, found that it is not: look at its kubelet; it stays cordoned until then"

@@ -26,6 +26,8 @@ from unhang.repair.rollout.steps import (
     TO_COME,
     UNDER_WAY,
     UNRELEASED,
+    WAITING,
+    WAITS,
     WITHDRAWN,
     Entry,
 )  # fmt: skip
@@ -36,9 +38,11 @@ class NodeState:
     """One node. epoch: of the last controller that handled it; token: of the node's lock in that epoch; boot_id: the latest known. begun: the step that has
     not ended; done: steps done in this epoch. changed: apply was begun once, so the node must be proved or rolled back. first: the latest apply began on an
     unchanged node. boots: (step, boot id before it) of each reboot that this rollout ordered, trial boots under `apply`. leaves: boot id that the next
-    reboot replaces. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
+    reboot replaces. boots_again: what was restored after the boot of a rollback
+    needs one more. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
     differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
-    completed. needs_root: the connecting user may not lock it. state: one of steps.MEANINGS; why: its reason.
+    completed. needs_root: the connecting user may not lock it. waits_since: since when its
+    jobs are waited for. state: one of steps.MEANINGS; why: its reason.
     """
 
     host: str
@@ -62,11 +66,13 @@ class NodeState:
     stuck: str | None = None
     rolled_back: bool = False
     booted_back: bool = True
+    boots_again: bool = False
     undoing: tuple[str | None, ...] = ()
     unsure: bool = False
     as_before: bool | None = None
     releasing: bool = False
     needs_root: bool = False
+    waits_since: str = ""
     state: str = TO_COME
     why: str = ""
 
@@ -104,10 +110,19 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _rest(node, NO_ANSWER, entry)
     if entry.status == FENCED:
         return _rest(node, TAKEN_OVER, entry)
+    if entry.status == WAITS:
+        return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
         return DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
     return FAILED_BY.get(entry.step, _failed)(node, entry)
+
+
+def _waiting(node: NodeState, entry: Entry) -> NodeState:
+    """A drained node whose jobs have not ended. One that this rollout has changed already must not have a job."""
+    if node.changed:
+        return _not_drained(node, entry)
+    return replace(_rest(node, WAITING, entry), waits_since=node.waits_since or entry.at)
 
 
 def _taken_up(node: NodeState, epoch: int) -> NodeState:
@@ -177,6 +192,11 @@ def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], unsure=unsure, leaves=node.boot_id)
 
 
+def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+    again = evidence.get("needs_reboot") is True
+    return replace(node, booted_back=not again, boots_again=node.boots_again or again, unsure=False, leaves=node.boot_id)
+
+
 def _kept(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     state = KEPT if node.as_before and not node.stuck else LOST
     return replace(node, locked=False, state=state, why="; ".join(filter(None, (node.failure, node.stuck))))
@@ -186,9 +206,9 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
     if node.changed:
         return replace(node, locked=False, drained=False, drained_by_others=bool(others), state=DRAINED_BY_OTHERS if others else RELEASED, why=others)
-    return replace(
-        node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, state=WITHDRAWN, why="; ".join(filter(None, (node.failure, others)))
-    )
+    why = "; ".join(filter(None, (node.failure, others)))
+    node = replace(node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, waits_since="")
+    return replace(node, state=WITHDRAWN, why=why)
 
 
 def _proof(step: str) -> Any:
@@ -203,10 +223,10 @@ DONE_BY: Mapping[str, Any] = {
     "lock": _locked,
     "drain": _drained,
     "apply": _applied,
-    "reboot": lambda node, evidence: replace(node, rebooted=True),
+    "reboot": lambda node, evidence: replace(node, rebooted=not evidence.get("needs_reboot"), leaves=node.boot_id),
     **{step: _proof(step) for step in PROOFS},
     "roll_back": _rolled_back,
-    "reboot_back": lambda node, evidence: replace(node, booted_back=True, unsure=False),
+    "reboot_back": _booted_back,
     "audit_back": lambda node, evidence: replace(node, as_before=True),
     "keep": _kept,
     "release": _released,

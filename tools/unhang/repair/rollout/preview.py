@@ -10,7 +10,7 @@ from typing import Any
 from unhang.repair.plan.plan_document import HostPlan, Plan, Remedy
 
 SCHEMA = "unhang/preview/1"
-CHANGES, NO_CHANGE, REFUSES, NOT_PLAYED = "would change", "no change", "refuses", "not played"
+CHANGES, NO_CHANGE, REFUSES, NOT_PLAYED, UNFORESEEN = "would change", "no change", "refuses", "not played", "not foreseen"
 Event = Mapping[str, Any]
 
 
@@ -41,16 +41,29 @@ def preview_of(plan: Plan, events: Iterable[Event]) -> dict[str, Any]:
 
 def _host(entry: HostPlan, wave: str | None, events: Sequence[Event]) -> dict[str, Any]:
     stopped = next((one["text"] for one in events if one["status"] == "failed" and one["role"] not in entry.roles), "")
+    roles = [_role(remedy, [one for one in events if one["role"] == remedy.role]) for remedy in entry.remedies]
+    changing = [one["role"] for one in roles if one["outcome"] == CHANGES]
     return {
         "host": entry.host,
         "wave": wave,
         "why": stopped.removeprefix(f"{entry.host} "),
-        "roles": [_role(remedy, [one for one in events if one["role"] == remedy.role]) for remedy in entry.remedies],
+        "roles": [_after_others(one, _before(roles, one, changing)) for one in roles],
         "refused": [one.why for one in entry.refused],
         "reboots": [{"step": one.step, "why": one.why} for one in entry.reboots],
         "jobs": None if entry.jobs is None else len(entry.jobs),
         "needs_root": any(one["needs_root"] for one in events),
     }
+
+
+def _before(roles: Sequence[Mapping[str, Any]], role: Mapping[str, Any], changing: Sequence[str]) -> list[str]:
+    return [one["role"] for one in roles[: roles.index(role)] if one["role"] in changing]
+
+
+def _after_others(role: dict[str, Any], changing_before: Sequence[str]) -> dict[str, Any]:
+    """A role that fails in check mode behind one that would change something: check mode has not made that change, so nothing is known."""
+    if role["outcome"] != REFUSES or not changing_before:
+        return role
+    return {**role, "outcome": UNFORESEEN, "why": f"it depends on what {', '.join(changing_before)} changes first; now: {role['why']}"}
 
 
 def _role(remedy: Remedy, events: Sequence[Event]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible, wrapped
-from unhang.repair.rollout.preview import CHANGES, NO_CHANGE, NOT_PLAYED, REFUSES, changes, refuses
+from unhang.repair.rollout.preview import CHANGES, NO_CHANGE, NOT_PLAYED, REFUSES, UNFORESEEN, changes, refuses
 
 MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1  # groups of hosts, changes and reports in the table; the wide table has all
 LONGEST_WHY, LONGEST_REPORT, LONGEST_LIST = 240, 160, 200
@@ -66,7 +66,8 @@ def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
 
 
 def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
-    texts = {REFUSES: _visible(one["why"], None if wide else LONGEST_WHY), NO_CHANGE: f"nothing to do for {', '.join(one['because'])}"}
+    why = _visible(one["why"], None if wide else LONGEST_WHY)
+    texts = {REFUSES: why, UNFORESEEN: why, NO_CHANGE: f"nothing to do for {', '.join(one['because'])}"}
     outcome, role = one["outcome"], one["role"]
     if outcome in texts or not one["changes"]:
         yield role, outcome, texts.get(outcome, "")

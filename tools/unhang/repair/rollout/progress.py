@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
 from unhang.repair.plan.plan_document import Plan
+from unhang.repair.rollout.evidence import NO_SCHEDULER
 from unhang.repair.rollout.node_state import NodeState, is_resting
 from unhang.repair.rollout.rollout_state import RolloutState
 from unhang.repair.rollout.status_table import ORDER
@@ -63,6 +64,9 @@ class Progress:
             return f"{entry.host}: {entry.step}{jobs} {until_words(entry.step, until)}" if until else ""
         if entry.step == "drain":
             self.jobs[entry.host] = [visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()]
+        if entry.step == "drain" and entry.status == DONE and entry.evidence.get("scheduler") == NO_SCHEDULER:
+            self.began.pop(key, None)
+            return f"{entry.host}: no scheduler has it, so nothing was drained"
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
         why = f": {visible(str(entry.evidence['why']), LONGEST_WHY)}" if entry.evidence.get("why") else ""
         node = self.standing.node(entry.host)
@@ -78,7 +82,7 @@ class Progress:
         if entry.step == ROLLOUT and entry.status == BEGUN:
             nodes = sum(len(wave.hosts) for wave in self.plan.waves)
             return f"controller {entry.token} begins: {counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}"
-        return f"controller {entry.token} has come to its end" if entry.step == ROLLOUT else ""
+        return f"controller {entry.token} has ended" if entry.step == ROLLOUT else ""
 
     def _waves(self) -> str:
         """The current wave, and the numbers of finished and future waves."""

@@ -25,25 +25,37 @@ from unhang.run.run_folder import write_atomically
 BEFORE = "findings-before.json"
 
 
-def begin(run: Path, rules: list[Path], today: str) -> dict[str, Any]:
-    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}.
+def begin(run: Path, rules: list[Path], today: str, before: Path | None = None) -> dict[str, Any]:
+    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}. before: run folder with the nodes' state before a
+    rollout that is undone, which is then the baseline; no policy is refused, for none is applied.
 
     baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
     run_input = read_run_input(run)
     judge_folder(run, rules, None, today)
     write_atomically(run / BEFORE, (run / FINDINGS).read_text(encoding="utf-8"))
     findings, catalogue = read_findings_record(run).findings, load_catalogue(rules)
-    return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
+    if before is None:
+        return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
+    earlier, findings = read_run_input(before), read_findings_record(before).findings
+    kept = {node.host: _keep_baseline(earlier, _document(earlier, node), node.host, findings, run_input.folder) for node in read_nodes(earlier)}
+    nodes = [node for node in read_nodes(run_input) if node.host in kept]
+    return {"nodes": {node.host: {"status": node.status, "message": node.message or "", "refusals": [], "baseline": kept[node.host]} for node in nodes}}
 
 
 def _begin_node(run: RunInput, node: NodeDocument, findings: list[Finding], catalogue: Catalogue, today: str) -> dict[str, Any]:
     document = _document(run, node)
     refused = refusals_of(document, catalogue, today) if document else []
     refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
-    baseline = baseline_of(str(run.document["id"]), findings, node.host, read_hardware(_sections(document)))
-    path = run.folder / f"baseline-{quote(node.host, safe='')}.json"
+    path = _keep_baseline(run, document, node.host, findings, run.folder)
+    return {"status": node.status, "message": node.message or "", "refusals": refusals, "baseline": path}
+
+
+def _keep_baseline(run: RunInput, document: dict[str, Any] | None, host: str, findings: list[Finding], target: Path) -> str:
+    """The path of the host's baseline by this run's findings and facts, written into the folder `target`."""
+    baseline = baseline_of(str(run.document["id"]), findings, host, read_hardware(_sections(document)))
+    path = target / f"baseline-{quote(host, safe='')}.json"
     write_atomically(path, json.dumps(to_document(baseline), indent=1) + "\n")
-    return {"status": node.status, "message": node.message or "", "refusals": refusals, "baseline": str(path.absolute())}
+    return str(path.absolute())
 
 
 def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:

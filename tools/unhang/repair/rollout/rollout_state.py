@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from unhang.repair.rollout.floor import Floor, floor_of
 from unhang.repair.rollout.node_state import NodeState, follow, is_proved, is_resting
-from unhang.repair.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FLOOR, POSTPONED, ROLLOUT, Entry
+from unhang.repair.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FINAL, FLOOR, PUT_OFF, ROLLOUT, Entry
 
 
 @dataclass(frozen=True)
 class WaveCount:
-    """Hosts of a wave. unproved: all hosts that are neither proved nor postponed; ended: hosts without a further step. put_off: postponed, because too many
-    others are out of service.
+    """Hosts of a wave. unproved: all hosts that are neither proved nor put off; ended: hosts without a further step by this controller. put_off: unchanged,
+    and to be taken up again: postponed, refused, withdrawn, waiting for jobs.
     """
 
     unproved: set[str]
@@ -25,12 +25,14 @@ class WaveCount:
 class RolloutState:
     """epoch: of the newest controller, which began with `begun`; ended: it has ended; stopped: why the failure limit stopped it; out: hosts out of service.
 
-    floor: the floor at the last answer of the scheduler; None if the plan has none, or the scheduler could not be queried. nodes: states by host, of hosts
-    that the journal names. The object changes with every entry: it belongs to one reader of one journal.
+    closed: why nobody may go on with the rollout, None while somebody may. floor: the floor at the last answer of the scheduler; None if the plan has none, or
+    the scheduler could not be queried. nodes: states by host, of hosts that the journal names. The object changes with every entry: it belongs to one reader
+    of one journal.
     """
 
-    def __init__(self, waves: Sequence[Sequence[str]] = (), nodes: Iterable[NodeState] = ()) -> None:
-        self.epoch, self.ended = 0, False
+    def __init__(self, waves: Sequence[Sequence[str]] = (), nodes: Iterable[NodeState] = (), epoch: int = 0) -> None:
+        self.epoch, self.ended = epoch, False
+        self.closed: str | None = None
         self.begun: Entry | None = None
         self.stopped: str | None = None
         self.floor: Floor | None = None
@@ -68,13 +70,16 @@ class RolloutState:
         return self._in_order(host for count in self._up_to(wave, "lost") for host in count)
 
     def put_off(self, wave: int) -> list[str]:
-        """Hosts of earlier waves that were postponed, in the plan's order."""
+        """Hosts of earlier waves that were put off, in the plan's order."""
         return self._in_order(host for count in self.counts[:wave] for host in count.put_off)
 
     def _of_rollout(self, entry: Entry) -> None:
         self.epoch, self.ended = entry.token, entry.status != BEGUN
+        self.closed = str(entry.evidence.get("closed") or "") or self.closed
         if entry.status == BEGUN:
             self.begun, self.stopped, self.floor = entry, None, None
+            for node in list(self.nodes.values()):
+                self._note(node)  # what rested for the last controller, the new one takes up again
 
     def _note(self, node: NodeState) -> None:
         host, state = node.host, node.state
@@ -82,10 +87,10 @@ class RolloutState:
         _put(self.out, host, node.out_of_service)
         if host in self.places:
             count = self.counts[self.places[host][0]]
-            _put(count.unproved, host, not is_proved(node) and state != POSTPONED)
+            _put(count.unproved, host, not is_proved(node) and state not in PUT_OFF)
             _put(count.lost, host, node.lost)
-            _put(count.ended, host, is_resting(node))
-            _put(count.put_off, host, state == POSTPONED)
+            _put(count.ended, host, is_resting(node) and (state in FINAL or node.changed or node.epoch == self.epoch))
+            _put(count.put_off, host, state in PUT_OFF)
 
     def _up_to(self, wave: int, kind: str) -> Iterator[set[str]]:
         yield from (hosts for count in self.counts[:wave] if (hosts := getattr(count, kind)))
@@ -100,9 +105,10 @@ def replay(entries: Iterable[Entry]) -> RolloutState:
     return RolloutState().take(entries)
 
 
-def standing_of(waves: Sequence[Sequence[str]], nodes: Mapping[str, NodeState]) -> RolloutState:
-    """The rollout's state for these states of the nodes."""
-    return RolloutState(waves, nodes.values())
+def standing_of(waves: Sequence[Sequence[str]], nodes: Mapping[str, NodeState], epoch: int | None = None) -> RolloutState:
+    """The rollout's state for these states of the nodes. epoch: of the newest controller; that of the newest entry about a node if it is not given."""
+    newest = max((node.epoch for node in nodes.values()), default=0)
+    return RolloutState(waves, nodes.values(), newest if epoch is None else epoch)
 
 
 def _put(hosts: set[str], host: str, belongs: bool) -> None:

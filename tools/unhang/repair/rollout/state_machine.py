@@ -5,18 +5,23 @@ action plugins call it, and so does the simulation in the tests; neither decides
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from unhang.repair.rollout.node_state import NodeState, is_resting
-from unhang.repair.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Order, StepResult, Target
+from unhang.repair.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, WAIT, WAITS, Order, StepResult, Target
 
 MOST_BOOTS_BACK = 1
 
 
-def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None) -> Order | None:
-    """The next order of the controller of this epoch for the node, None if there is none. stopped: why the failure limit allows no further change."""
+def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None, ending: str = "") -> Order | None:
+    """The next order of the controller of this epoch for the node, None if there is none. stopped: why the failure limit allows no further change. ending: why
+    the rollout ends here, "" if it goes on: a changed node that is not proved is then kept drained as it is.
+    """
     if node.state in FINAL or (node.epoch == epoch and is_resting(node)):
         return None
+    if ending and node.changed and not node.proved:
+        node = replace(node, stuck=node.stuck or ending)
     if node.epoch != epoch or "lock" not in node.done:
         return _lock(node, target, stopped)
     step, why = _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
@@ -76,7 +81,7 @@ def _step_back(node: NodeState, target: Target) -> str:
 def _reboots_left(node: NodeState, target: Target, step: str) -> int:
     """The number of reboots that the step may still order. A reboot that was ordered in the current boot does not count twice."""
     if step == "reboot_back":
-        return MOST_BOOTS_BACK - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
+        return MOST_BOOTS_BACK + node.boots_again - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
     is_repeated = step == "reboot" and ("reboot", node.leaves) in node.boots
     return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + is_repeated if step in ("apply", "reboot") else 0
 
@@ -96,6 +101,8 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
+    if order.step == WAIT and result.status == "ok" and evidence.get("jobs") and evidence.get("over") is False:
+        return WAITS, evidence | {"why": f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
     if why:
@@ -134,13 +141,17 @@ def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
 
 
 def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
-    return f"expected no jobs on the node, found {', '.join(map(str, evidence['jobs']))}" if evidence["jobs"] else None
+    return f"expected no jobs on the node, found {_jobs_of(evidence)}" if evidence["jobs"] else None
+
+
+def _jobs_of(evidence: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, evidence["jobs"]))
 
 
 def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if evidence["boot_id"] == order.boot_id:
         return f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
-    if order.step == "reboot_back":
+    if order.step == "reboot_back" or evidence.get("needs_reboot"):
         return None
     wrong = [f"{name} {wanted}, found {evidence['running'].get(name)}" for name, wanted in target.running.items() if evidence["running"].get(name) != wanted]
     return f"expected after the reboot {'; '.join(wrong)}" if wrong else None

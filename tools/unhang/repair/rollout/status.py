@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from unhang.repair.rollout.steps import (
     TAKEN_OVER,
     TO_COME,
     UNRELEASED,
+    WAITING,
     Entry,
 )
 from unhang.repair.rollout.targets import target_of
@@ -38,30 +39,31 @@ SCHEMA = "unhang/rollout-status/1"
 PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 NEXT_OF = {
-    KEPT: "a person looks why; audit it and make a new plan, then resume it in the scheduler",
-    LOST: "a person repairs it; playbooks/rollback.yml may be started again; then resume it in the scheduler",
+    WAITING: "its jobs end, then the same command goes on with it; --end releases it as it is",
+    KEPT: "a person looks why and repairs it; then audit and plan: the new rollout takes over its drain, proves it and releases it",
+    LOST: "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan: the new rollout takes over its drain",
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",
     UNRELEASED: "started again, the same command tries to give it back",
 }
 
 
-def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any]:
+def status_of(plan: Plan, journal: JournalText, undo: str = "", is_over: Callable[[Mapping[str, Any]], bool | None] = lambda _: None) -> dict[str, Any]:
     """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
 
-    undo: the command that rolls a host back, with HOST and STATE in it; "" for none. It gets the options with which the newest controller reached the nodes.
+    is_over: whether the process of a controller, by the evidence of its beginning, has ended; None if that is not known.
+    undo: the command that undoes the rollout; "" for none. It gets the options with which the newest controller reached the nodes.
     """
     replayed = replay(journal.entries)
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
     begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
-    options = shlex.join(str(word) for word in (begun.evidence.get("options") if begun is not None else None) or ())
-    rows = [
-        _row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), f"{undo} {options}".strip() if undo else "")
-        for wave in plan.waves
-        for host in wave.hosts
-    ]
-    controller = None if begun is None else {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at}
+    options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
+    undo = f"{undo} {options}".strip() if undo else ""
+    rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo) for wave in plan.waves for host in wave.hosts]
+    controller = None
+    if begun is not None:
+        controller = {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at, **_alive(is_over(begun.evidence))}
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
@@ -75,15 +77,20 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
         "counts": counts,
         "waves": [{"name": wave.name, "hosts": list(wave.hosts)} for wave in plan.waves],
         "fleet": fleet_of(rows),
+        "undo": undo if any(row["undo"] for row in rows) else "",
         "person": [{"host": entry.host, "rule": one.rule, "what": one.what} for entry in plan.hosts for one in entry.person],
         "hosts": rows,
     }
 
 
-def undo_command(rollback: Sequence[str], inventories: Sequence[str]) -> str:
-    """The command that rolls a host back, with HOST and STATE in it. rollback: the command that runs that playbook; inventories: values of `-i`."""
+def _alive(is_over: bool | None) -> dict[str, bool]:
+    return {} if is_over is None else {"alive": not is_over}
+
+
+def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str:
+    """The command that undoes the rollout of a run. program: unhang, as typed; inventories: values of `-i`, if others than the run's."""
     given = [word for inventory in inventories for word in ("-i", inventory)]
-    return f"{shlex.join([*rollback, *given, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
+    return f"{program} {shlex.join(['remediate', '--undo', run, *given])}"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
@@ -122,7 +129,7 @@ def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry
         "bandwidth_alone": [] if node.rolled_back else _last(own, "smoke_alone", "bandwidth") or [],
         "bandwidth": _last(own, "smoke_together", "bandwidth") or _last(own, "smoke_alone", "bandwidth") or [],
         "saved_state": state,
-        "undo": undo.replace("HOST", entry.host).replace("STATE", state) if undo and state and not node.rolled_back else "",
+        "undo": f"{undo} --host {shlex.quote(entry.host)}" if undo and state and not node.rolled_back else "",
     }
 
 

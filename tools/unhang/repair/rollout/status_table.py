@@ -13,7 +13,10 @@ from unhang.show.report.pasting import command_lines
 
 LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
-ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept", "refused", "withdrawn", "deferred", "drained by others", "released", "to come")
+ORDER = (
+    "lost", "taken over", "no answer", "not released", "under way", "kept", "waiting",
+    "refused", "withdrawn", "deferred", "drained by others", "released", "to come",
+)  # fmt: skip
 
 
 def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
@@ -26,9 +29,9 @@ def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
     if status["controller"] is not None:
         lines += _fleet(status)
     lines = [part for line in lines for part in _fitted(line, width)]
-    if changed := [row["undo"] for row in status["hosts"] if row["undo"]]:
-        lines += ["", "to take it back, node by node:"]
-        lines += [f"  {part}" for command in changed for part in (command_lines(command, width - 2) if width else [command])]
+    if command := status["undo"]:
+        lines += ["", "to undo it (previews; --apply undoes it, --host NODES on these nodes alone):"]
+        lines += [f"  {part}" for part in (command_lines(command, width - 2) if width else [command])]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -43,7 +46,8 @@ def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     if controller is None:
         yield f"rollout of run {status['run']}: not begun"
         return
-    how = "ended" if status["ended"] else "under way, or its controller has died"
+    alive = {True: "under way", False: "its controller has died; the same command goes on", None: "under way, or its controller has died on another machine"}
+    how = "ended" if status["ended"] else alive[status["controller"].get("alive")]
     yield f"rollout of run {status['run']}: {how}; controller {controller['number']} by {visible(controller['by'])}, began {controller['began']}"
     if status["stopped"]:
         yield f"stopped    {visible(status['stopped'])}"
@@ -65,7 +69,7 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
         pairs = [("why", why), ("now", what), ("versions", versions), ("found", gone), ("before", before)]
         pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]
-        pairs += [("boots", boots), ("next", after)]
+        pairs += [("booted", boots), ("next", after)]
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
     yield ""
 
@@ -94,4 +98,4 @@ def describe_waves(status: Mapping[str, Any]) -> list[str]:
     for row in status["hosts"]:
         states.setdefault(row["wave"], []).append(row["state"])
     counts = {name: ", ".join(f"{found.count(state)} {state}" for state in ORDER if state in found) for name, found in states.items()}
-    return [f"wave {wave['name']}: {counts.get(wave['name'], '')}" for wave in status["waves"]]
+    return [f"{wave['name']}: {counts.get(wave['name'], '')}" for wave in status["waves"]]

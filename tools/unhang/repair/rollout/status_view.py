@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.nodeset import fold_hosts, shortened
-from unhang.base.project import playbook_as_typed
+from unhang.base.project import program_as_typed
 from unhang.repair.plan.plan_document import read_plan
 from unhang.repair.rollout.journal import JOURNAL, read_journal
 from unhang.repair.rollout.status import status_of, step_now, undo_command
@@ -21,7 +21,8 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
     if not (folder / JOURNAL).is_file():
         return None
     try:
-        status = status_of(read_plan(folder), read_journal(folder), undo_command(playbook_as_typed("rollback"), inventories_of_run(folder)))
+        plan = read_plan(folder)
+        status = status_of(plan, read_journal(folder), "" if plan.undoes else undo_command(program_as_typed(), plan.run.id))
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "waves": [], "rows": []}
     fleet = [*describe_head(status), *describe_fleet(status)]

@@ -16,16 +16,18 @@ BEFORE = "smoke_before"  # measures the node before the change: evidence, never 
 WAIT = "wait"  # wait for jobs
 TOGETHER = "smoke_together"  # one test for all nodes of a wave that are ready
 REBOOTS = ("reboot", "reboot_back")
+UNDO_ROLE = "undo"  # of a plan that undoes a rollout
 # Kinds of journal entries that are not about a single node.
 ROLLOUT, FAILURE_LIMIT, FLOOR, TORN = "rollout", "failure_limit", "floor", "torn"
-BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED = "begun", "done", "failed", "silent", "fenced", "deferred"
-STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED)
+BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS = "begun", "done", "failed", "silent", "fenced", "deferred", "waits"
+STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 
 # States of a node. This rollout never changes a final state; it continues nodes in other states when the same command is run again.
 RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER = "released", "drained by others", "kept", "lost", "taken over"
 FINAL = (RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER)
-REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED = "refused", "withdrawn", "no answer", "not released", "deferred"
-RESTING = (REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED)
+REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING = "refused", "withdrawn", "no answer", "not released", "deferred", "waiting"
+RESTING = (REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING)
+PUT_OFF = (REFUSED, WITHDRAWN, POSTPONED, WAITING)  # nothing was changed and nothing failed: taken up again, by this command and by the next one
 TO_COME, UNDER_WAY = "to come", "under way"
 MEANINGS = {
     RELEASED: "proved healthy and released",
@@ -37,6 +39,7 @@ MEANINGS = {
     WITHDRAWN: "nothing was changed on it, and it was released as it was",
     NO_ANSWER: "it did not answer, or its answer was not understood",
     UNRELEASED: "it could not be released; it is still drained",
+    WAITING: "drained, and its jobs have not ended yet; nothing was changed",
     POSTPONED: "not touched: too many nodes are out of service",
     TO_COME: "not touched yet",
     UNDER_WAY: "a step was begun and has no end in the journal",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.repair.rollout.steps import BEFORE, PROOFS, REBOOTS, TOGETHER, WAIT
+from unhang.base.errors import UserError
+from unhang.repair.rollout.steps import BEFORE, FINAL, PROOFS, PUT_OFF, REBOOTS, TOGETHER, WAIT, WAITING
 
 # Defaults of roles/drain, roles/smoke_test and playbooks/tasks/rollout; a test compares them.
 DRAIN_WAIT_S, REBOOT_S, SMOKE_BEFORE_S, SMOKE_S = 3600, 1800, 180, 600
+UNLIMITED_S = 86400  # the wait for a job without an end of its own, if nobody has said how long
+GRACE_S = 600  # Slurm ends a job that is over its time limit within OverTimeLimit and KillWait, and then runs its epilog
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 READ_AGAIN_S = 120  # playbooks/tasks/rollout/reboot.yml reads the node's driver containers
 
 
@@ -17,6 +23,8 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     batch; the smoke test runs for one kind after the other.
     """
     if step == WAIT:
+        if "unhang_wait_s" in variables:
+            return _seconds(variables, "unhang_wait_s", 0)  # 0: until the jobs' own ends, which are in the answer
         return 0 if _is_on(variables, "drain_beside_jobs", False) else _seconds(variables, "drain_wait_timeout_s", DRAIN_WAIT_S)
     if step in REBOOTS:  # ansible.builtin.reboot waits for the boot for this time, and the same time again for the node to answer
         limit = _seconds(variables, "unhang_reboot_timeout_s", REBOOT_S)
@@ -27,6 +35,44 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     if step in PROOFS[1:] and _is_on(variables, "unhang_smoke", True) and not variables.get("smoke_test_burn_in"):
         return _seconds(variables, "smoke_test_deadline_s", SMOKE_S) * (kinds if step == TOGETHER else 1)
     return 0
+
+
+def parse_wait(given: str) -> int:
+    """Seconds of 90s, 30m, 12h or 3d. Raises UserError."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", given.strip())
+    if not found:
+        raise UserError(f"--wait: expected a time such as 30m, 12h or 3d, found {given!r}")
+    return int(found[1]) * UNITS_S[found[2]]
+
+
+def is_worth_another_look(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether nodes are to be taken up again at once. before, after: {host: state} around a run of the playbook. A node that waits for its jobs always is; one
+    that was put off for another reason is tried again as long as others get on."""
+    gets_on = any(after[host] in FINAL and before.get(host) not in FINAL for host in after)
+    return any(state == WAITING or (state in PUT_OFF and gets_on) for state in after.values())
+
+
+def waits_until(since: str, ends: Sequence[str], wait_s: int) -> str:
+    """When the wait for a node's jobs is over, RFC 3339, UTC. since: when it began; ends: the jobs' own ends by the scheduler's local clock, "" for none.
+
+    wait_s: as a person has said; 0: until the last job's time limit, and a day for a job without one.
+    """
+    start = datetime.datetime.fromisoformat(since)
+    known = [end for text in ends if (end := _local_time(text)) is not None]
+    if wait_s:
+        over = start + datetime.timedelta(seconds=wait_s)
+    elif known and len(known) == len(ends):
+        over = max(*known, start) + datetime.timedelta(seconds=GRACE_S)
+    else:
+        over = start + datetime.timedelta(seconds=UNLIMITED_S)
+    return over.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _local_time(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return None
 
 
 def until_words(step: str, until: str) -> str:

@@ -249,6 +249,7 @@ def test_the_totals_of_a_plan_name_nothing_that_there_is_none_of(plan):
 
 def test_the_command_that_shows_more_makes_the_same_plan(folder, tmp_path, capsys):
     folder = shutil.copytree(folder, tmp_path / "run")
+    (folder / "plan.json").unlink(missing_ok=True)
     asked = ["--severity=critical,error", "--except=dev[01-02]", "--floor=50%", "--max-age=12.0"]
     assert main(["plan", str(folder), *asked]) == 0
     made, shown = (folder / "plan.json").read_text(), capsys.readouterr().out.replace("\\\n", "")
@@ -324,9 +325,33 @@ def test_a_plan_whose_rollout_has_begun_is_not_replaced(tmp_path, capsys):
     before = (folder / "plan.json").read_text()
     (folder / "journal.jsonl").write_text("{}\n")
     assert main(["plan", str(folder)]) == 0
-    assert main(["plan", str(folder), "--except", "dev01"]) == 2
+    assert main(["plan", str(folder), "--except", "dev01", "--new"]) == 2
     assert "a rollout of this run's plan has begun" in capsys.readouterr().err
     assert (folder / "plan.json").read_text() == before
+
+
+def test_looking_at_a_plan_does_not_replace_it(tmp_path, capsys):
+    folder = write_fleet(tmp_path / "run")
+    assert main(["plan", str(folder), "--floor", "50%"]) == 0
+    before = (folder / "plan.json").read_text()
+    assert main(["plan", str(folder), "-o", "csv"]) == main(["plan", str(folder)]) == main(["plan", str(folder), "--floor", "50%"]) == 0
+    capsys.readouterr()
+    assert main(["plan", str(folder), "--floor", "20%"]) == 2
+    problem = capsys.readouterr().err
+    assert "expected no plan of this run, or --new to make another with --floor=20%, found plan " in problem
+    assert (folder / "plan.json").read_text() == before
+
+
+def test_a_plan_that_is_made_anew_keeps_the_old_one_and_says_the_difference(tmp_path, capsys):
+    folder = write_fleet(tmp_path / "run")
+    assert main(["plan", str(folder), "--floor", "50%"]) == 0
+    before, digest = (folder / "plan.json").read_text(), json.loads((folder / "plan.json").read_text())["digest"]
+    assert main(["plan", str(folder), "--floor", "20%", "--new"]) == 0
+    assert (folder / f"plan-{digest[:12]}.json").read_text() == before
+    said = capsys.readouterr().err
+    assert f"replaces plan {digest[:12]}, which is kept in" in said
+    now = json.loads((folder / "plan.json").read_text())["limits"]["floor"]
+    assert [f"{floor} at least stay in service" in said for floor in (json.loads(before)["limits"]["floor"], now)] == [True, True]
 
 
 def slice_of(folder, target, number, count):

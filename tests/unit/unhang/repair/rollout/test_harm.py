@@ -8,7 +8,7 @@ from rollout_simulation import Journal, RandomRollout, SimulatedPlan, controller
 from rollout_world import FAULTS, Node, World
 
 from unhang.repair.rollout import failure_limit
-from unhang.repair.rollout.steps import RELEASED, TO_COME
+from unhang.repair.rollout.steps import PUT_OFF, RELEASED, TO_COME
 
 WAVES = (("gpu001",), ("gpu002", "gpu003", "gpu004"), ("gpu005", "gpu006"))
 # The node boots with the requested versions, or another user keeps it, or what releases it is gone: its proof remains valid.
@@ -32,6 +32,7 @@ ENDS = {
     "drain refused": "withdrawn",
     "scheduler gone": "withdrawn",
     "a job that never ends": "withdrawn",
+    "a job that ends later": "waiting",
     "drained by somebody else": "withdrawn",
     "booted since the plan": "withdrawn",
     "undrained before its apply": "withdrawn",
@@ -75,6 +76,9 @@ def test_harm_stays_within_the_batch_in_flight(fault, host):
     assert states[host] == ENDS.get(fault, states[host])
     if fault in HARMLESS:
         assert set(states.values()) == {RELEASED, ENDS.get(fault, RELEASED)}
+    elif ENDS.get(fault) in PUT_OFF and wave:
+        assert {states[name] for name in behind} == {RELEASED}, "nothing was changed on the node, so nothing failed"
+        assert case.states()[host].why
     else:
         assert changed(case) & behind == set()
         assert {states[name] for name in behind} == {TO_COME}

@@ -49,7 +49,7 @@ def test_why_a_step_failed_and_how_the_node_ended_stand_in_its_line(plan):
     assert lines == [
         "a: lock failed, 1 s: another run has it; refused",
         "wave 1: nothing new is begun: not proved healthy among the canaries: a",
-        "controller 1 has come to its end",
+        "controller 1 has ended",
     ]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from unhang_node.change.drain.reasons import is_ours, reason_for, run_of
+from unhang_node.change.drain.reasons import ANY_RUN, MAX_CHARACTERS, is_ours, is_sealed, reason_for, run_of, sealed
 from unhang_node.change.drain.slurm import check_name
 from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer, powers_down, takes_jobs
 from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
 
-OURS, OTHERS, EARLIER = "unhang r1: driver", "bad DIMM", "unhang r0: driver"
-ASKED = Asked("r1")
+OURS, OTHERS, EARLIER = sealed("unhang r1: driver"), "bad DIMM", sealed("unhang r0: driver")
+ASKED = Asked("r1", slurm_user="alice")
 
 
 def standing(states, reason="", jobs=(), reservations=()):
@@ -35,6 +35,10 @@ def standing(states, reason="", jobs=(), reservations=()):
         ("DOWN", "", False, "", "left so"),
         ("DOWN+NOT_RESPONDING", "Not responding", True, "", ""),
         ("DOWN", "Node unexpectedly rebooted", True, "", ""),
+        ("DOWN", "Not responding to IPMI, RMA 4711 (alice)", False, "", "left so"),
+        ("DOWN", "Node unexpectedly rebooted 3 times", False, "", "left so"),
+        ("IDLE+DRAIN", f"{OURS}; RMA 4711", False, "", "left so"),
+        ("IDLE+DRAIN", "unhang r1: driver", False, "", "left so"),
         ("IDLE+FAIL", OTHERS, False, "", "left so"),
         ("IDLE+REBOOT_REQUESTED", "", False, "that ends every drain", ""),
         ("DOWN+DRAIN+REBOOT_ISSUED", OTHERS, False, "that ends every drain", ""),
@@ -73,8 +77,37 @@ def test_a_node_of_another_machine_is_not_drained(known, booted_at, host, refuse
     assert not decide_drain(ours, Asked("r1", host=host)).refused
 
 
+def test_a_text_of_slurmctld_that_a_person_set_is_that_persons():
+    found = decide_drain(standing("DOWN", "Not responding"), Asked("r1", slurm_user="slurm"))
+    assert (found.act, "left so" in found.note) == (False, True)
+
+
+@pytest.mark.parametrize("text", [f"{OURS}; RMA 4711 (alice)", f"RMA 4711 {OURS}", OURS.replace("driver", "drivers"), "unhang r1: driver"])
+def test_a_reason_that_somebody_has_added_to_keeps_the_node_drained(text):
+    assert decide_release(standing("IDLE+DRAIN", OURS), ASKED).act
+    found = decide_release(standing("IDLE+DRAIN", text), ASKED)
+    assert (found.act, "left so" in found.note) == (False, True)
+    assert not drain_answer(standing("IDLE+DRAIN", text), ASKED).owned
+
+
+def test_a_sealed_reason_is_no_longer_than_slurm_shows_and_is_known_as_a_whole():
+    for reason in (reason_for("r1", "driver"), reason_for("r1", "x" * 500)):
+        assert len(sealed(reason)) <= MAX_CHARACTERS
+        assert is_sealed(sealed(reason))
+        assert run_of(sealed(reason)) == "r1"
+    assert not is_sealed("unhang r1: driver (000000)")
+
+
+def test_who_has_the_lock_takes_over_a_node_that_an_ended_rollout_kept_and_nothing_that_a_person_drained():
+    anybodys = Asked("r1", takes_over=ANY_RUN)
+    assert decide_drain(standing("IDLE+DRAIN", EARLIER), anybodys).act
+    assert not decide_drain(standing("IDLE+DRAIN", OTHERS), anybodys).act
+    assert not decide_drain(standing("IDLE+DRAIN", f"{EARLIER} RMA 4711"), anybodys).act
+    assert not decide_release(standing("IDLE+DRAIN", EARLIER), anybodys).act
+
+
 def test_the_same_run_may_give_another_reason():
-    assert decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason="unhang r1: not proved: a link is down")).act
+    assert decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason=sealed("unhang r1: not proved: a link is down"))).act
     assert not decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason=OURS)).act
     assert not decide_drain(standing("IDLE+DRAIN", OTHERS), Asked("r1", reason=OURS)).act
 

@@ -14,6 +14,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.rules import collective_rules as collective
 from unhang.jobs.diagnose.rules import device_rules as device
 from unhang.jobs.diagnose.rules import failures
+from unhang.jobs.diagnose.rules import guard_rules as guard
 from unhang.jobs.diagnose.rules import memory_rules as memory
 from unhang.jobs.diagnose.rules import network_rules as network
 from unhang.jobs.diagnose.rules import post_rules as post
@@ -67,6 +68,9 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     post.situations_described,
     post.work_is_longer_than_the_limit,
     post.container_is_what_differs,
+    guard.links_are_all_used,
+    guard.duplicate_gpu_is_mig,
+    guard.name_was_found_later,
 )
 
 

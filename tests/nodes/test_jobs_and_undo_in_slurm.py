@@ -1,0 +1,148 @@
+"""A new driver on three booted nodes in a real Slurm, and its undo: no node is booted under its job, the others go on meanwhile, and nothing ends half way."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import types
+
+import audits
+import driver_node
+import pytest
+import slurm_nodes
+from slurm_site import DEADLINE_S, Site, boot_ids, states
+
+NAMES = ("gpu001", "gpu002", "gpu003")
+CANARY, BUSY, FREE = NAMES
+POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
+LOADED = "cat /srv/hardware/sys/module/nvidia/version"
+INSTALLED = "dpkg-query -W -f '${Version}' libnvidia-ml1"
+pytestmark = slurm_nodes.marks(3600)
+
+
+@pytest.fixture(scope="module")
+def day(fake_library, tmp_path_factory):
+    """The rollout, a rollback by hand that is refused, and the undo, one after the other; gives what each part found."""
+    work = tmp_path_factory.mktemp("undo")
+    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
+        for name in NAMES:
+            (work / name).mkdir()
+            driver_node.prepare(cluster.fleet, name, work / name)
+            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+        site = Site(cluster, work, variables={"unhang_smoke": False, "unhang_policy": POLICY})
+        run = site.audit()
+        shown = site.unhang("plan", str(run), "--only", "policy-driver-version", "--max-unavailable", "2", "--floor", "0")
+        plan = json.loads((run / "plan.json").read_text())
+        waiting = rolled_out(site, run)
+        released = seen(site, run)
+        by_hand = [rolled_back(site), rolled_back(site, unhang_reboot=True)]
+        kept = seen(site, run)
+        site.unhang("remediate", "--undo", str(run), "--apply", codes=(0,))
+        again = [refused(site, "--undo", str(run)), refused(site, str(run), "--apply")]
+        yield types.SimpleNamespace(
+            shown=shown, plan=plan, waiting=waiting, released=released, by_hand=by_hand, kept=kept, undone=seen(site, run / "undo"), again=again, run=run
+        )
+
+
+def rolled_out(site, run):
+    """What is seen while one node waits for its job and the other of its wave is released; the rollout has come to its end then."""
+    before = boot_ids(site.cluster.fleet, NAMES)
+    job = site.cluster.start_job(BUSY, "#!/bin/sh\nsleep 100000\n")
+    asked = site.cluster.bed.inside(["ansible", BUSY, "-i", str(site.inventory), "-m", "gpu_users"], audits.PROJECT)
+    users = subprocess.run(asked, env=site.cluster.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stdout
+    with site.remediating(run, "python3", "--wait", "2h") as process:
+        site.await_step(process, run, FREE, "release", "done")
+        audits.wait_until(lambda: states(run, [BUSY])[BUSY] == "waiting", f"{BUSY} waits", DEADLINE_S)
+        found = seen(site, run)
+        found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
+        found.users, found.id = users, job
+        site.cluster.must("scancel", job)
+        found.code = process.wait(timeout=DEADLINE_S)
+    found.output, found.boots_before = site.output, before
+    return found
+
+
+def seen(site, run):
+    """Each node in the journal, in Slurm, and by itself."""
+    boots = boot_ids(site.cluster.fleet, NAMES)
+    drivers = {name: tuple(site.cluster.fleet.shell(name, command).strip() for command in (LOADED, INSTALLED)) for name in NAMES}
+    slurm = {name: site.cluster.state(name) for name in NAMES}
+    return types.SimpleNamespace(states=states(run, NAMES), boots=boots, drivers=drivers, slurm=slurm)
+
+
+def rolled_back(site, **variables):
+    """(code, output) of playbooks/rollback.yml on the canary, as a person types it without a plan."""
+    asked = json.dumps({"unhang_apply": True, **variables})
+    argv = ["ansible-playbook", "playbooks/rollback.yml", "-i", str(site.inventory), "--limit", CANARY, "-e", asked]
+    done = subprocess.run(
+        site.cluster.bed.inside(argv, audits.PROJECT), env=site.cluster.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    sys.stdout.write(f"{shlex.join(argv)}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}\n")
+    return done.returncode, done.stdout
+
+
+def refused(site, *argv):
+    """Standard error of `unhang remediate`, which does not begin."""
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": DEADLINE_S}
+    done = subprocess.run(site.command("remediate", *argv), env=site.cluster.environment, check=False, **captured)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+def both(version):
+    """The loaded driver and the installed one."""
+    return version, f"{version}-1"
+
+
+def test_the_scheduler_that_the_audit_has_found_is_in_the_plan(day):
+    assert {row["host"]: row["scheduler"] for row in day.plan["hosts"]} == dict.fromkeys(NAMES, "slurm")
+    assert "  scheduler   slurm\n" in day.shown
+    assert [wave["hosts"] for wave in day.plan["waves"]] == [[CANARY], [BUSY, FREE]]
+
+
+def test_a_node_is_drained_without_being_told_how_and_is_not_booted_under_its_job(day):
+    assert (day.waiting.states[BUSY], day.waiting.job) == ("waiting", "RUNNING")
+    assert day.waiting.boots[BUSY] == day.waiting.boots_before[BUSY]
+    assert day.waiting.drivers[BUSY] == both(driver_node.OLD)
+    assert "DRAIN" in day.waiting.slurm[BUSY][0]
+
+
+def test_without_a_scheduler_too_a_job_of_slurm_is_seen_on_the_node(day):
+    assert f'"id": "{day.waiting.id}"' in day.waiting.users
+    assert '"scheduler": "slurm"' in day.waiting.users
+
+
+def test_the_other_node_of_the_wave_goes_on_while_one_waits(day):
+    assert day.waiting.states[FREE] == "released"
+    assert day.waiting.drivers[FREE] == both(driver_node.NEW)
+    assert day.waiting.slurm[FREE][0] == "IDLE"
+
+
+def test_the_same_command_goes_on_when_the_job_has_ended(day):
+    assert day.waiting.code == 0, day.waiting.output[-3000:]
+    assert day.released.states == dict.fromkeys(NAMES, "released")
+    assert day.released.drivers == dict.fromkeys(NAMES, both(driver_node.NEW))
+    assert {state for state, _ in day.released.slurm.values()} == {"IDLE"}
+
+
+def test_a_rollback_by_hand_that_would_end_half_way_or_boot_a_node_in_service_changes_nothing(day):
+    (without, half_way), (in_service, serving) = day.by_hand
+    assert (without, in_service) == (2, 2)
+    assert "expected a reboot to be allowed" in half_way
+    assert "expected gpu001 drained, found IDLE" in serving
+    assert vars(day.kept) == vars(day.released)
+
+
+def test_an_undo_brings_every_node_back_boots_and_releases_it(day):
+    assert day.undone.states == dict.fromkeys(NAMES, "released")
+    assert day.undone.drivers == dict.fromkeys(NAMES, both(driver_node.OLD))
+    assert {state for state, _ in day.undone.slurm.values()} == {"IDLE"}
+    assert all(day.undone.boots[name] != day.released.boots[name] for name in NAMES)
+
+
+def test_what_was_undone_is_not_undone_again_and_does_not_go_on(day):
+    undone, gone_on = day.again
+    assert "was undone already" in undone
+    assert "expected a rollout that nothing has undone, found undo" in gone_on

@@ -1,0 +1,68 @@
+"""`unhang remediate --undo RUN`: the plan that undoes the rollout of a run, in a folder `undo` of that run; the same command finds it again."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from unhang.base.errors import UserError
+from unhang.commands.filters import asked_filter
+from unhang.repair.plan.plan_document import FILE, Plan, read_plan, write_plan
+from unhang.repair.plan.planned_findings import read_planned_findings
+from unhang.repair.rollout.conductor import utc_now
+from unhang.repair.rollout.journal import JOURNAL, read_journal
+from unhang.repair.rollout.rollout_state import replay
+from unhang.repair.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
+from unhang.repair.rollout.undo import folder_name, hosts_to_undo, undo_plan
+from unhang.run import run_folder
+
+
+def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]:
+    """(folder, plan) of the undo: one that has begun and is not finished, else a new one. named: the run, or its folder. Raises UserError."""
+    if arguments.rule or arguments.severity:
+        raise UserError("expected --host or --group beside --undo, found --rule or --severity: what was changed on a node is undone as a whole")
+    base = run_folder.find_run(named).resolve()
+    if not (base / JOURNAL).is_file():
+        raise UserError(f"expected a run whose plan was rolled out, found no {JOURNAL} in {base}; nothing was changed, so nothing is undone")
+    undos = list(_undos(base))
+    for folder, plan, is_finished in undos:
+        if not is_finished and (folder / JOURNAL).is_file():
+            return folder, plan
+    asked = asked_filter(base, read_planned_findings(base), arguments)
+    undone = {host for folder, plan, _ in undos for host in plan.wave_of if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)}
+    plan = read_plan(base)
+    hosts = hosts_to_undo(plan, replay(read_journal(base).entries), undone, None if asked is None or asked.hosts is None else frozenset(asked.hosts))
+    for folder, known, is_finished in undos:
+        if not is_finished and set(known.wave_of) == set(hosts):
+            return folder, known  # previewed, and not begun
+    number = sum(is_finished for _, _, is_finished in undos) + 1
+    return _write(base, number, undo_plan(plan, hosts, number, utc_now()))
+
+
+def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:
+    """The folder is a run folder as far as a rollout reads one."""
+    folder = base / folder_name(number)
+    folder.mkdir(exist_ok=True)
+    document = json.loads((base / "run.json").read_text(encoding="utf-8"))
+    run_folder.write_atomically(folder / "run.json", json.dumps({**document, "id": plan.run.id}, indent=1) + "\n")
+    write_plan(folder, plan)
+    return folder, plan
+
+
+def _undos(base: Path) -> Iterator[tuple[Path, Plan, bool]]:
+    """(folder, plan, whether each of its nodes has ended) of each undo of the run's rollout, in their order."""
+    for number in range(1, 1000):
+        folder = base / folder_name(number)
+        if not (folder / FILE).is_file():
+            return
+        plan = read_plan(folder)
+        yield folder, plan, all(_state(folder, host) in FINAL for host in plan.wave_of)
+
+
+def _state(folder: Path, host: str) -> str:
+    with contextlib.suppress(FileNotFoundError):
+        return replay(read_journal(folder).entries).node(host).state
+    return ""
