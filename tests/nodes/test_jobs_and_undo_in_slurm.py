@@ -12,6 +12,7 @@ import audits
 import driver_node
 import pytest
 import slurm_nodes
+from documented_command import as_typed
 from slurm_site import DEADLINE_S, Site, boot_ids, states
 
 NAMES = ("gpu001", "gpu002", "gpu003")
@@ -39,7 +40,7 @@ def day(fake_library, tmp_path_factory):
         released = seen(site, run)
         by_hand = [rolled_back(site), rolled_back(site, unhang_reboot=True)]
         kept = seen(site, run)
-        site.unhang("remediate", "--undo", str(run), "--apply", codes=(0,))
+        site.unhang(*as_typed("unhang remediate --undo RUN --apply", {"RUN": run})[1:], codes=(0,))
         again = [refused(site, "--undo", str(run)), refused(site, str(run), "--apply")]
         yield types.SimpleNamespace(
             shown=shown, plan=plan, waiting=waiting, released=released, by_hand=by_hand, kept=kept, undone=seen(site, run / "undo"), again=again, run=run

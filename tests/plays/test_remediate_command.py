@@ -44,7 +44,7 @@ def typed(folder, argv):
 
 def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_says_so(run_folder):
     (run_folder.parent / "latest").symlink_to(run_folder.name)
-    done = typed(run_folder, as_typed("unhang remediate --apply --drain slurm"))
+    done = typed(run_folder, as_typed("unhang remediate --apply"))
     assert done.returncode == 1
     assert "unhang: a: refused: not touched (lock: a: expected to read the node, found no answer)" in done.stderr
     assert "REFUSED: 1 node, not touched" in done.stdout
@@ -53,6 +53,10 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
     assert [entry.host for entry in read_journal(run_folder).entries if entry.host] == ["a"]
     status = typed(run_folder, as_typed("unhang remediate --status"))
     assert (status.returncode, status.stdout) == (1, done.stdout)
+    ended = typed(run_folder, as_typed("unhang remediate --end RUN", {"RUN": run_folder}))
+    assert ended.returncode == 1
+    assert "stopped    ended by " in ended.stdout
+    assert "TO COME: 2 nodes, not touched yet" in ended.stdout
 
 
 def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(run_folder):

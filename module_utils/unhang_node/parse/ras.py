@@ -7,8 +7,9 @@ Ranks are numbered within their communicator. The text form names only ranks tha
 
 from __future__ import annotations
 
-import json
 import re
+
+from .values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,11 +46,9 @@ def parse_ras(text: str) -> dict[str, Any]:
 def parse_json_form(text: str) -> dict[str, Any]:
     """As parse_ras. Raises ValueError."""
     try:
-        content = json.loads(text)
-    except RecursionError:
-        raise ValueError("expected a status of NCCL's RAS, found JSON of a hundred levels and more") from None
+        content = parse_json(text)
     except ValueError:
-        content = json.loads(LOST_COMMA.sub(r"\1,\2", text))
+        content = parse_json(LOST_COMMA.sub(r"\1,\2", text))
     rows = content.get("communicators") if isinstance(content, dict) else None
     if not isinstance(rows, list):
         raise ValueError("expected a status of NCCL's RAS, found JSON without communicators")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from .values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,10 +13,7 @@ MOST_THREADS, MOST_FRAMES = 64, 60  # of other threads; of the main thread, whos
 
 def parse_spy(text: str) -> list[dict[str, Any]]:
     """[{name, is_main, active, frames: ["function (file:line)", youngest first]}], the main thread first. Raises ValueError."""
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise ValueError("expected py-spy's threads, found JSON of too many levels") from None
+    content = parse_json(text)
     if not isinstance(content, list):
         raise ValueError("expected a list of threads from py-spy, found something else")
     threads = [_thread(row) for row in content if isinstance(row, dict)]

@@ -40,7 +40,7 @@ class Finding(msgspec.Struct, gc=False):
     expected: str = ""
     found: str = ""
     missing: list[Missing] = []
-    remedy: dict[str, Any] = {}
+    remedy: dict[str, Any] | None = None
     waiver: dict[str, Any] | None = None
 
     def about(self) -> list[str]:

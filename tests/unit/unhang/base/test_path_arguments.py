@@ -77,7 +77,7 @@ def test_the_findings_of_a_run_may_not_be_a_pipe_either(here, capsys):
     os.mkfifo("run/findings.json")
     Path("log.txt").write_text("a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
     assert main(["diagnose", "log.txt", "--run", "run"]) == 2
-    assert "run/findings.json: cannot be read: expected a regular file" in capsys.readouterr().err
+    assert "run/findings.json, found: expected a regular file" in capsys.readouterr().err
 
 
 def test_an_inventory_of_regular_files_passes_from_any_folder(here):

@@ -56,7 +56,7 @@ def prove(baseline: Baseline, after: Iterable[Finding], host: str, asked: Asked 
 
 def _counts(one: Finding, baseline: Baseline, asked: Asked) -> bool:
     """Whether the node is not healthy because of a finding."""
-    of_a_role = bool(one.remedy.get("role")) and one.rule not in asked.for_a_person
+    of_a_role = bool((one.remedy or {}).get("role")) and one.rule not in asked.for_a_person
     if asked.rolled_back:
         return key_of(one) not in baseline.failed and not (of_a_role and asked.found_by_this_run)
     return key_of(one) not in baseline.failed or of_a_role
@@ -64,7 +64,7 @@ def _counts(one: Finding, baseline: Baseline, asked: Asked) -> bool:
 
 def _is_of_played_role(one: Finding, asked: Asked) -> bool:
     """Whether a rule is about a role that was run: an applied policy must be seen on the node; "unknown, as before" is no proof."""
-    return not asked.rolled_back and one.rule in asked.policy_rules and one.remedy.get("role") in asked.roles
+    return not asked.rolled_back and one.rule in asked.policy_rules and (one.remedy or {}).get("role") in asked.roles
 
 
 def _unknown_line(one: Finding, baseline: Baseline) -> str:
@@ -74,7 +74,7 @@ def _unknown_line(one: Finding, baseline: Baseline) -> str:
 
 
 def _line(kind: str, one: Finding) -> str:
-    remedy = one.remedy
+    remedy = one.remedy or {}
     wanted = ", ".join(f"{key} {value}" for key, value in _flat(remedy.get("policy") or {}))
     how = f"role {remedy['role']}{f' with {wanted} in the policy' if wanted else ''}" if remedy.get("role") else remedy.get("person") or "a person has to look"
     return f"{kind}: {one.rule} ({one.severity}), expected {one.expected}, found {one.found}; {how}"
