@@ -112,11 +112,10 @@ def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
 
 def read_programs_if_recorded(root: Root, unread: Unread, name: str, folder: str) -> str | None:
     """read_programs(), but a recording without device files says nothing about them."""
-    field = f"rdma[{name}].programs"
     if not root.is_live and not root.is_dir("/dev/infiniband"):
-        unread.add(field, "absent", "the recording has no /dev/infiniband")
+        unread.add("rdma[*].programs", "absent", "the recording has no /dev/infiniband")
         return None
-    return unread.attempt(field, read_programs, root, folder)
+    return unread.attempt(f"rdma[{name}].programs", read_programs, root, folder)
 
 
 def read_programs(root: Root, folder: str) -> str:
