@@ -129,6 +129,8 @@ def test_what_reads_ends_well_on_an_audited_fleet(place, argv):
     if argv[0] == "policy":  # uses good nodes: the last two have another NCCL
         argv = tuple(word.replace("gpu[001-004]", "gpu[001-002]") for word in argv)
     assert [word for word in argv[1:] if not is_here(place, word)] == [], "what is not made here"
+    for earlier in (place / "runs").glob("*/plan.json") if argv[0] == "plan" else ():
+        earlier.unlink()  # a page's command is the first of its run; another one would need --new
     done = unhang(place, *argv)
     assert done.returncode in (0, 1, 3, 4), done.stdout[-500:] + done.stderr[-2000:]
     assert "Traceback" not in done.stderr

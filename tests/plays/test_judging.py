@@ -258,7 +258,7 @@ def test_a_remembered_verdict_is_the_one_that_a_fresh_look_gives(seed):
         except ValueError:
             continue  # an example without a required key
         remembered: dict = {}
-        for outcome in engine.judge(found, 0).outcomes:
+        for outcome in engine.judge(found).answers:
             for rule_number, verdict, count in outcome.counts:
                 remembered.setdefault(engine.rules[rule_number].id, {})[verdict] = count
         for one in engine.rules:
@@ -322,7 +322,7 @@ def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(
     engine = Engine(rules, catalogue_view())
     for document in (facts, other, facts, other):
         view = view_of(decode_node(json.dumps(node("a", document)).encode()), {}, "")
-        found = sorted((engine.rules[number].id, verdict, count) for outcome in engine.judge(view, 0).outcomes for number, verdict, count in outcome.counts)
+        found = sorted((engine.rules[number].id, verdict, count) for outcome in engine.judge(view).answers for number, verdict, count in outcome.counts)
         fresh = []
         for one in rules:
             tally = {}
