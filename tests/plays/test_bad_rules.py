@@ -9,9 +9,9 @@ import pytest
 from unhang.cli import main
 
 GOOD = {
-    "id": "own-rule", "title": "A rule", "severity": "error", "scope": "node", "when": "gpus.count == 0", "expected": "something", "found": "something else",
+    "id": "own-rule", "title": "A rule", "severity": "error", "scope": "node", "when": "gpus.count == 99", "expected": "something", "found": "something else",
     "remedy": {"person": "look"}, "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "documented",
-    "examples": {"match": [{"gpus": {"count": 0}}], "near_miss": [{"gpus": {"count": 1}}]},
+    "examples": {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]},
 }  # fmt: skip
 TABLE = {
     "title": "Own", "key": "name", "as_of": "2026-11-20", "confidence": "inferred", "sources": [{"url": "u", "says": "s"}],
@@ -48,7 +48,7 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
         ({"remedy": {"role": "gpu_driver", "policy": {"driver": {"verison": "1"}}}}, "remedy.policy.driver.verison: unknown key (did you mean version?)"),
         ({"remedy": {"role": "gpu_driver", "policy": {"waivers": [{"rule": "x", "reason": "r", "by": "b", "until": "soon"}]}}}, "found 'soon'"),
         ({"when": "tables.xids['79'].meanign == 'x'"}, "(did you mean meaning?)"),
-        ({"when": "gpus.count == 2"}, "own-rule: match[0]: expected fail, found pass"),
+        ({"when": "gpus.count == 98"}, "own-rule: match[0]: expected fail, found pass"),
         # rules that never end, use too much memory or access Python's internals are refused before they run
         ({"when": "range(10**9) | list | length > 0"}, "when: calls are not allowed"),
         ({"when": "{% for x in gpus.devices %}{% endfor %}"}, "when: syntax"),
