@@ -104,7 +104,7 @@ def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(t
     rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None, "gpu004": None})
     assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "pass", "pass"]
     [*lines] = rows["gpu002"]["reasons"]
-    assert any(message in line and "3 of 4 nodes have" in line for line in lines), lines
+    assert any(message in line and "3 of 4 healthy nodes have" in line for line in lines), lines
 
 
 def test_beside_two_new_nodes_that_agree_the_reference_is_still_the_measure(tmp_path):
