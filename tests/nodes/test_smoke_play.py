@@ -114,7 +114,7 @@ def held(fleet):
 def asked(fleet, name):
     """Whether a rank waits on the node, and the controller for it: the controller's check on the node is a Python that reads its program from stdin."""
     lines = fleet.shell(name, "ps -eo args").splitlines()
-    return any(USERS_PYTHON in line and "rank" in line for line in lines) and any(line.endswith("python3 -") for line in lines)
+    return any(USERS_PYTHON in line and "rank" in line for line in lines) and any(line.endswith("python3 -I -") for line in lines)
 
 
 def test_it_passes_and_leaves_nothing_whatever_becomes_of_the_connections(fleet, held):
