@@ -101,10 +101,15 @@ def decided(folder, changes, reference=None, severities=("critical", "error", "w
     ],
 )  # fmt: skip
 def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(tmp_path, change, message):
-    rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None})
-    assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "pass"]
+    rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None, "gpu004": None})
+    assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "pass", "pass"]
     [*lines] = rows["gpu002"]["reasons"]
-    assert any(message in line and "2 of 3 nodes have" in line for line in lines), lines
+    assert any(message in line and "3 of 4 healthy nodes have" in line for line in lines), lines
+
+
+def test_two_peers_that_agree_do_not_decide(tmp_path):
+    rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": driver, "gpu003": None})
+    assert [rows[host]["outcome"] for host in rows] == ["pass", "not proved", "pass"]
 
 
 def test_beside_two_new_nodes_that_agree_the_reference_is_still_the_measure(tmp_path):

@@ -22,7 +22,7 @@ from typing import Any
 
 from unhang.audit.judge.documents import STATUSES
 from unhang.base.strict_yaml import load_yaml
-from unhang.commands import COMMANDS
+from unhang.commands import COMMANDS, GROUPS
 from unhang.schemas.shapes import SCHEMAS, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
@@ -48,7 +48,7 @@ def own_sources() -> dict[str, bytes]:
     """The modules that the commands import, as Python 3.9 reads them, and those that stand for others."""
     texts = {name: for_python_3_9(text) for name, text in modules(["unhang.cli", *(f"unhang.commands.{name}" for name in OFFLINE)]).items()}
     kept = {name: COMMANDS[name] for name in OFFLINE}
-    texts["unhang/commands/__init__.py"] = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nHIDDEN = {{}}\n"
+    texts["unhang/commands/__init__.py"] = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\nALIASES = {{}}\nHIDDEN = {{}}\n"
     texts["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     texts["jsonschema_rs.py"] = (PARTS / "jsonschema_rs.py").read_text("utf-8")
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")
