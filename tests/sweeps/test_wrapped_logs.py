@@ -29,17 +29,10 @@ REASONS = {
         (way, "diagnose_batches/4/061-te-userbuffers-multinode-hang/log.txt"): "the lines before the timeout become those of rank 3, which had not waited"
         for way in ("torch's rank: [rank3]: ", "torchrun: [default3]:", "srun -l")
     },
-    **{
-        (way, "diagnose_batches/3/242-clima-4gpu-rdma-register/log.txt"): "the log does not decide: causes that are only possible change places"
-        for way in ("each line eight times", "journal or syslog")
-    },
-    ("each line eight times", "diagnose_batches/6/360-from-scratch-sft-final-eval/log.txt"): "the log does not decide: two possible causes change places",
-    **{
-        (way, "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "its end, by which it is healthy, is no longer seen"
-        for way in (BARS, "ranks interleaved")
-    },
-    ("ranks interleaved", "diagnose_batches/3/123-nanogpt-2node-crash-before-step0/log.txt"): "the lines of the crash no longer stand together",
     ("cut at 200 columns", "diagnose_batches/6/347-vllm-ray-deepseek-ifname/log.txt"): "the text of the error is cut in two",
+    (BARS, "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "bars stand between lsmod and the module that it lists",
+    ("ranks interleaved", "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "the command comes after the table that it prints",
+    ("ranks interleaved", "diagnose_batches/3/123-nanogpt-2node-crash-before-step0/log.txt"): "what the rank was doing comes after the timeouts",
     ("ranks interleaved", "diagnose_batches/5/342-trl-sft-packing-30min/log.txt"): (
         "in this form it is the time limit, as the label says; as posted a slow rank comes first"
     ),
