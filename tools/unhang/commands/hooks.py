@@ -148,7 +148,7 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
     if code == 0:
         return None
     last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]
-    return f"expected exit code 0, found {code}: {without_secrets(visible(last, 300))}"
+    return f"expected exit code 0, found {code}: {visible(without_secrets(last), 300)}"
 
 
 def _keep_tail(pipe: IO[bytes], tail: bytearray) -> None:
