@@ -272,7 +272,7 @@ def test_wrong_use_and_an_old_python_drain_nobody(pyz, nodes, program, code):
 
 def test_the_commands_of_the_page_on_the_gate_end_well(pyz, tmp_path):
     (tmp_path / "node.json").write_bytes((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_bytes())
-    here, given = as_typed("./unhang-quick.pyz"), as_typed("./unhang-quick.pyz --facts node.json --format json")
+    here, given = as_typed("unhang-quick.pyz"), as_typed("unhang-quick.pyz --facts node.json --format json")
     for argv in (here, given):
         command = [str(pyz), *argv[1:]]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
