@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.groups import GroupJudged
-from unhang.audit.judge.rules import DEFAULT_OWNER
+from unhang.catalogue.owners import DEFAULT_OWNER
 
 
 class Found(NamedTuple):

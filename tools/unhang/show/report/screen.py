@@ -17,6 +17,7 @@ from unhang.audit.triage.actions import Setting, command
 from unhang.audit.triage.best_action import best_action
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.pasting import command_lines
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
@@ -154,7 +155,7 @@ def _where(cause: Mapping[str, Any]) -> str:
 
 
 def _title(cause: Mapping[str, Any]) -> str:
-    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}]"
+    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}], for: {cause.get('owner', DEFAULT_OWNER)}"
 
 
 def _one_line(cause: Mapping[str, Any], width: int) -> Line:
