@@ -25,7 +25,7 @@ from unhang.base.printing import printing_safely
 from unhang.base.project import repair_advice
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.commands import ALIASES, COMMANDS, GROUPS, HIDDEN
+from unhang.commands import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, OLD_OPTIONS, SHORT_NAMES
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
@@ -72,14 +72,13 @@ def _main(arguments: Sequence[str] | None) -> int:
     if name is None:
         top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
-    for typed, meant in ALIASES.items():
-        if tuple(arguments[: len(typed)]) == typed:
-            rest = arguments[len(typed) :]
-            return _main([meant[0], "--help"] if rest[:1] in (["-h"], ["--help"]) else [*meant, *rest])
     if name == "help":
-        return _main([*arguments[1:2], "--help"])
+        return _main([*arguments[1:3], "--help"])
+    name, rest, old = command_and_arguments(arguments)
+    if old:
+        print(old, file=sys.stderr)
     try:
-        return _run(name, arguments[1:])
+        return _run(name, rest)
     except UserError as problem:
         return _say(str(problem))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
@@ -92,6 +91,25 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _say("stopped by hand")
     except Exception as problem:
         return _say(_kept(problem, name, arguments))
+
+
+def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str], str]:
+    """(the command's name as in COMMANDS, its arguments, a line about an old name or ""). Unknown words stay as they are."""
+    for (command, option), new in OLD_OPTIONS.items():
+        if typed[0] == command and option in typed:
+            return new, [one for one in typed[1:] if one != option], _renamed(f"{command} {option}", new)
+    for count in (2, 1):
+        words, rest = " ".join(typed[:count]), list(typed[count:])
+        if words in OLD_NAMES:
+            name, options, _ = command_and_arguments(OLD_NAMES[words].split())
+            return name, [*options, *rest], _renamed(words, OLD_NAMES[words])
+        if (name := SHORT_NAMES.get(words, words)) in {**COMMANDS, **HIDDEN}:
+            return name, rest, ""
+    return typed[0], list(typed[1:]), ""
+
+
+def _renamed(old: str, new: str) -> str:
+    return f"unhang: `unhang {old}` is now `unhang {new}`; the next release has only the new name"
 
 
 def top_parser() -> argparse.ArgumentParser:
@@ -162,10 +180,13 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     """The module of a command and the parser of its arguments. Raises UserError for an unknown command."""
     purpose = {**COMMANDS, **HIDDEN}.get(name)
+    pairs = [f"unhang {one}" for one in COMMANDS if one.startswith(f"{name} ")]
+    if purpose is None and pairs:
+        raise UserError(f"expected {' or '.join(pairs)}, found unhang {name} alone")
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; {f'did you mean {near[0]}?' if near else 'see unhang --help'}")
-    module = f"unhang.commands.{name.replace('-', '_')}"
+    module = f"unhang.commands.{re.sub('[- ]', '_', name)}"
     try:
         command = importlib.import_module(module)
     except ModuleNotFoundError as problem:

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from unhang.cli import command_and_parser, main, top_parser
+from unhang.cli import command_and_arguments, command_and_parser, main, top_parser
 from unhang.commands import COMMANDS
 
 FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "ticket", "sarif"}
@@ -34,7 +34,9 @@ def test_every_example_of_a_help_is_taken_by_the_parsers(name):
         for part in re.split(r" \| |[<>]\(|\) | > ", example):
             argv = shlex.split(part.strip(" )"))
             if argv[:1] == ["unhang"]:
-                command_and_parser(argv[1])[1].parse_args(argv[2:])
+                meant, arguments, old = command_and_arguments(argv[1:])
+                assert not old
+                command_and_parser(meant)[1].parse_args(arguments)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
