@@ -50,6 +50,10 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what can come next
+        from unhang.commands.completing import complete
+
+        complete()
     with printing_safely():
         code = _main(arguments)
         try:
@@ -186,17 +190,22 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; {f'did you mean {near[0]}?' if near else 'see unhang --help'}")
-    module = f"unhang.commands.{re.sub('[- ]', '_', name)}"
-    try:
-        command = importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        if problem.name == module:
-            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
-        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
+    command = load_command(name)
     # no abbreviations: an option of a later version must not change the meaning of a script's abbreviation, least of all of --apply
     parser = _Parser(prog=f"unhang {name}", description=purpose, allow_abbrev=False)
     command.add_arguments(parser)
     return command, parser
+
+
+def load_command(name: str) -> Any:
+    """The module of a command. Raises UserError if it, or what it needs, is not installed."""
+    module = f"unhang.commands.{re.sub('[- ]', '_', name)}"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        if problem.name == module:
+            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
+        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
 
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:

@@ -45,7 +45,8 @@ def show_sides(arguments: argparse.Namespace) -> int:
     if wrong := [name for name in OF_RUNS if getattr(arguments, name)]:
         raise UserError(f"--{wrong[0]}: expected two runs of the history beside it, found {' and '.join(arguments.sides)[:200]}")
     run = arguments.run or "latest"
-    found = _narrowed(compare(*(read_side(one, run) for one in arguments.sides), arguments.launch or "slurm"), arguments.fact)
+    first, second = (read_side(one, run) for one in arguments.sides)
+    found = _narrowed(compare(first, second, arguments.launch or "slurm"), arguments.fact)
     rows = flat_rows_of(found) if arguments.format == "csv" else rows_of(found)
     show_rows(arguments, lambda width: render_comparison(found, width), rows, COLUMNS, "fact")
     return int(bool(found.differences))
