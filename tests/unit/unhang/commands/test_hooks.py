@@ -223,9 +223,13 @@ def test_an_address_is_read_from_a_small_regular_file_alone(tmp_path, capsys, pl
     assert "--webhook: expected a file with an address in its first line" in capsys.readouterr().err
 
 
-STARTS_A_SESSION = (
-    "import os,sys,time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True)\n    {}"
-)
+STARTS_A_SESSION = """import os,sys,time
+if os.fork() == 0:
+  os.setsid()
+  if os.fork() == 0:
+    print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
+    {}
+"""
 
 
 @pytest.mark.parametrize(("rest", "expected"), [("", None), ("time.sleep(3000)", "expected it to end within 3 s; it was killed")])
@@ -259,7 +263,8 @@ def test_a_proxy_that_is_none_is_said_without_the_address(monkeypatch, proxy):
 def tls(webhook, tmp_path):
     """A webhook under https whose certificate is of hooks.example.org, and made by nobody that this machine knows: (address, file of the certificate)."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
-    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hooks.example.org -addext subjectAltName=DNS:hooks.example.org -keyout {key} -out {certificate}"
+    named = "-subj /CN=hooks.example.org -addext subjectAltName=DNS:hooks.example.org"
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {key} -out {certificate}"
     subprocess.run(words.split(), check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
