@@ -20,6 +20,7 @@ POLICY = {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "TORCH_NCCL_DUMP_ON_TIMEOU
 VERSION = "580.159.04-1"
 HOLD = {"driver": {"version": "580.159.04", "held": True}}
 # The process that has a saved state's folder open is the module at work.
+NOTHING_LEFT = "found none that was not rolled back already"
 KILL_MODULE = "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ && kill -KILL ${one#/proc/}; done"
 
 
@@ -60,7 +61,7 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert [row["status"] for row in states(node)] == ["rolled_back"]
     places = {"INVENTORY": inventory_for(node, [NODE], {}), "HOST": NODE}
     again = run_typed(node, as_typed("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places))
-    assert "nothing to undo" in again.output
+    assert NOTHING_LEFT in " ".join(again.output.split())
     assert again.changed == {NODE: 0}
 
     # A file where a folder is needed: the role fails after it has changed /etc/nccl.conf.
@@ -169,9 +170,15 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
         preview = run_typed(fleet, as_typed("unhang playbook rollback -i INVENTORY --limit HOST", places))
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"
-        done = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
+        refused = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
+        assert (refused.code, refused.changed) == (2, {NODE: 0})
+        assert "expected a reboot to be allowed" in " ".join(refused.output.split())
+        assert probe(fleet) != f"ii {old}"
+        boot = fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id")
+        done = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True, unhang_reboot=True)
+        fleet.nodes[NODE].find_leader()
         assert done.code == 0
-        assert "what came back counts from the next boot on" in " ".join(done.output.split())
+        assert fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id") != boot
         assert probe(fleet) == f"ii {old}"
         assert not fleet.shell(NODE, "dpkg --audit")
         assert states(fleet)[-1]["status"] == "rolled_back"
@@ -248,4 +255,5 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
     assert running(fleet) == values
     assert files(fleet) == untouched
     assert {row["status"] for row in states(fleet)} == {"rolled_back"}
-    assert "nothing to undo" in play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).output
+    again = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
+    assert (again.code != 0, NOTHING_LEFT in " ".join(again.output.split())) == (True, True)

@@ -6,6 +6,7 @@ import argparse
 import os
 import stat
 import sys
+from pathlib import Path
 from typing import Any
 
 from unhang.base.errors import UserError
@@ -19,11 +20,16 @@ from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.inspect.bundle import is_bundle, read_documents
+from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdict
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
   unhang diagnose slurm-1234.out                      one job's log
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
+  unhang diagnose hang.tar.gz                         what unhang inspect --out wrote while the job hung
   unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
   kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""
 
@@ -34,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, beside a log the job's scripts and configuration; "
-        "- for standard input, also the default behind a pipe",
+        help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, bundles of unhang inspect, "
+        "beside a log the job's scripts and configuration; - for standard input, also the default behind a pipe",
     )
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
     add_format_option(parser, ("table", "json", "markdown"))
@@ -58,14 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.files and not _is_piped():
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
     arguments.files = arguments.files or ["-"]
-    found = _diagnosis(arguments)
+    found, looked = _diagnosis(arguments)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
         raise UserError(_unread(found, arguments.files))
     if found["outcome"]["word"] == "nothing":
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
-    shown = redacted(found) if arguments.redact else masked_document(found)
     if not arguments.quiet:
-        _print(shown, arguments.format)
+        both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
+        shown = redacted(both) if arguments.redact else masked_document(both)
+        _print(shown, shown.pop("looked"), arguments.format)
     if found["outcome"]["word"] != "cause":
         return EXIT_CODES[found["outcome"]["word"]]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
@@ -81,15 +88,22 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _diagnosis(arguments: argparse.Namespace) -> dict[str, Any]:
-    inputs, scans, flights = read_all(arguments.files)
+def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the files."""
+    bundles = [name for name in arguments.files if name != "-" and is_bundle(Path(name))]
+    documents = read_documents([Path(name) for name in bundles]) if bundles else []
+    looked = inspection_of(documents) if bundles else None
+    inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)))
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
-    if not arguments.run:
-        return document(inputs, facts)
-    path, findings = read_findings(arguments.run)
-    found = document(inputs, facts, audit_evidence(path, findings, facts.hosts, load_causes()))
-    found["facts"]["audited"] = list(audited_hosts(path.parent, findings, facts.hosts))
-    return found
+    seen = verdict_evidence(bundles[0], looked) if looked else []
+    if arguments.run:
+        path, findings = read_findings(arguments.run)
+        hosts = [*facts.hosts, *(row["host"] for row in looked["hosts"])] if looked else facts.hosts
+        found = document(inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())])
+        found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
+    else:
+        found = document(inputs, facts, seen)
+    return (with_verdict(found, bundles[0], looked) if looked else found), looked
 
 
 def _unread(found: dict[str, Any], named: list[str]) -> str:
@@ -99,13 +113,15 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
     return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
 
 
-def _print(shown: dict[str, Any], form: str) -> None:
+def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str) -> None:
+    """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the diagnosis of its logs."""
     if form == "json":
         sys.stdout.write(render_json(shown))
     elif form == "markdown":
-        sys.stdout.write(render_markdown(shown))
+        above = render_inspection(looked).replace("```", "'''") if looked else ""
+        sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
     else:
         from unhang.show.report.table import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(render_table(shown, width, plain=plain))
+        sys.stdout.write((f"{render_inspection(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))

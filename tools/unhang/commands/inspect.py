@@ -12,7 +12,9 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import checked_output
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option
+from unhang.commands.inspect_nodes import add_node_options, node_documents
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
@@ -26,6 +28,7 @@ EXAMPLES = """\
   unhang inspect                            your job on this machine
   unhang inspect --pid 4711                 the job of this process
   unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
+  unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
   unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
   unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""
 EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
@@ -34,6 +37,7 @@ EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options: which job, how to look, and how to show the verdict."""
     add_look_options(parser)
+    add_node_options(parser)
     parser.add_argument("--evidence", metavar="FILE", nargs="+", help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking")
     parser.add_argument("--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked")
     add_format_option(parser, ("table", "json"))
@@ -50,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if out:
         write_bundle(out, documents, found)
     if arguments.format == "json":
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
     else:
         from unhang.show.report.table import terminal_shape
 
@@ -62,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.evidence:
         return read_documents([Path(one) for one in arguments.evidence])
+    if arguments.hosts or arguments.inventory:
+        return node_documents(arguments, chosen_look_options(arguments))
     if arguments.slurm_job:
         return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
     return [_look_here(arguments)]

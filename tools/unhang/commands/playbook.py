@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments: the playbook, and arguments of ansible-playbook."""
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
     add_examples(parser, EXAMPLES)
-    parser.add_argument("name", metavar="NAME", help="audit, smoke, preprovision, remediate (which previews) or rollback (which previews)")
+    parser.add_argument("name", metavar="NAME", help="audit, inspect, smoke, preprovision, remediate (which previews) or rollback (which previews)")
     rest = parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="options of ansible-playbook: -i, --limit, -e, --become …")
     rest.required = False  # otherwise argparse lists it as missing, though it is optional
 

@@ -82,8 +82,9 @@ def triage(
     for share in shares:
         kinds.setdefault(_kind(share, merged, nodes, written, repairs), []).append(share)
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
-    causes = [_cause(kind, members, order, nodes, repairs) for kind, members in kinds.items()]
-    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
+    by_layer = sorted(kinds.items(), key=lambda pair: (pair[1][0].root.layer, pair[1][0].root.number))
+    causes = [_cause(kind, members, order, nodes, repairs) for kind, members in by_layer]
+    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), -len(cause["findings"])))
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())
@@ -145,7 +146,8 @@ def _kind(
         policy = _own_part(root.remedy.get("policy") or {}, one.policy)
         written[key] = _text(policy), _text([conflict for conflict in one.conflicts if _concerns(conflict, root)])
     unread = root.of_reading and note is not None and not note.read
-    return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread, role)
+    repaired = role and not json.loads(written[key][1])  # a role drains the node itself; in a conflict a person decides, and jobs are kept off meanwhile
+    return _Kind(root.rule, case, *written[key], "" if repaired or note is None else note.scheduler, unread, role)
 
 
 def _repairing_role(root: Found, repairs: Repairs) -> str | None:

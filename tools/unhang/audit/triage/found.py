@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.groups import GroupJudged
 from unhang.catalogue.owners import DEFAULT_OWNER
+
+# Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
+_SECTIONS = (
+    *("run_status", "policy_error", "faults", "gpus", "fabric_manager", "interconnect", "driver", "kernel"),
+    *("network", "limits", "nccl", "cuda", "torch", "packages"),
+)
 
 
 class Found(NamedTuple):
@@ -24,6 +30,7 @@ class Found(NamedTuple):
     apart: tuple[frozenset[str], ...] = ()
     of_reading: bool = False  # the finding reports that the node was not read
     owner: str = DEFAULT_OWNER
+    layer: int = len(_SECTIONS)  # 0 for what is nearest the hardware
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -39,7 +46,12 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         where = {} if grouped else entry.where
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
-        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner)
+        layer = _layer({path[0] for path in entry.rule.decision_reads})
+        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
+
+
+def _layer(sections: Collection[str]) -> int:
+    return min((place for place, section in enumerate(_SECTIONS) if section in sections), default=len(_SECTIONS))
 
 
 def _apart(comparison: Mapping[str, Any] | None) -> tuple[frozenset[str], ...]:

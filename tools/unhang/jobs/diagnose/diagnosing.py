@@ -45,15 +45,15 @@ def diagnose_text(text: str) -> dict[str, Any]:
     return document([about], gather_facts([scan], None))
 
 
-def read_all(names: Iterable[str], *, sieve: Sieve | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
-    """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. sieve: of the signatures to search, None for
-    all."""
+def read_all(names: Iterable[str], *, texts: Sequence[tuple[str, bytes]] = (), sieve: Sieve | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
+    """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. texts: logs that are no files, as (name, content).
+    sieve: of the signatures to search, None for all."""
     sieve = sieve or _sieve_of_all()
-    inputs: list[Input] = []
-    scans: list[Scan] = []
+    inputs = [Input(name) for name, _ in texts]
+    scans = [scan_blocks(read_blocks(io.BytesIO(text), about), about.name, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
     flights: list[Flight] = []
     found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
-    beside_log = any(kind is None for _, _, kind in found)
+    beside_log = bool(scans) or any(kind is None for _, _, kind in found)
     for name, path, kind in found:
         about = Input(name)
         inputs.append(about)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import re
 import tarfile
+import zlib
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,13 @@ MOST_BYTES = 64 << 20
 MOST_DOCUMENTS = 4096
 INSPECTION = "inspection.json"
 SCHEMA = "unhang/evidence/1"
+BROKEN = (OSError, EOFError, zlib.error)
 
 
 def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
     """Writes the archive, which only its owner can read; refuses a path that is taken. Raises UserError."""
-    texts = {INSPECTION: json.dumps(masked_document(inspection), indent=1), "report.txt": without_secrets(render_inspection(inspection))}
+    shown = masked_document(inspection)
+    texts = {INSPECTION: json.dumps(shown, indent=1), "report.txt": without_secrets(render_inspection(shown))}
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
         texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked_document(document))
@@ -49,12 +54,13 @@ def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is a bundle of evidence."""
+    """Whether a file is a bundle of evidence, by the header of its first entry."""
+    if not path.is_file():  # a pipe is read once, by whoever reads it as a log
+        return False
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
-            first = archive.next()
-            return first is not None and first.name == INSPECTION
-    except (tarfile.TarError, OSError, EOFError):
+        with gzip.open(path) as packed:
+            return tarfile.TarInfo.frombuf(packed.read(tarfile.BLOCKSIZE), "utf-8", "replace").name == INSPECTION
+    except (tarfile.TarError, *BROKEN):
         return False
 
 
@@ -68,19 +74,18 @@ def _documents_of(path: Path) -> list[dict[str, Any]]:
 
 
 def bundle_texts(path: Path) -> dict[str, bytes]:
-    """{name: content} of a bundle's regular files, no more than MOST_BYTES together; nothing is unpacked to the disk. Raises UserError."""
-    texts: dict[str, bytes] = {}
+    """{name: content} of a bundle's regular files, which have no more than MOST_BYTES together. It is unpacked in memory: names, links and modes in it mean
+    nothing. Raises UserError."""
     try:
-        with tarfile.open(path, mode="r:gz") as archive:
-            for entry in archive:
-                content = archive.extractfile(entry) if entry.isreg() else None
-                if content is not None:
-                    texts[entry.name] = content.read(MOST_BYTES - sum(map(len, texts.values())))
-                if len(texts) > MOST_DOCUMENTS or sum(map(len, texts.values())) >= MOST_BYTES:
-                    raise UserError(f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more")
-    except (tarfile.TarError, EOFError, OSError) as problem:
+        with gzip.open(path) as packed:
+            unpacked = packed.read(MOST_BYTES + 1)
+        if len(unpacked) > MOST_BYTES:
+            raise UserError(f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more")
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
+            entries = [entry for entry in islice(archive, MOST_DOCUMENTS) if entry.isreg() and not entry.issparse()]
+        return {entry.name: unpacked[entry.offset_data : entry.offset_data + entry.size] for entry in entries}
+    except (tarfile.TarError, ValueError, RecursionError, *BROKEN) as problem:
         raise UserError(f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked: {problem}") from None
-    return texts
 
 
 def checked(text: bytes, where: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ behind somewhere and ahead nowhere is waited for and waits for nobody. RAS count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 
 Key = tuple[str, int]  # host and pid, as RAS has them
 
@@ -88,13 +88,17 @@ def standing_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
 
 
 def _members(row: Mapping[str, Any], name: str) -> list[list[Any]]:
+    return [one for one in _list(row, name) if isinstance(one, list) and len(one) >= 4 and isinstance(one[0], int) and isinstance(one[2], int)]
+
+
+def _list(row: Mapping[str, Any], name: str) -> list[Any]:
     value = row.get(name)
-    return [one for one in value if isinstance(one, list) and len(one) >= 4 and isinstance(one[0], int)] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []
 
 
 def _global_ranks(answer: Mapping[str, Any], own: Sequence[RankLook], looks: Sequence[RankLook]) -> dict[Key, int]:
     """{(host, pid): rank of the job}. The largest communicator numbers the ranks as the job does; what the nodes say of their own processes comes first."""
-    communicators = sorted(rows(answer.get("communicators")), key=lambda row: -(row.get("size") or 0))
+    communicators = sorted(rows(answer.get("communicators")), key=lambda row: -number_of(row.get("size")))
     names: dict[Key, int] = {}
     for row in communicators:
         for one in (*_members(row, "members"), *_members(row, "missing")):
@@ -117,7 +121,7 @@ def _counts(answer: Mapping[str, Any], names: Mapping[Key, int]) -> dict[tuple[s
     found: dict[tuple[str, str], dict[int, int]] = {}
     for row in rows(answer.get("communicators")):
         global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
-        groups = [(group.get("ranks") or [], _launched(group)) for group in rows(row.get("counts"))]
+        groups = [(_list(group, "ranks"), _launched(group)) for group in rows(row.get("counts"))]
         operations = {op for _, launched in groups for op in launched}
         for ranks, launched in groups:
             for rank in ranks:
@@ -161,7 +165,7 @@ def _gone(answer: Mapping[str, Any], names: Mapping[Key, int]) -> tuple[dict[int
             rank = names.get((str(one[1]), one[2]))
             if rank is not None:
                 missing[rank] = missing.get(rank, False) or one[-1] is True
-        for one in row.get("errors") or []:
+        for one in _list(row, "errors"):
             name = global_of.get(one[0]) if isinstance(one, list) and len(one) == 2 and isinstance(one[0], int) else None
             if name is not None:
                 errors[name] = str(one[1])
@@ -172,6 +176,5 @@ def _starting(answer: Mapping[str, Any], names: Mapping[Key, int]) -> frozenset[
     found: set[int] = set()
     for row in rows(answer.get("communicators")):
         global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
-        listed: Iterable[Any] = row.get("starting") or []
-        found |= {name for rank in listed if isinstance(rank, int) and (name := global_of.get(rank)) is not None}
+        found |= {name for rank in _list(row, "starting") if isinstance(rank, int) and (name := global_of.get(rank)) is not None}
     return frozenset(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.jobs.inspect.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 from unhang.prove.smoke.render import fold_ranks
 from unhang.prove.smoke.streams import Story
 from unhang.prove.smoke.suspects import Suspect, find_suspects
@@ -26,6 +26,8 @@ NEXT = {
     "peer": "can {host} reach {address}? firewall, interface (NCCL_SOCKET_IFNAME), the other node's job step: nc -vz {spaced}",
     "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
 }
+
+TICKS_PER_S = 100  # USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
 
 
 @dataclass(frozen=True)
@@ -162,5 +164,7 @@ def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
 
 
 def clues(document: Mapping[str, Any]) -> list[str]:
-    """The kernel's lines about faults."""
-    return [str(event.get("message") or event.get("text") or "") for event in rows(section(document, "kernel_log").get("events"))]
+    """The kernel's lines about faults since the job's ranks began. A line without a time is left out: it may be a month old."""
+    began_s = min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0) / TICKS_PER_S
+    events = rows(section(document, "kernel_log").get("events"))
+    return [str(event["line"]) for event in events if event.get("line") and event.get("last_s") is not None and number_of(event["last_s"]) >= began_s]

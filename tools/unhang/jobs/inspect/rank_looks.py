@@ -101,7 +101,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     gpus, busy_gpus = _gpus(document), computing_gpus(document)
     for place, row in enumerate(rows(document.get("ranks"))):
         pid = row.get("pid")
-        if not isinstance(pid, int):
+        if not isinstance(pid, int) or isinstance(pid, bool):
             continue
         first, second = firsts.get(pid, {}), seconds.get(pid, firsts.get(pid, {}))
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))

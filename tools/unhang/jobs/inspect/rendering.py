@@ -44,7 +44,8 @@ def _ranks(found: Mapping[str, Any]) -> list[str]:
         where = row["where"] or f"state {row['state']}"
         places.setdefault((str(row["activity"] or ""), where, str(row["state"])), []).append(row["rank"])
     lines = [
-        f"  {fold_ranks(ranks):<14} {state:<5} {activity:<11} {visible(where, 200)}" for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]
+        f"  {fold_ranks(ranks):<14} {visible(state, 20):<5} {activity:<11} {visible(where, 200)}"
+        for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]
     ]
     if len(places) > MOST_ROWS:
         lines.append(f"  and {len(places) - MOST_ROWS} more places; -o json has them")
@@ -56,6 +57,6 @@ def _unread(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for row in found["unread"]:
         hosts = visible(", ".join(map(str, row["hosts"][:4]))) + (f" and {len(row['hosts']) - 4} more" if len(row["hosts"]) > 4 else "")
-        lines.append(f"  {row['what']} on {hosts}: {row['status']}, {visible(row['why'], 300)}")
+        lines.append(f"  {row['what']} on {hosts}: {visible(row['status'], 40)}, {visible(row['why'], 300)}")
         lines += [f"    would help: {visible(row['helps'], 300)}"] if row["helps"] else []
     return ["", "not read:", *lines] if lines else []

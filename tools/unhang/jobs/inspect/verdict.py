@@ -214,8 +214,8 @@ def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
             return False
         seconds = max(0.1, number_of(nvml["at_2_s"]) - number_of(nvml.get("at_1_s"))) if nvml.get("at_2_s") else 1.0
         for first, second in zip(rows(nvml.get("gpus_1")), rows(nvml.get("gpus_2")), strict=False):
-            links = [[value for value in gpu.get("nvlink_kib") or [] if isinstance(value, int)] for gpu in (first, second)]
-            if sum(links[1]) - sum(links[0]) > IDLE_LINK_KIB_S * seconds:
+            moved = [sum(map(number_of, values)) if isinstance(values := gpu.get("nvlink_kib"), list) else 0.0 for gpu in (first, second)]
+            if moved[1] - moved[0] > IDLE_LINK_KIB_S * seconds:
                 return False
     return True
 

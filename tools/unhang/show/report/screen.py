@@ -1,6 +1,7 @@
 """The first screen of a run: nodes by verdict, then causes by harm, each with its nodes, what to do and the command for it.
 
-At most 40 lines, for any number of nodes; more only if there are more critical causes and unread nodes, each of which has its line.
+Causes of the same nodes are one block: the most serious one in full, the others named below it.
+At most 40 lines, for any number of nodes; more only if more nodes have critical causes or are unread, each of which has its line.
 Text in, text out, like the table.
 """
 
@@ -26,6 +27,7 @@ LINES = 40
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
 MOST_DO = 2  # lines for the action, if there is room
+MOST_ALSO = 4  # further causes of the same nodes that are named
 VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
 # The meaning of a verdict for the jobs of a node.
 SERVICE = {"critical": "keep jobs off now", "error": "repair next", "warning": "can wait", "unread": "look why"}
@@ -122,25 +124,35 @@ def _fitted(
     causes: Sequence[Mapping[str, Any]], room: int, width: int, setting_of: Callable[[Mapping[str, Any]], Setting]
 ) -> tuple[list[Line], list[Mapping[str, Any]]]:
     """(lines, causes that are not in them). Each critical cause and each cause for unread nodes has a line, and details as long as there is room."""
-    must = [cause for cause in causes if cause["severity"] == "critical" or cause["unread"]]
-    others = [cause for cause in causes if not (cause["severity"] == "critical" or cause["unread"])]
-    blocks: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
-    room -= len(blocks)
-    for number, cause in enumerate(must):
+    blocks = _of_same_nodes(causes)
+    must = [block for block in blocks if block[0]["severity"] == "critical" or block[0]["unread"]]
+    others = [block for block in blocks if block not in must]
+    shown: dict[int, list[Line]] = {number: [_one_line(block[0], len(block) - 1, width)] for number, block in enumerate(must)}
+    room -= len(shown)
+    for number, (cause, *also) in enumerate(must):
         for most in (MOST_DO, 1):
-            block = _block(cause, width, most, setting_of(cause))
-            if len(block) - 1 <= room:
-                room -= len(block) - 1
-                blocks[number] = block
+            lines = _block(cause, also, width, most, setting_of(cause))
+            if len(lines) - 1 <= room:
+                room -= len(lines) - 1
+                shown[number] = lines
                 break
-    lines = [line for block in blocks.values() for line in block]
-    for place, cause in enumerate(others):
-        block = _block(cause, width, 1, setting_of(cause))
-        if len(block) > room:
-            return lines, others[place:]
-        room -= len(block)
-        lines += block
-    return lines, []
+    all_lines = [line for lines in shown.values() for line in lines]
+    for place, (cause, *also) in enumerate(others):
+        lines = _block(cause, also, width, 1, setting_of(cause))
+        if len(lines) > room:
+            return all_lines, [cause for block in others[place:] for cause in block]
+        room -= len(lines)
+        all_lines += lines
+    return all_lines, []
+
+
+def _of_same_nodes(causes: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Causes above info whose nodes are the same, in the order of the first of them. An info finding and one about the whole fleet stand alone."""
+    blocks: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for cause in causes:
+        alone = cause["severity"] == SEVERITIES[-1] or not cause["nodes"]
+        blocks.setdefault((cause["id"],) if alone else (cause["unread"], *cause["nodes"]), []).append(cause)
+    return list(blocks.values())
 
 
 def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
@@ -158,14 +170,15 @@ def _title(cause: Mapping[str, Any]) -> str:
     return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}], for: {cause.get('owner', DEFAULT_OWNER)}"
 
 
-def _one_line(cause: Mapping[str, Any], width: int) -> Line:
+def _one_line(cause: Mapping[str, Any], also: int, width: int) -> Line:
+    """also: the number of further causes of the same nodes."""
     label, style = _label(cause)
-    text = _title(cause)
-    return label, _cut(text, width - LABEL), style
+    ending = f" and {counted(also, 'more cause')}" if also else ""
+    return label, _cut(_title(cause), width - LABEL - len(ending)) + ending, style
 
 
-def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) -> list[Line]:
-    """A cause in full: title, what to do (at most `most` lines), what a ticket names, the command."""
+def _block(cause: Mapping[str, Any], also: Sequence[Mapping[str, Any]], width: int, most: int, setting: Setting) -> list[Line]:
+    """A cause in full: title, what to do (at most `most` lines), what a ticket names, the command, the other causes of its nodes."""
     label, style = _label(cause)
     lines = _paragraph(label, _title(cause), style, width)
     if conflicts := cause["remedy"]["conflicts"]:
@@ -181,7 +194,14 @@ def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) ->
         if len(reported) > MOST_DO:
             lines[-1] = (MORE, _cut(f"{reported[MOST_DO - 1]} {reported[MOST_DO]}", width - LABEL), "dim")
     pasted = command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
-    return lines + [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
+    lines += [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
+    return lines + _paragraph("  also", _named(also), "dim", width) if also else lines
+
+
+def _named(causes: Sequence[Mapping[str, Any]]) -> str:
+    """Causes by severity and rule: `error acs-on-bare-metal, warning swap-in-use, and 3 more`."""
+    named = [f"{cause['severity']} {visible(cause['rule'], 120)}" for cause in causes[:MOST_ALSO]]
+    return ", ".join([*named, *([f"and {len(causes) - MOST_ALSO} more"] if len(causes) > MOST_ALSO else [])])
 
 
 def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:

@@ -9,6 +9,7 @@ import pytest
 
 from unhang.audit.judge.judged_node import Board
 from unhang.audit.triage.causes import NodeNote, triage
+from unhang.audit.triage.found import Found
 from unhang.audit.triage.grouping import Explaining
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -82,7 +83,24 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
     causes = shown(wanted, nodes)["causes"]
     assert [cause["remedy"]["policy"] for cause in causes] == [{}, {}]
     assert all(cause["remedy"]["conflicts"][0]["sides"][1]["because"] == "unhang_policy" for cause in causes)
-    assert [cause["command"] for cause in causes] == ["unhang explain bad", "unhang explain policy-driver-version"]
+    assert [cause["command"] for cause in causes] == ["unhang explain policy-driver-version", "unhang explain bad"]
+
+
+def test_a_critical_cause_in_conflict_keeps_jobs_off_until_a_person_has_decided():
+    nodes = {"n": NodeNote(True, "slurm", {"driver": {"version": "535.154.05"}}, 1)}
+    wanted = [
+        finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
+        finding("bad", "n", "critical", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
+    ]
+    assert shown(wanted, nodes)["causes"][0]["command"] == "scontrol update nodename=n state=drain reason='unhang: bad'"
+
+
+def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first():
+    """Not the one whose rule comes first in the alphabet."""
+    setting = Found(0, "a", "a", "error", "node", ("n",), {}, {"person": "do"}, layer=10)
+    gpu = Found(1, "z", "z", "error", "node", ("n",), {}, {"person": "do"}, layer=3)
+    causes = triage([setting, gpu], Explaining({}), {"n": NodeNote(True)})["causes"]
+    assert [cause["rule"] for cause in causes] == ["z", "a"]
 
 
 @pytest.mark.parametrize(

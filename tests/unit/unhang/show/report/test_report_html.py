@@ -260,7 +260,7 @@ def test_what_a_cause_accounts_for_stands_folded_under_it_with_one_command():
     explains = {"xid-fatal": frozenset({"gpu-gives-no-handle"})}
     page = page_of(fleets.document(findings, {"ok": 2}, explains=explains), [fleets.node(host, [], {}) for host in ("n1", "n2")])
     articles = [(attrs["id"], "nested" in (attrs["class"] or "")) for tag, attrs in page.elements if tag == "article"]
-    assert articles == [("f1", False), ("f2", False), ("f3", True)]
+    assert articles == [("f1", False), ("f2", True), ("f3", False)]
     assert "It accounts for 1 more finding" in page.text
     assert page.text.count("Run unhang explain xid-fatal") == 1
     rows = {attrs["id"]: attrs["data-n"] for tag, attrs in page.elements if tag == "tr" and "data-n" in attrs}

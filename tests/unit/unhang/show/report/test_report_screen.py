@@ -59,6 +59,17 @@ def test_it_says_which_nodes_have_to_leave_service_which_can_wait_and_what_mends
     assert all(re.fullmatch(r"gpu\d{5}|gpu\[.*|…", one) for one in re.findall(r"^(?:critical|unread)  (\S+?)(?:,|$)", narrow, re.MULTILINE))
 
 
+def test_further_causes_of_the_same_nodes_are_named_under_the_most_serious_one():
+    found = [finding("slow-port", "n1", "error"), finding("lost-gpu", "n1", "critical"), finding("remark", "n1", "info"), finding("acs", "n2", "error")]
+    lines = render_screen(fleets.document(found, {"ok": 2}), 100).splitlines()
+    titles = [line for line in lines if re.match(r"[A-Z]+ +n\d", line)]
+    assert [re.sub(r":.*", "", line) for line in titles] == ["CRITICAL  n1", "ERROR     n2", "INFO      n1"]
+    assert lines.count("  also    error slow-port") == 1
+    assert "slow-port" not in "".join(titles)
+    many = [finding("lost-gpu", "n1", "critical"), *(finding(f"port-{number}", "n1", "error") for number in range(6))]
+    assert re.search(r"error\s+port-3, and 2 more", render_screen(fleets.document(many, {"ok": 1}), 100))
+
+
 def test_no_set_of_nodes_is_broken_inside_a_number():
     sets = re.findall(r"gpu\[[^\]]*\]", render_screen(fleet(1000, 12, 20, 90), 80))
     assert len(sets) > 10

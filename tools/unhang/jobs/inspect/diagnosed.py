@@ -1,0 +1,74 @@
+"""A bundle of evidence as `unhang diagnose` reads it: the logs that lie in it, and the verdict as evidence for causes. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.logs.line_prefixes import Prefix
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.signatures import Signature
+from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.inspect.ends import clues
+from unhang.jobs.inspect.rank_looks import host_of, rows, section
+from unhang.jobs.inspect.verdict import HUNG
+
+LOOKED_AT = "unhang inspect"
+
+
+def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the ends of the job's logs and of the kernel's lines about faults; a log that several nodes see once."""
+    seen: set[tuple[str, bytes]] = set()
+    for document in documents:
+        host = host_of(document)
+        for log in rows(section(document, "log_tail").get("logs")):
+            lines = log.get("lines")
+            text = _joined(lines if isinstance(lines, list) else [])
+            path = str(log.get("path"))[:400]
+            if text and (path, text) not in seen:
+                seen.add((path, text))
+                yield f"{path} ({host}, its end)", text
+        kernel = _joined(clues(document))
+        if kernel:
+            yield f"kernel log of {host}", kernel
+
+
+def _joined(lines: Sequence[Any]) -> bytes:
+    return "".join(f"{line}\n" for line in lines if isinstance(line, str)).encode("utf-8", "replace")
+
+
+def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
+    """The suspects of an inspection as evidence for their causes. Hints are left out, and so is a job that does not hang."""
+    suspects = [one for one in found["suspects"] if one["cause"] and not one["blind"]] if found["state"] == HUNG else []
+    seen: dict[str, Evidence] = {}
+    for one in suspects:
+        who = f"rank {one['rank']}" if one["rank"] is not None else "a rank"
+        text = f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}"[:400]
+        signature = Signature(one["cause"], "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any")
+        event = Event(signature, file, 1, text, {}, Prefix(host=one["host"], rank=one["rank"]))
+        seen.setdefault(
+            one["cause"], Evidence(one["cause"], WEIGHTS["strong"], "unhang inspect saw it while the job hung", (event,), f"inspect:{one['cause']}")
+        )
+    return list(seen.values())
+
+
+def with_verdict(diagnosis: Mapping[str, Any], file: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line of a log names a cause or a failure."""
+    state = found["state"] if found["state"] == HUNG else f"not hung when it was looked at, {found['state']}"
+    line = {"file": file, "line": 1, "text": f"{state}: {found['headline']}"[:500]}
+    bundle = {"file": file, "kind": "log", "lines": 0, "bytes": 0, "notes": [f"what unhang inspect saw: {state}"]}
+    outcome = diagnosis["outcome"]
+    if outcome["word"] not in ("cause", "failure") or (found["state"] == HUNG and outcome["word"] != "cause"):
+        word = "failure" if found["state"] == HUNG else "no_end"
+        why = "the job hangs, and what holds the rank is no known fault" if word == "failure" else "the job ran when it was looked at"
+        outcome = {"word": word, "why": why, "line": line}
+    hosts = list(dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in found["hosts"])]))
+    facts = {**diagnosis["facts"], "hosts": hosts}
+    return {
+        **diagnosis,
+        "facts": facts,
+        "inputs": [bundle, *diagnosis["inputs"]],
+        "outcome": outcome,
+        "trouble": diagnosis["trouble"] or found["state"] == HUNG,
+    }
