@@ -12,7 +12,8 @@ import subprocess
 import pytest
 from page_commands import BLOCK, PROJECT, READS, audits, commands, pages, scripts, shown, shown_in_pages, typed_in_tests
 
-from unhang.cli import command_and_arguments, command_and_parser
+from unhang.cli import command_and_parser
+from unhang.commands.names import command_and_arguments
 
 DEADLINE_S = 280
 COMMANDS = commands()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import importlib
 import os
 import re
 import shlex
@@ -22,10 +21,10 @@ from typing import Any, NoReturn
 from unhang import __version__
 from unhang.base.errors import UserError
 from unhang.base.printing import printing_safely
-from unhang.base.project import repair_advice
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.commands import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, OLD_OPTIONS, SHORT_NAMES
+from unhang.commands import COMMANDS, GROUPS, HIDDEN
+from unhang.commands.names import command_and_arguments, load_command
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
@@ -95,25 +94,6 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _say("stopped by hand")
     except Exception as problem:
         return _say(_kept(problem, name, arguments))
-
-
-def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str], str]:
-    """(the command's name as in COMMANDS, its arguments, a line about an old name or ""). Unknown words stay as they are."""
-    for (command, option), new in OLD_OPTIONS.items():
-        if typed[0] == command and option in typed:
-            return new, [one for one in typed[1:] if one != option], _renamed(f"{command} {option}", new)
-    for count in (2, 1):
-        words, rest = " ".join(typed[:count]), list(typed[count:])
-        if words in OLD_NAMES:
-            name, options, _ = command_and_arguments(OLD_NAMES[words].split())
-            return name, [*options, *rest], _renamed(words, OLD_NAMES[words])
-        if (name := SHORT_NAMES.get(words, words)) in {**COMMANDS, **HIDDEN}:
-            return name, rest, ""
-    return typed[0], list(typed[1:]), ""
-
-
-def _renamed(old: str, new: str) -> str:
-    return f"unhang: `unhang {old}` is now `unhang {new}`; the next release has only the new name"
 
 
 def top_parser() -> argparse.ArgumentParser:
@@ -195,17 +175,6 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     parser = _Parser(prog=f"unhang {name}", description=purpose, allow_abbrev=False)
     command.add_arguments(parser)
     return command, parser
-
-
-def load_command(name: str) -> Any:
-    """The module of a command. Raises UserError if it, or what it needs, is not installed."""
-    module = f"unhang.commands.{re.sub('[- ]', '_', name)}"
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        if problem.name == module:
-            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
-        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
 
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from unhang.base.project import find_project
 from unhang.base.text import visible
 from unhang.catalogue.owners import OWNERS
 from unhang.catalogue.reading import BUILT_IN, own_folders
-from unhang.cli import command_and_arguments, load_command
 from unhang.commands import COMMANDS, SHORT_NAMES
+from unhang.commands.names import command_and_arguments, load_command
 from unhang.run import run_folder
 
 ROW = re.compile(r"^  - id: ([a-z0-9_-]+)$", re.MULTILINE)

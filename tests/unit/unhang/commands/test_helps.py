@@ -8,8 +8,9 @@ import shlex
 
 import pytest
 
-from unhang.cli import command_and_arguments, command_and_parser, main, top_parser
+from unhang.cli import command_and_parser, main, top_parser
 from unhang.commands import COMMANDS
+from unhang.commands.names import command_and_arguments
 
 FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "ticket", "sarif"}
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
