@@ -16,12 +16,11 @@ from unhang.base.errors import UserError
 from unhang.base.project import find_project
 from unhang.base.text import visible
 from unhang.catalogue.owners import OWNERS
-from unhang.catalogue.reading import BUILT_IN, own_folders
+from unhang.catalogue.reading import OWN_FOLDERS, row_ids
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
 from unhang.run import run_folder
 
-ROW = re.compile(r"^  - id: ([a-z0-9_-]+)$", re.MULTILINE)
 MOST_RUNS = 50
 KINDS = ("cuda", "driver", "nccl", "sxid", "torch", "xid")  # what explain takes before a number or a version
 SEVERITIES = ("critical", "error", "warning", "info")
@@ -103,16 +102,13 @@ def _offering(source: Callable[[], Iterable[str]], more: Iterable[str]) -> Calla
 
 
 def rules() -> list[str]:
-    """Ids of the project's own rules, without compiling them."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted((BUILT_IN / "rules").rglob("*.yml")))
-    return sorted({name for text in texts for name in ROW.findall(text)})
+    """Ids of the project's own rules."""
+    return row_ids("rules")
 
 
 def explained_names() -> list[str]:
     """Rules, entries, causes and roles."""
-    files = [path for folder in (*own_folders(), BUILT_IN / "causes") for path in sorted(folder.rglob("*.yml"))]
-    ids = {name for path in files for name in ROW.findall(path.read_text(encoding="utf-8"))}
-    return sorted({*ids, *KINDS, *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir())})
+    return sorted({*row_ids(*OWN_FOLDERS, "causes"), *KINDS, *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir())})
 
 
 def playbooks() -> list[str]:

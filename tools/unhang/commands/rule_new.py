@@ -18,7 +18,7 @@ from unhang.audit.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.catalogue.reading import own_folders
+from unhang.catalogue.reading import row_ids
 from unhang.commands.common_options import add_examples
 from unhang.schemas.shapes import Shape
 
@@ -67,8 +67,7 @@ def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> t
     if folders or any("tables" in (expression or "") for expression in expressions):
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
-    texts = (path.read_text(encoding="utf-8") for folder in own_folders() for path in sorted(folder.rglob("*.y*ml")))
-    return {}, {name for text in texts for name in re.findall(r"^  - id: ([a-z0-9-]+)$", text, re.MULTILINE)}
+    return {}, set(row_ids("rules"))
 
 
 def sections_of(path: Path) -> dict[str, Any]:
