@@ -272,9 +272,9 @@ def test_wrong_use_and_an_old_python_drain_nobody(pyz, nodes, program, code):
 
 def test_the_commands_of_the_page_on_the_gate_end_well(pyz, tmp_path):
     (tmp_path / "node.json").write_bytes((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_bytes())
-    here, given = as_typed("python3 unhang-quick.pyz"), as_typed("python3 unhang-quick.pyz --facts node.json --format json")
+    here, given = as_typed("unhang-quick.pyz"), as_typed("unhang-quick.pyz --facts node.json --format json")
     for argv in (here, given):
-        command = [PYTHON, str(pyz), *argv[2:]]
+        command = [str(pyz), *argv[1:]]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert (done.returncode in (0, 1), done.stderr) == (True, ""), argv
     assert {row["rule"] for row in json.loads(done.stdout)} == {rule.id for rule in CHOSEN}
@@ -342,3 +342,64 @@ def test_facts_that_never_end_are_not_read(pyz, nodes, tmp_path, place):
     limited = 'ulimit -v 2000000; exec "$@"'
     assert codes_with(pyz, {"it": path}, limited, names=["it"]) == {"it": 2}
     assert codes_with(pyz, {"it": path}, limited, "--as", "slurm-prolog", names=["it"]) == {"it": 0}
+
+
+BROKEN = {
+    "PYTHONHOME": {"PYTHONHOME": "/nowhere"},
+    "no Python": {"PATH": "{folder}/empty"},
+    "a Python that ends with 1": {"PATH": "{folder}/ends"},
+    "a Python that is killed": {"PATH": "{folder}/killed"},
+    "a Python without an interpreter": {"PATH": "{folder}/no-program"},
+    "an empty file as Python": {"PATH": "{folder}/nothing"},
+}
+# (options, the code of a check that could not be made, whether the node is drained by scontrol)
+NOT_MADE = (
+    ((), 2, False), (("--as", "slurm-prolog"), 0, False), (("--as=systemd",), 0, False), (("--as", "cloud-init"), 0, False),
+    (("--as", "kubernetes"), 2, False), (("--as", "slurm-healthcheck"), 0, False), (("--as", "slurm-prolog", "--require-proof"), 2, False),
+    (("--as=slurm-healthcheck", "--require-proof"), 0, True), (("--policy", "/etc/kubernetes/x.json", "--as", "slurm-prolog"), 0, False),
+)  # fmt: skip
+
+
+def pythons(folder):
+    """Folders in which python3 is broken, each in its own way."""
+    for name, text in {"ends": "#!/bin/sh\nexit 1\n", "killed": "#!/bin/sh\nkill -9 $$\n", "no-program": "#!/nowhere/sh\n", "nothing": ""}.items():
+        (folder / name).mkdir()
+        (folder / name / "python3").write_text(text)
+        (folder / name / "python3").chmod(0o755)
+    (folder / "empty").mkdir()
+
+
+@pytest.mark.parametrize("way", BROKEN)
+@pytest.mark.parametrize(("options", "code", "drains"), NOT_MADE, ids=[" ".join(one[0]) or "bare" for one in NOT_MADE])
+def test_a_python_that_is_broken_is_no_verdict(pyz, nodes, tmp_path, way, options, code, drains):
+    pythons(tmp_path)
+    place = planted_scontrol(tmp_path, 0)
+    broken = {name: value.format(folder=tmp_path) for name, value in BROKEN[way].items()}
+    broken["PATH"] = f"{broken['PATH']}:{place}" if "PATH" in broken else place
+    if way == "PYTHONHOME":  # -I is what makes it harmless: the check is made
+        broken["PATH"] += f":{Path(sys.executable).parent}:/usr/bin:/bin"
+        if "/etc/kubernetes/x.json" not in options:
+            code, drains = (0, False)
+    done = subprocess.run(
+        [str(pyz), "--facts", str(nodes["pass"]), *options], capture_output=True, timeout=DEADLINE_S, check=False, env={**broken, "SLURMD_NODENAME": "gpu001"}
+    )
+    assert (done.returncode, (tmp_path / "asked").exists()) == (code, drains), done
+
+
+@pytest.mark.parametrize("options", [(), ("--as", "slurm-prolog")])
+def test_run_as_a_program_it_gives_the_same_verdicts(pyz, nodes, options):
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    codes = {
+        name: subprocess.run(
+            [str(pyz), "--facts", str(nodes[name]), *options], capture_output=True, timeout=DEADLINE_S, check=False, env={"PATH": path}
+        ).returncode
+        for name in nodes
+    }
+    assert codes == {"pass": 0, "fail": 1, "unknown": 0 if options else 2, "nothing": 0 if options else 2}
+
+
+@pytest.mark.parametrize("options", [(), ("--as", "slurm-prolog"), ("--as", "kubernetes")])
+def test_marked_codes_are_those_that_no_broken_python_ends_with(pyz, nodes, options):
+    codes = {name: quick(pyz, nodes, name, *options, "--marked").returncode for name in nodes}
+    unknown = 65 if "slurm-prolog" in options else 2
+    assert codes == {"pass": 65, "fail": 64, "unknown": unknown, "nothing": unknown}

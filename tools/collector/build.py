@@ -62,12 +62,12 @@ def build_entry(target: Path, entry: str, main: bytes, pythons: Iterable[str] = 
     return write_archive(target, files)
 
 
-def write_archive(target: Path, files: Mapping[str, bytes]) -> Path:
-    """Writes a program of these files to `target`, atomically; the same files give the same bytes."""
+def write_archive(target: Path, files: Mapping[str, bytes], head: bytes = b"#!/usr/bin/env python3\n") -> Path:
+    """Writes a program of these files to `target`, atomically; the same files give the same bytes. head: what the kernel runs; Python looks only behind it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     with partial.open("wb") as out:
-        out.write(b"#!/usr/bin/env python3\n")
+        out.write(head)
         with zipfile.ZipFile(out, "w") as archive:
             for name in sorted(files):
                 entry = zipfile.ZipInfo(name, LONG_AGO)

@@ -60,15 +60,13 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
     files["__main__.py"] = entry_source().encode("utf-8")
-    return write_archive(target, files)
+    return write_archive(target, files, (PARTS / "head.sh").read_bytes())
 
 
 def entry_source() -> str:
     """The collector's entry, which starts another command; a Python that is too old must not drain a node."""
     text = (HERE / "__main__.py").read_text("utf-8")
-    for_scheduler = (
-        any_of("--as") + " and " + any_of("kubernetes").replace("any(", "not any(") + " and " + any_of("--require-proof").replace("any(", "not any(")
-    )
+    for_scheduler = 'any(word.split("=")[0] == "--as" for word in sys.argv) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(sys.argv)'
     for old, new in (
         ("unhang_node.command", "unhang_quick.command"),
         ("unhang-collect", "unhang-quick"),
@@ -78,11 +76,6 @@ def entry_source() -> str:
             raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/quick.py replaces it")
         text = text.replace(old, new)
     return text
-
-
-def any_of(word: str) -> str:
-    """An expression of Python 2 and 3: whether a word of the command line holds this one."""
-    return f'any("{word}" in word for word in sys.argv)'
 
 
 def chosen_rules(catalogue: Catalogue) -> list[Rule]:

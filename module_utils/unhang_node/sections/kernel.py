@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from ..mount_table import read_mounts
+from ..parse.command_line import without_secrets
 from ..parse.values import clean, integer_or_none, release_key
 from .boot import read_boot
 from .installed_kernels import read_dkms, read_installed
@@ -60,8 +59,6 @@ INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
 PARAMETERS = 128
 SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # modules with hundreds of parameters, which no rule reads
 MODULES = 256
-IN_ADDRESS = re.compile(r"://[^/@]*@")
-SECRET_WORDS = ("passw", "secret", "token", "credential", "apikey", "api_key")
 
 
 def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
@@ -96,16 +93,8 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_cmdline(root: Root) -> str:
-    """The kernel command line; a value whose name indicates a secret becomes ***, because run folders are passed on. Raises OSError."""
-    parameters = read_line(root, "/proc/cmdline", 4096).split(" ")
-    return " ".join(hide_secret(word) for word in parameters)
-
-
-def hide_secret(word: str) -> str:
-    """name=*** if the name in name=value indicates a secret (rd.luks.key=), else the word without the user and password of an address in it."""
-    name, equals, _value = word.partition("=")
-    is_secret = name.lower().endswith("key") or any(secret in name.lower() for secret in SECRET_WORDS)
-    return name + "=***" if equals and is_secret else IN_ADDRESS.sub("://***@", word)
+    """The kernel command line without secrets. Raises OSError."""
+    return without_secrets(read_line(root, "/proc/cmdline", 4096))
 
 
 def read_taints(root: Root) -> dict[str, Any]:

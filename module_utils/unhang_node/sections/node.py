@@ -6,6 +6,7 @@ import os
 import sys
 
 from ..mount_table import read_mounts
+from ..parse.command_line import without_secrets
 from ..parse.mounts import mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from ..untrusted_files import resolve_local
@@ -248,7 +249,7 @@ def read_image(root: Root, unread: Unread, mounts: list[Mount] | None, is_contai
     if is_container:
         unread.add("image", "absent", "a container's file system says nothing about the node")
         return {"kind": None, "evidence": None}
-    parameters = (line_if_there(root, "/proc/cmdline") or "").split()
+    parameters = without_secrets(line_if_there(root, "/proc/cmdline") or "").split()
     evidence = next((path for path in IMAGE_PATHS if there(root, path)), None)
     evidence = evidence or next(("kernel command line " + word for word in parameters for mark in IMAGE_WORDS if word.startswith(mark)), None)
     top = mount_of(mounts or [], "/")

@@ -16,6 +16,7 @@ from unhang_node.command import load_nvidia_ml_py, open_standard_descriptors
 
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_BYTES = 64 * 1024 * 1024
+MARKED = {0: 65, 1: 64}
 
 
 class NotGiven(Exception):
@@ -30,17 +31,21 @@ def main(arguments):
     try:
         chosen = parser().parse_args(arguments)
     except SystemExit as ended:  # otherwise wrong use in a prolog would drain each node on which it runs
-        text = " ".join(arguments)
-        harmless = "--as" in text and "kubernetes" not in text and "--require-proof" not in text
-        return 0 if harmless else int(ended.code or 0)
+        for_scheduler = any(word.split("=")[0] == "--as" for word in arguments) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(arguments)
+        return (0 if for_scheduler else NOT_MADE) if ended.code else MARKED[0] if "--marked" in arguments else 0
+    code = answer(chosen)
+    return MARKED.get(code, code) if chosen.marked else code
+
+
+def answer(chosen):
+    """The exit code of a check with these options."""
     try:
         verdict, reason, rows = look(chosen)
     except Exception as problem:  # any exception: a check that fails must not drain a cluster
         kind = "" if isinstance(problem, NotGiven) else "{}: ".format(type(problem).__name__)
         verdict, reason, rows = UNKNOWN, "not checked: {}{}".format(kind, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
-        code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name(), chosen.require_proof))
-        return chosen.fail_code if code and verdict == FAIL else code
+        return give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name(), chosen.require_proof))
     show(rows, reason, chosen.format)
     return {PASS: 0, FAIL: 1}.get(verdict, NOT_MADE)
 
@@ -48,15 +53,17 @@ def main(arguments):
 def parser():
     """The options."""
     options = argparse.ArgumentParser(
-        prog="unhang-quick", description="Judges this node by the rules of severity error and above. Changes nothing, uses no GPU."
+        prog="unhang-quick",
+        description="Judges this node by the rules of severity error and above. Changes nothing, uses no GPU.",
+        allow_abbrev=False,  # whether --as stands there is asked before options are read
     )
     options.add_argument("--as", dest="host_program", choices=PROGRAMS, help="answer as this program takes it; only a fail drains")
     options.add_argument("--fail-on", choices=SEVERITIES[:2], default="error", help="what fails the node (default: %(default)s)")
     options.add_argument("--facts", metavar="FILE", help="judge these facts (unhang-collect's output) instead of this machine")
     options.add_argument("--policy", metavar="FILE", help="the node's policy as JSON")
     options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: slurmd's own, else the host name)")
-    fail_code = "the exit code of a fail under --as, so that a caller can tell it from that of a Python which broke (default: %(default)s)"
-    options.add_argument("--fail-code", type=int, metavar="N", default=1, help=fail_code)
+    marked = "for a script: end with 65 for 0 and with 64 for 1, which no Python that is broken does"
+    options.add_argument("--marked", action="store_true", help=marked)
     proof = "under --as, keep jobs off a node that could not be checked: {} instead of 0, and a drain by slurm-healthcheck"
     options.add_argument("--require-proof", action="store_true", help=proof.format(NOT_MADE))
     options.add_argument("--format", choices=("table", "json"), default="table")

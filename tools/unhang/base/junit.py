@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 
 LONGEST = 4000  # characters of a line
@@ -34,12 +35,12 @@ class Case:
 
 
 def render_suite(name: str, cases: Iterable[Case], properties: Mapping[str, str] | None = None) -> str:
-    """One suite. Texts may come from nodes."""
+    """One suite. Texts may come from nodes; secrets in them are masked."""
     suite = ElementTree.Element("testsuite", name=name)
     if properties:
         listed = ElementTree.SubElement(suite, "properties")
         for key, value in properties.items():
-            ElementTree.SubElement(listed, "property", name=key, value=visible(value, LONGEST))
+            ElementTree.SubElement(listed, "property", name=key, value=_shown(value, LONGEST))
     kinds = {"failure": 0, "error": 0, "skipped": 0}
     tests = 0
     for case in cases:
@@ -57,7 +58,11 @@ def _add_case(suite: ElementTree.Element, case: Case) -> None:
         element.set("time", f"{case.duration_s:.3f}")
     if case.outcome:
         named = {"type": case.outcome.type} if case.outcome.type else {}
-        outcome = ElementTree.SubElement(element, case.outcome.kind, named, message=visible(case.outcome.message, 2000))
-        outcome.text = "\n".join(visible(line, LONGEST) for line in case.outcome.lines) or None
+        outcome = ElementTree.SubElement(element, case.outcome.kind, named, message=_shown(case.outcome.message, 2000))
+        outcome.text = "\n".join(_shown(line, LONGEST) for line in case.outcome.lines) or None
     if case.output:
-        ElementTree.SubElement(element, "system-out").text = "\n".join(visible(line, LONGEST) for line in case.output)
+        ElementTree.SubElement(element, "system-out").text = "\n".join(_shown(line, LONGEST) for line in case.output)
+
+
+def _shown(text: str, longest: int) -> str:
+    return visible(without_secrets(text), longest)

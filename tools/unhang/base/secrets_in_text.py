@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 MASK = "<secret>"
+LONGEST_KEPT, MOST_KEPT = 400, 20_000  # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
 
 # Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two characters, as in JSON.
 _HEAD, _END = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----", r"-----END [A-Z0-9 ]{0,40}-----"
@@ -109,6 +111,10 @@ _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")
 
 def without_secrets(text: str) -> str:
     """`text` with everything masked that looks like a password, a token or a key, and nothing else. Masking again changes nothing."""
+    return _kept(text) if len(text) <= LONGEST_KEPT else _masked(text)
+
+
+def _masked(text: str) -> str:
     if "-----BEGIN" in text:
         text = _BLOCK.sub(MASK, text)
     if _MAY_BE_AROUND.search(text):
@@ -117,6 +123,9 @@ def without_secrets(text: str) -> str:
     if _MAY_BE_ISSUED.search(text):
         text = _LONE_LINE.sub(MASK, _FORMS.sub(_masked_form, text))
     return _NAMED.sub(_masked_value, text) if _MAY_BE_NAMED.search(text) else text
+
+
+_kept = lru_cache(MOST_KEPT)(_masked)
 
 
 def masked_document(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import checked_output
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option
 from unhang.commands.inspect_nodes import add_node_options, node_documents
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if out:
         write_bundle(out, documents, found)
     if arguments.format == "json":
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
     else:
         from unhang.show.report.table import terminal_shape
 

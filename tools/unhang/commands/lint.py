@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
 from unhang.jobs.lint.checks import PLATFORMS, Context
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
-        sys.stdout.write((render_diff(repairs) if arguments.format == "table" else "") + render(document))
+        sys.stdout.write(render_diff(repairs) + render(document) if arguments.format == "table" else render(masked_document(document)))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe))
 

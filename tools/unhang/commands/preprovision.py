@@ -18,6 +18,7 @@ from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
+from unhang.base.secrets_in_text import masked_document
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.base.text import data_for_ansible
 from unhang.commands.common_options import add_examples, add_format_option
@@ -178,7 +179,7 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
 def deliver(document: dict[str, Any], form: str, folder: Path) -> None:
     """To standard output."""
     if form == "json":
-        print(json.dumps(document, indent=2))
+        print(json.dumps(masked_document(document), indent=2))
     elif form == "junit":
         print(render_gate_junit(document), end="")
     else:

@@ -10,6 +10,7 @@ from typing import Any
 from unhang.audit.judge.documents import MAX_NODE_BYTES, decode_plain
 from unhang.audit.judge.run_input import node_paths
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.base.text import visible
 from unhang.commands.filters import filtered
@@ -57,4 +58,4 @@ def _tried(folder: Path, host: str) -> Iterator[str]:
         done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))
     except (OSError, NotStrict):
         return
-    yield f"repair by unhang: {visible(done.get('status') or '?', 80)}, {visible(done.get('why') or '', 600)}"
+    yield f"repair by unhang: {visible(done.get('status') or '?', 80)}, {visible(without_secrets(str(done.get('why') or '')), 600)}"

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from unhang.base.secrets_in_text import masked_document
 from unhang.base.text import ascii_only, brief, cell_for_csv, visible
 from unhang.show.report.table import terminal_shape
 
@@ -33,9 +34,9 @@ def show_rows(
         text = "".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width))
         text = ascii_only(text) if plain else text
     elif arguments.format == "json":
-        text = json.dumps(list(rows), ensure_ascii=True, indent=1) + "\n"
+        text = json.dumps(masked_document(list(rows)), ensure_ascii=True, indent=1) + "\n"
     elif arguments.format == "jsonl":
-        text = "".join(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n" for row in rows)
+        text = "".join(json.dumps(masked_document(row), ensure_ascii=True, separators=(",", ":")) + "\n" for row in rows)
     elif arguments.format == "csv":
         text = _csv(rows, columns)
     else:
@@ -50,7 +51,8 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in columns])
+        shown = masked_document(row)
+        writer.writerow([_cell(shown.get(name)) for name in columns])
     return out.getvalue()
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+from ...parse.command_line import without_secrets
 from ..atomic_files import shown
 from .setting_files import BEGIN, END, OWN
 
 MASK = "********"
 _URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
+BOOT_FILES = ("/boot/", "/etc/default/grub", "/etc/kernel/")  # with kernel command lines: a key there may be in a line that unhang changes
 KNOWN = ("NCCL_", "CUDA_", "TORCH_")  # values without secrets, which a person must see
+_WORD = re.compile(r"[^\s\"']+")
 _VALUE = re.compile(r"^(\s*(?:export\s+|setenv\s+)?[A-Za-z_][A-Za-z0-9_.-]*\s*[=:]\s*)\S.*$")
 
 
@@ -27,6 +30,8 @@ def mask_value(line: str) -> str:
 def masked_diff(before: str | None, after: str | None, path: str) -> dict[str, str]:
     """(before, after) of a file for --diff: changed lines are shown in full; values in unchanged lines of others are masked."""
     old, new = shown(before or ""), shown(after or "")
+    if path.startswith(BOOT_FILES):
+        old, new = (_WORD.sub(lambda found: without_secrets(found.group()), text) for text in (old, new))
     stay = set(old.split("\n")) & set(new.split("\n"))
     return {"before": _masked(old, stay), "after": _masked(new, stay), "before_header": path, "after_header": path}
 

@@ -29,7 +29,8 @@ BROKEN = (OSError, EOFError, zlib.error)
 
 def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
     """Writes the archive, which only its owner can read; refuses a path that is taken. Raises UserError."""
-    texts = {INSPECTION: json.dumps(masked_document(inspection), indent=1), "report.txt": without_secrets(render_inspection(inspection))}
+    shown = masked_document(inspection)
+    texts = {INSPECTION: json.dumps(shown, indent=1), "report.txt": without_secrets(render_inspection(shown))}
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
         texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked_document(document))

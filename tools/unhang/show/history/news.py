@@ -41,7 +41,7 @@ def _row(one: FoundChange) -> dict[str, Any]:
     place = item_label(one.place) if one.place else ""
     nodes = "the whole fleet" if one.hosts == ("",) else shortened(fold_hosts(one.hosts), LONGEST_NODES)
     texts = {"title": one.title, "place": place, "found": one.found, "nodes": nodes}
-    masked = {name: without_secrets(visible(text, LONGEST_NODES if name == "nodes" else LONGEST)) for name, text in texts.items()}
+    masked = {name: visible(without_secrets(str(text)), LONGEST_NODES if name == "nodes" else LONGEST) for name, text in texts.items()}
     return {"change": one.change, "severity": one.severity, "rule": visible(one.rule, 120), **masked, "count": len(one.hosts)}
 
 

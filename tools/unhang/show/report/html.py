@@ -1,7 +1,7 @@
 """report.html: the run as one file that loads nothing, for a browser, a mailbox or a printer.
 
-Text from nodes reaches the page only through `visible` and the template's escaping; the page's Content-Security-Policy allows its own style and
-script by their hashes and nothing else.
+Text from nodes reaches the page only through `without_secrets`, `visible` and the template's escaping; the page's Content-Security-Policy allows its own
+style and script by their hashes and nothing else.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from unhang.base.nodeset import fold_hosts
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import counted, visible
 from unhang.show.report import phrases
 from unhang.show.report.cards import LONGEST_PLACE, about_interconnect, card_view, cards_of, explained
@@ -206,13 +207,13 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """The last filter before the page: removes control characters and reordering marks from all printed text."""
-    return visible(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """The last filter before the page: masks secrets, and removes control characters and reordering marks, in all printed text."""
+    return visible(without_secrets(value), LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _breakable(text: str) -> Markup:
     """Text with possible line breaks only after commas, so that no line ends inside a number of a node set."""
-    return escape(visible(text, LONGEST_TEXT)).replace(",", Markup(",<wbr>"))
+    return escape(visible(without_secrets(text), LONGEST_TEXT)).replace(",", Markup(",<wbr>"))
 
 
 def _hash(text: str) -> str:

@@ -7,10 +7,14 @@ from typing import Any
 
 import msgspec
 
+from unhang.base.secrets_in_text import masked_document
+
 
 def render_json(findings: Mapping[str, Any]) -> str:
-    """The object of findings.json, indented; characters that a terminal would interpret or hide (escapes, reordering marks) are written as JSON escapes."""
-    text = msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()
+    """The object of findings.json, indented; secrets are masked, and characters that a terminal would interpret or hide (escapes, reordering marks) are
+    written as JSON escapes.
+    """
+    text = msgspec.json.format(msgspec.json.encode(masked_document(msgspec.to_builtins(findings))), indent=2).decode()
     if text.replace("\n", "").isprintable():
         return text
     return "".join(letter if letter == "\n" or letter.isprintable() else _escaped(letter) for letter in text)

@@ -15,6 +15,7 @@ import msgspec
 from unhang.audit.judge.documents import MAX_NODE_BYTES, decode_plain
 from unhang.audit.judge.run_input import node_paths
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document, without_secrets
 from unhang.base.strict_json import read_bounded
 from unhang.base.text import visible
 from unhang.show.report.topology import Topology, topology_of
@@ -45,7 +46,8 @@ class NodeSummary:
 
 
 def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) -> dict[str, Any]:
-    """The object of findings.json, or of another judgement's file `beside` it. fields: a type with the wanted fields."""
+    """The object of findings.json, or of another judgement's file `beside` it, to be shown: secrets are masked. fields: a type with the wanted fields, for the
+    plan, which needs the texts as they are."""
     path = beside or run_dir / "findings.json"
     if not run_dir.is_dir():
         raise Unreadable(f"expected a run folder at {run_dir}, found {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit")
@@ -57,7 +59,7 @@ def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) 
         raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next: unhang judge {run_dir}")
     if "causes" not in found:
         raise Unreadable(f"expected causes in {path}, found none: an older unhang judged this run; next: unhang judge {run_dir}")
-    return found
+    return masked_document(found) if fields is Any else found
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def _read_json(path: Path, fields: Any = Any) -> Any:
 
 
 def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
-    """The summary of one node document (schema unhang/node/1); the values are unchanged."""
+    """The summary of one node document (schema unhang/node/1); secrets in its texts are masked."""
     facts = document.get("facts")
     sections = facts.get("sections") if isinstance(facts, dict) else None
     sections = sections if isinstance(sections, dict) else {}
@@ -108,7 +110,7 @@ def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
         host=str(document.get("host") or ""),
         groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
         status=str(document.get("status") or "invalid"),
-        message=str(document.get("message") or ""),
+        message=without_secrets(str(document.get("message") or "")),
         gpus=_gpus(_section(sections, "gpus")),
         driver=_text(_inside(_section(sections, "driver"), "loaded", "version")),
         kernel=_text(_section(sections, "kernel").get("release")),
@@ -132,7 +134,7 @@ def _inside(section: Mapping[str, Any], *path: str) -> Any:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return without_secrets(value) if isinstance(value, str) else ""
 
 
 def _gpus(section: Mapping[str, Any]) -> str:
@@ -145,7 +147,7 @@ def _gpus(section: Mapping[str, Any]) -> str:
 def _nccl(section: Mapping[str, Any]) -> str:
     libraries = section.get("libraries")
     found = [row.get("version") for row in libraries if isinstance(row, dict)] if isinstance(libraries, list) else []
-    return ", ".join(sorted({version for version in found if isinstance(version, str)}))
+    return ", ".join(sorted({without_secrets(version) for version in found if isinstance(version, str)}))
 
 
 def _unread(sections: Mapping[str, Any]) -> Iterator[str]:

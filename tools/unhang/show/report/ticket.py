@@ -8,6 +8,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 from unhang.show.report import phrases
 from unhang.show.report.folding import hosts_of, item_label
@@ -82,7 +83,7 @@ def _tests(tests: Sequence[SmokeResult], host: str) -> Iterator[str]:
     for test in (one for one in tests if host in [member.host for member in one.hosts]):
         why = "; ".join(f"{one.phase}, {one.why}" for one in test.suspects if one.host == host)
         size = "the node alone" if len(test.hosts) == 1 else f"{len(test.hosts)} nodes together"
-        yield f"smoke test of {size}: {test.verdict}{f', {visible(why, 600)}' if why else ''}"
+        yield f"smoke test of {size}: {test.verdict}{f', {visible(without_secrets(why), 600)}' if why else ''}"
 
 
 def _at(sections: Mapping[str, Any], *path: str) -> Any:
@@ -93,7 +94,7 @@ def _at(sections: Mapping[str, Any], *path: str) -> Any:
 
 
 def _text(value: object) -> str:
-    return "not read" if value is None else visible(value, 400)
+    return "not read" if value is None else visible(without_secrets(str(value)), 400)
 
 
 def render_markdown_ticket(blocks: Sequence[Block]) -> str:
@@ -104,7 +105,7 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
             head, *rows = [[_escaped(cell) for cell in row] for row in block.rows]
             parts.append("\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)))
         elif block.lines:
-            parts.append("\n".join(f"    {visible(line, LONGEST)}" for line in block.lines))
+            parts.append("\n".join(f"    {visible(without_secrets(line), LONGEST)}" for line in block.lines))
         elif block.text:
             parts.append(f"{'#' * block.level} {_escaped(block.text)}".strip())
     return "\n\n".join(parts) + "\n"
@@ -112,7 +113,7 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
 
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
-    text = visible(text, LONGEST)
+    text = visible(without_secrets(text), LONGEST)
     for sign, plain in (("\\", "\\\\"), ("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("[", "\\["), ("*", "\\*"), ("_", "\\_")):
         text = text.replace(sign, plain)
     return text
@@ -145,4 +146,4 @@ def _html(block: Block) -> str:
 
 
 def _shown(text: str) -> str:
-    return html.escape(visible(text, LONGEST))
+    return html.escape(visible(without_secrets(text), LONGEST))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 
 MOST_GPUS = 32  # more GPUs than any machine has; further ones are not drawn
@@ -160,7 +161,7 @@ def _rows(sections: Mapping[str, Any], section: str, name: str) -> list[dict[str
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return without_secrets(value) if isinstance(value, str) else ""
 
 
 def _whole(value: object) -> int | None:

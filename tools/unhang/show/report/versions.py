@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.audit.judge.run_input import natural
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 
 LONGEST = 80  # characters of one version
@@ -43,7 +44,7 @@ def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
     for name, values in _read(sections):
         texts = sorted({value for value in values if isinstance(value, str) and value})
         if texts:
-            found[name] = ", ".join(visible(text, LONGEST) for text in texts[:MOST_VALUES])
+            found[name] = ", ".join(visible(without_secrets(text), LONGEST) for text in texts[:MOST_VALUES])
     return found
 
 
@@ -88,7 +89,7 @@ def _by_model(name: str, rows: Sequence[Mapping[str, Any]], model: str, version:
     models: dict[str, list[Any]] = {}
     for row in rows:
         named = row.get(model)
-        models.setdefault(visible(named, LONGEST) if isinstance(named, str) and named else "", []).append(row.get(version))
+        models.setdefault(visible(without_secrets(named), LONGEST) if isinstance(named, str) and named else "", []).append(row.get(version))
     for named, found in list(models.items())[:MOST_VALUES]:
         yield f"{name}, {named}" if named else name, found
 
