@@ -168,7 +168,7 @@ def _where(cause: Mapping[str, Any]) -> str:
 
 
 def _title(cause: Mapping[str, Any]) -> str:
-    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}], for:{JOINED}{cause.get('owner', DEFAULT_OWNER)}"
+    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}],{JOINED}for:{JOINED}{cause.get('owner', DEFAULT_OWNER)}"
 
 
 def _one_line(cause: Mapping[str, Any], also: int, width: int) -> Line:
