@@ -75,7 +75,6 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
     ("scene", "words", "cause"),
     [
         ("never", "it sleeps in happen (inspect_job.py", "rank_desync_app"),
-        ("spin", "it runs in happen (inspect_job.py", "rank_desync_app"),
         ("stopped", "its process is stopped (state T)", None),
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by happen", "fused_kernel_build"),
@@ -90,6 +89,16 @@ def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
     assert words in named[1]["why"]
     assert named[1]["cause"] == cause
     assert named[1]["next"]
+
+
+def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(tmp_path):
+    """Work that takes long and a loop without end look the same."""
+    with job("spin", tmp_path) as launcher:
+        inspected(launcher, "unknown")
+        code, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1.5")
+    assert (code, found["state"]) == (3, "unknown")
+    assert [suspect["rank"] for suspect in found["suspects"]] == [1]
+    assert "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
 
 
 @pytest.mark.parametrize(("scene", "state"), [("healthy", "running"), ("checkpoint", "saving")])
