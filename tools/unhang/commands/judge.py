@@ -125,7 +125,7 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
     if refused:
         more = f" ({len(refused) - SHOWN_FAULTS:,} not shown)" if len(refused) > SHOWN_FAULTS else ""
         unused = "the rule or file that has it was" if len(refused) == 1 else "the rules and files that have them were"
-        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang catalogue --check DIR"
+        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang rule check DIR"
     for rule in head["catalogue"]["stopped"]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
     if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:
