@@ -56,7 +56,7 @@ SCENES: dict[str, tuple[str, int | None, tuple[str, ...]]] = {
     "slow": ("running", None, ("",)),
     "init": ("starting", 1, ("not there",)),
     "first": ("hung", 1, ("main (",)),
-    "spin": ("hung", 1, ("happen",)),
+    "spin": ("unknown", 1, ("happen",)),
     "inflight": ("hung", 1, ("stopped",)),
     "longstep": ("running", None, ("",)),
     "lock": ("hung", 1, ("happen",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import pickle
@@ -13,9 +14,12 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import fleets
 import yaml
 
 from unhang.audit.judge.documents import InvalidNode, decode_node
@@ -40,7 +44,11 @@ from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import KINDS
 from unhang.prove.smoke.streams import parse_events
 from unhang.repair.plan.policy_from_nodes import policy_from_nodes, render_policy
+from unhang.show.report.exports import RENDERERS
+from unhang.show.report.html import render_page
+from unhang.show.report.json import render_json
 from unhang.show.report.run import summarise_node
+from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks
 from unhang_node.change.drain.reasons import reason_for
 from unhang_node.parse.dpkg import parse_status
 from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
@@ -238,6 +246,77 @@ def _write(data: bytes) -> None:
     assert without_secrets(masked) == masked
 
 
+class _Markup(HTMLParser):
+    """Tags of a page with the names of their attributes, and the text of its scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[tuple[str, str]] = set()
+        self.scripts: list[str] = []
+        self._tag = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._tag = tag
+        self.tags |= {(tag, name) for name, _ in attrs} | {(tag, "")}
+
+    def handle_data(self, data: str) -> None:
+        if self._tag in ("script", "style"):
+            self.scripts.append(data)
+
+
+def _shared(text: str) -> dict[str, str]:
+    """What is made of a run in which a node says `text` wherever it can: format -> file."""
+    found = fleets.finding(
+        "xid-fatal", "gpu007", "critical", text, text, text, owner="vendor", where={"index": 0, "name": text}, remedy={"person": text},
+        evidence=[{"path": "a.b", "value": text}],
+    )  # fmt: skip
+    unread = fleets.finding("a-rule", text, "error", "t", "e", "f", verdict="unknown", missing=[{"path": "gpus", "status": "error", "reason": text}])
+    findings = fleets.document([found, unread], {"ok": 1, "failed": 1})
+    sections = fleets.sections(text, 2, text, text, text, ports=1)
+    nodes = [summarise_node(fleets.node("gpu007", ["all"], sections)), summarise_node(fleets.node(text, [text], None, "failed", text))]
+    blocks = list(ticket_blocks(findings, "gpu007", sections, [], [f"tried: {text}"]))
+    made = {name: render(findings) for name, render in RENDERERS.items()}
+    made |= {"json": render_json(findings), "html": render_page(findings, {}, nodes), "ticket.html": render_html_ticket(blocks)}
+    return made | {"ticket.md": render_markdown_ticket(blocks), "commands": "\n".join(cause["command"] for cause in findings["causes"])}
+
+
+@cache
+def _markup_of_plain_text(form: str) -> tuple[set[tuple[str, str]], list[str]]:
+    return _markup(_shared("plain")[form])
+
+
+def _markup(page: str) -> tuple[set[tuple[str, str]], list[str]]:
+    markup = _Markup()
+    markup.feed(page)
+    markup.close()
+    return markup.tags, markup.scripts
+
+
+def _share(data: bytes) -> None:
+    """The same in what a browser, a spreadsheet, a CI server, an issue and a shell read of a run."""
+    text = data.decode("utf-8", "replace")[:2000]
+    made = _shared(text)
+    for form in ("html", "ticket.html"):
+        tags, scripts = _markup(made[form])
+        plain_tags, plain_scripts = _markup_of_plain_text(form)
+        assert tags <= plain_tags | {("wbr", "")} and scripts == plain_scripts, f"{form}: {sorted(tags - plain_tags)}"
+    for form in ("markdown", "ticket.md"):
+        lines = [line for line in made[form].splitlines() if not line.startswith("    ")]  # indented lines are verbatim in Markdown
+        assert not [line for line in lines if "<" in line or re.search(r"(?<!\\)\[[^]]*\]\(", line)], form
+    for row in csv.reader(io.StringIO(made["csv"])):
+        for cell in row:
+            assert not [part for part in re.split(r"[;,\t|]", cell) if part.strip()[:1] in ("=", "+", "-", "@")], cell
+    ElementTree.fromstring(made["junit"])
+    for form in ("json", "sarif"):
+        json.loads(made[form])
+    for line in made["jsonl"].splitlines():
+        json.loads(line)
+    for line in made["commands"].splitlines():
+        assert shlex.split(line) and line.isprintable()
+    for form, file in made.items():
+        assert file.replace("\n", "").replace("\r", "").isprintable() or form in ("html", "ticket.html"), form
+
+
 _PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
 READERS: Mapping[str, Reader] = {
     "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
@@ -246,6 +325,7 @@ READERS: Mapping[str, Reader] = {
     "policy": Reader(lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True),
     "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
     "writers": Reader(lambda: list(HOSTILE), _write),
+    "shared": Reader(lambda: list(HOSTILE), _share),
     "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),
     "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
     "pickle": Reader(lambda: [pickle.dumps({"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]}, 2)], load_plain, (NotPlain,)),

@@ -20,7 +20,7 @@ CORPUS = TESTS / "fuzz" / "corpus"
 PROGRESS = PROJECT / ".cache" / "fuzz.json"
 MOST_BYTES = 4 << 30  # of address space: a reader that would use all of the machine's memory gets a MemoryError
 TURN = 500  # cases of one reader before the next reader's turn, and before progress is written
-sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS)]
+sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS), str(TESTS / "support")]
 
 from fuzz.readers import READERS, case, fault_of  # noqa: E402 -- found by the path above
 

@@ -83,7 +83,7 @@ def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
     assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
     assert audited["run"]["id"] in unhang("runs").stdout
     assert unhang("history").returncode == 0
-    compared = unhang("compare", "here", audited["run"]["id"])
+    compared = unhang("diff", "--run", "latest", "here", audited["run"]["id"])
     assert (compared.returncode, "none differ" in compared.stdout) == (0, True), compared.stderr
     assert unhang("runs", "--prune", "--keep", "9").returncode == 0
 
@@ -137,7 +137,7 @@ def test_what_reads_files_and_the_catalogue_needs_no_more(unhang):
     assert "NCCL_P2P_DISABLE" in unhang("lint", "job.sh").stdout
     assert "off the bus" in unhang("explain", "xid", "79").stdout
     assert "xid-fatal" in unhang("catalogue").stdout
-    refused = unhang("verify", "no-such-record", "--key", "no-such-key")
+    refused = unhang("admit", "verify", "no-such-record", "--key", "no-such-key")
     assert refused.returncode == 2 and "no-such-key" in refused.stderr
 
 

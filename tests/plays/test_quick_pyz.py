@@ -403,3 +403,19 @@ def test_marked_codes_are_those_that_no_broken_python_ends_with(pyz, nodes, opti
     codes = {name: quick(pyz, nodes, name, *options, "--marked").returncode for name in nodes}
     unknown = 65 if "slurm-prolog" in options else 2
     assert codes == {"pass": 65, "fail": 64, "unknown": unknown, "nothing": unknown}
+
+
+HANGS = "#include <unistd.h>\nint {}(void) {{ for (;;) pause(); }}\n"
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlInit_v2"])
+def test_a_libnvidia_ml_that_hangs_is_no_verdict_where_no_driver_is_loaded(pyz, tmp_path, call):
+    """docs/gate.md has what it is on a node whose driver is loaded: tried on an H100."""
+    (tmp_path / "hangs.c").write_text(HANGS.format(call))
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(tmp_path / "libnvidia-ml.so.1"), str(tmp_path / "hangs.c")], check=True)
+    given = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(tmp_path)}
+    codes = [
+        subprocess.run([str(pyz), *options], capture_output=True, timeout=DEADLINE_S, check=False, env=given).returncode
+        for options in ((), ("--as", "slurm-prolog"), ("--as", "slurm-prolog", "--require-proof"))
+    ]
+    assert codes == [2, 0, 2]

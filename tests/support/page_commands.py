@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL 
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
 TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
 # Commands that only read files: tests/plays/test_commands_in_pages.py runs each of them.
-READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare", "demo")
+READS = ("diagnose", "lint", "explain", "catalogue", "rule", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "demo")
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 

@@ -45,6 +45,7 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", command=torchrun(scene))
     assert done.returncode == 86, done.stderr
     assert f"hung: rank 1 on {socket.gethostname()}: {words}" in done.stderr
+    assert done.stderr.count("suspect: ") == 2 and "a second look in 10 s" in done.stderr
     assert len(list(tmp_path.glob("hang-*.tar.gz"))) == 1
     assert of_the_job(tmp_path) == []
 

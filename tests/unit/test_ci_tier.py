@@ -243,7 +243,7 @@ def files_below(pathspec):
     return subprocess.run(["git", "ls-files", "--", pathspec], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
 
 
-NOT_ON_NODES = {"catalogue", "compare", "diagnose", "explain", "lint"}  # commands that no test of these tiers runs
+NOT_ON_NODES = {"catalogue", "rule_check", "rule_new", "diff_sides", "diagnose", "explain", "lint"}  # commands that no test of these tiers runs
 
 
 @pytest.mark.parametrize("tier", [tier for tier in TIERS if ":!tools/unhang/jobs" in (PROJECT / ".ci" / "tiers" / tier).read_text()])

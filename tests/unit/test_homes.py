@@ -70,8 +70,9 @@ def test_a_module_of_the_node_follows_links_by_the_one_resolver():
 
 
 def test_pickles_are_read_in_one_place():
-    """audit/judge/limits.py packs answers between a process and its own child."""
-    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/audit/judge/limits.py"}
+    """One on the controller and one on nodes, where nothing of the controller is; audit/judge/limits.py packs answers between a process and its own child."""
+    node = "module_utils/unhang_node/job/flights.py"
+    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/audit/judge/limits.py", node}
     assert readers("load_plain", "unpickle_plain") == {
         f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/diagnose/logs/flight", "prove/smoke/flight_recorder")
     }
@@ -79,7 +80,7 @@ def test_pickles_are_read_in_one_place():
 
 def test_the_catalogue_is_read_by_its_package():
     inside = {path for path in readers("BUILT_IN", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
-    others = {f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "audit/judge/policy", "commands/catalogue")}
+    others = {f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "audit/judge/policy", "commands/rule_check")}
     assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
     assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {
         f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/fixing")

@@ -34,7 +34,7 @@ def shown(page):
 
 
 def test_there_is_a_page_for_unhang_and_for_each_command(pages):
-    assert set(pages) == {"unhang", *(f"unhang-{name}" for name in COMMANDS)}
+    assert set(pages) == {"unhang", *(f"unhang-{name.replace(' ', '-')}" for name in COMMANDS)}
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here: apt-get install groff")

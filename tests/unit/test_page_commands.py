@@ -13,6 +13,7 @@ import pytest
 from page_commands import BLOCK, PROJECT, READS, audits, commands, pages, scripts, shown, shown_in_pages, typed_in_tests
 
 from unhang.cli import command_and_parser
+from unhang.commands.names import command_and_arguments
 
 DEADLINE_S = 280
 COMMANDS = commands()
@@ -20,7 +21,7 @@ OWN = [one for one in COMMANDS if one.program == "unhang"]
 PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # Commands that act are run by another test, as the page has them: as_typed() of documented_command.
-ACTS = ("audit", "collect", "inspect", "watch", "remediate", "preprovision", "verify", "smoke", "playbook")
+ACTS = ("audit", "collect", "inspect", "watch", "remediate", "preprovision", "admit", "smoke", "playbook")
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
     **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),
@@ -39,11 +40,13 @@ def test_the_list_is_what_the_pages_show():
 
 @pytest.mark.parametrize("typed", OWN, ids=str)
 def test_its_options_are_those_that_the_command_takes(typed):
-    _, parser = command_and_parser(typed.argv[1])
+    name, arguments, old = command_and_arguments(typed.argv[1:])
+    assert not old
+    _, parser = command_and_parser(name)
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
-            parser.parse_args(typed.argv[2:])
+            parser.parse_args(arguments)
     except SystemExit as end:
         assert end.code == 0, f"{typed}: {output.getvalue()}"
 
@@ -117,7 +120,11 @@ def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
         if argv[1] not in {*READS, *ACTS}:
             wrong.append(f"{page}: {typed}")
             continue
-        _, parser = command_and_parser(argv[1])
+        name, _, old = command_and_arguments(argv[1:])
+        if old:
+            wrong.append(f"{page}: {old}")
+            continue
+        _, parser = command_and_parser(name)
         own = typed.partition(" -- ")[0].partition(" | ")[0]  # the rest belongs to Ansible or to another program
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)
         wrong += [f"{page}: {typed}" for option in options if option not in parser._option_string_actions]

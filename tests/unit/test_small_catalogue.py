@@ -25,7 +25,7 @@ def test_what_the_slow_tests_judge_with_is_what_is_shipped():
 
 
 def test_it_takes_the_place_of_the_whole_catalogue():
-    assert unhang(FOLDER, "catalogue", "--check", str(FOLDER)).stdout.startswith(f"{FOLDER}: {len(RULES)} rules, ")
+    assert unhang(FOLDER, "rule", "check", str(FOLDER)).stdout.startswith(f"{FOLDER}: {len(RULES)} rules, ")
     assert unhang(FOLDER, "explain", "xid-fatal").returncode == 0
     assert "nothing is known of 'numa-balancing-on-many-gpus'" in unhang(FOLDER, "explain", "numa-balancing-on-many-gpus").stderr
 

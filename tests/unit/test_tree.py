@@ -133,9 +133,9 @@ def test_nothing_was_added_in_a_version_that_is_not_out():
 def test_every_tier_has_its_folder_its_target_its_list_and_its_step_in_ci():
     tiers = re.search(r"^TIERS := (.*)$", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE).group(1).split()
     run = (HOME / ".ci" / "run").read_text()
-    alone = re.findall(r"^beside (\S+) \d+$", run, re.MULTILINE)
-    assert re.findall(r"^step (\S+) joined \1$", run, re.MULTILINE) == alone, "what is started is waited for"
-    steps = [*re.findall(r"^step (\S+) tier \1 \d+$", run, re.MULTILINE), *alone]
+    begun = re.findall(r"^beside (.+)$", run, re.MULTILINE)
+    assert re.findall(r"^step \S+ joined (.+)$", run, re.MULTILINE) == begun, "what is started is waited for"
+    steps = [*re.findall(r"^step (\S+) tier \1 \d+$", run, re.MULTILINE), *" ".join(begun).split()]
     targets = re.findall(r"^(test-[\w-]+):", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE)
     folders = {"-".join(["test", *path.parent.relative_to(HOME / "tests").parts]) for path in (HOME / "tests").rglob("test_*.py")}
     folders = {name if name in targets else "-".join(name.split("-")[:2]) for name in folders} - {"test-fixtures"}

@@ -48,7 +48,8 @@ def own_sources() -> dict[str, bytes]:
     """The modules that the commands import, as Python 3.9 reads them, and those that stand for others."""
     texts = {name: for_python_3_9(text) for name, text in modules(["unhang.cli", *(f"unhang.commands.{name}" for name in OFFLINE)]).items()}
     kept = {name: COMMANDS[name] for name in OFFLINE}
-    texts["unhang/commands/__init__.py"] = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\nALIASES = {{}}\nHIDDEN = {{}}\n"
+    names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
+    texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = OLD_NAMES = OLD_OPTIONS = {{}}\n"
     texts["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     texts["jsonschema_rs.py"] = (PARTS / "jsonschema_rs.py").read_text("utf-8")
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")

@@ -26,13 +26,18 @@ AFTERWARDS = """.SH "EXIT STATUS"
 def write_pages(folder: Path, day: str) -> list[Path]:
     """One page for each command and one for all. day: the date in the footer."""
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {"unhang": page(top_parser(), "finds, fixes and proves away what makes multi-GPU training hang", day, [f"unhang-{name}" for name in COMMANDS])}
+    pages = {"unhang": page(top_parser(), "finds, fixes and proves away what makes multi-GPU training hang", day, [page_name(name) for name in COMMANDS])}
     for name, purpose in COMMANDS.items():
-        pages[f"unhang-{name}"] = page(command_and_parser(name)[1], purpose, day, ["unhang"])
+        pages[page_name(name)] = page(command_and_parser(name)[1], purpose, day, ["unhang"])
     written = [folder / f"{name}.1" for name in pages]
     for path, text in zip(written, pages.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return written
+
+
+def page_name(command: str) -> str:
+    """unhang-rule-new of `unhang rule new`."""
+    return f"unhang-{command.replace(' ', '-')}"
 
 
 def page(parser: argparse.ArgumentParser, purpose: str, day: str, others: list[str]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import importlib
 import os
 import re
 import shlex
@@ -22,10 +21,10 @@ from typing import Any, NoReturn
 from unhang import __version__
 from unhang.base.errors import UserError
 from unhang.base.printing import printing_safely
-from unhang.base.project import repair_advice
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
-from unhang.commands import ALIASES, COMMANDS, GROUPS, HIDDEN
+from unhang.commands import COMMANDS, GROUPS, HIDDEN
+from unhang.commands.names import command_and_arguments, load_command
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
@@ -50,6 +49,10 @@ INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what can come next
+        from unhang.commands.completing import complete
+
+        complete()
     with printing_safely():
         code = _main(arguments)
         try:
@@ -72,14 +75,13 @@ def _main(arguments: Sequence[str] | None) -> int:
     if name is None:
         top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
-    for typed, meant in ALIASES.items():
-        if tuple(arguments[: len(typed)]) == typed:
-            rest = arguments[len(typed) :]
-            return _main([meant[0], "--help"] if rest[:1] in (["-h"], ["--help"]) else [*meant, *rest])
     if name == "help":
-        return _main([*arguments[1:2], "--help"])
+        return _main([*arguments[1:3], "--help"])
+    name, rest, old = command_and_arguments(arguments)
+    if old:
+        print(old, file=sys.stderr)
     try:
-        return _run(name, arguments[1:])
+        return _run(name, rest)
     except UserError as problem:
         return _say(str(problem))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
@@ -162,16 +164,13 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     """The module of a command and the parser of its arguments. Raises UserError for an unknown command."""
     purpose = {**COMMANDS, **HIDDEN}.get(name)
+    pairs = [f"unhang {one}" for one in COMMANDS if one.startswith(f"{name} ")]
+    if purpose is None and pairs:
+        raise UserError(f"expected {' or '.join(pairs)}, found unhang {name} alone")
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; {f'did you mean {near[0]}?' if near else 'see unhang --help'}")
-    module = f"unhang.commands.{name.replace('-', '_')}"
-    try:
-        command = importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        if problem.name == module:
-            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
-        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
+    command = load_command(name)
     # no abbreviations: an option of a later version must not change the meaning of a script's abbreviation, least of all of --apply
     parser = _Parser(prog=f"unhang {name}", description=purpose, allow_abbrev=False)
     command.add_arguments(parser)

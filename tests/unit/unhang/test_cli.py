@@ -11,7 +11,7 @@ import pytest
 
 from unhang.base.errors import UserError
 from unhang.cli import main
-from unhang.commands import GROUPS
+from unhang.commands import COMMANDS, GROUPS
 
 HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
@@ -105,17 +105,45 @@ def test_help_is_grouped_by_who_asks_and_lists_each_command_once(capsys):
         main(["--help"])
     text = capsys.readouterr().out
     assert all(f"\n{title}:\n" in text for title in GROUPS)
-    assert [name for names in GROUPS.values() for name in names] == [
-        line.split()[0] for line in text.partition(next(iter(GROUPS)))[2].splitlines() if line.startswith("  ")
-    ]
+    listed = [line[2:].partition("  ")[0] for line in text.partition(next(iter(GROUPS)))[2].splitlines() if line.startswith("  ")]
+    assert [name for names in GROUPS.values() for name in names] == listed
+    assert sorted(listed) == sorted(COMMANDS)
 
 
-@pytest.mark.parametrize(("typed", "meant"), [(("admit",), "preprovision"), (("rule", "new"), "catalogue"), (("rule", "check"), "catalogue")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("admit", "preprovision"), ("admit verify", "admit verify"), ("preprovision verify", "admit verify"), ("rule new", "rule new")]
+)
 def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
+    for words in ([*typed.split(), "--help"], ["help", *typed.split()]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        out, problems = capsys.readouterr()
+        assert (ended.value.code, problems) == (0, "")
+        assert out.startswith(f"usage: unhang {meant} ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        ("compare", "diff --run latest"),
+        ("verify", "admit verify"),
+        ("catalogue --new", "rule new"),
+        ("catalogue --check", "rule check"),
+        ("catalogue --rules own --new", "rule new"),
+    ],
+)
+def test_an_old_name_works_and_says_what_it_is_now(capsys, typed, now):
     with pytest.raises(SystemExit) as ended:
-        main([*typed, "--help"])
+        main([*typed.split(), "--help"])
+    out, problems = capsys.readouterr()
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"usage: unhang {meant} ")
+    assert out.startswith(f"usage: unhang {now.partition(' --')[0]} ")
+    assert f"is now `unhang {now}`; the next release has only the new name" in problems and len(problems.splitlines()) == 1
+
+
+def test_the_first_word_of_a_command_of_two_is_answered_with_both(capsys):
+    assert main(["rule"]) == 2
+    assert capsys.readouterr().err == "unhang: expected unhang rule new or unhang rule check, found unhang rule alone\n"
 
 
 def test_what_the_project_measures_with_is_not_in_the_users_help(capsys):

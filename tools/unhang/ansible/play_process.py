@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -101,15 +101,17 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans() -> None:
-    """Ends the workers of an Ansible that has ended: they would continue to write into the run."""
+def end_orphans(spared: Collection[int] = ()) -> None:
+    """Ends the processes that a program which has ended left behind, such as workers of Ansible, which would continue to write into the run. spared: other
+    children of this process."""
     deadline = time.monotonic() + PATIENCE_S
-    while (children := list(_children())) and time.monotonic() < deadline:
+    while (children := set(child_processes()) - set(spared)) and time.monotonic() < deadline:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(child, 0)
+                os.waitpid(child, os.WNOHANG)  # one that is stuck in the kernel is not waited for
+        time.sleep(0.01)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -165,7 +167,8 @@ def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None
         child.kill()
 
 
-def _children() -> Iterator[int]:
+def child_processes() -> Iterator[int]:
+    """Ids of the children of this process."""
     me = os.getpid()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -56,8 +56,22 @@ _BEFORE = (
     (r"\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4}", r"\S{1,200}"),
     (r"\bwandb\b.{0,40}?\b", r"[0-9a-f]{40}\b"),
     (r"\b(?:cryptkey|(?:rd\.)?luks\.key)=", r"\S{1,400}"),
+    (r"\bsmbclient\b[^\n]{0,200}?\s(?:-U|--user)[ =]?[^\s%]{1,80}%", r"\S{1,200}"),
+    (r"\b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}", r"[^\s\"']{4,400}"),
+    (r"\b(?:az login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}", r"[^\s\"'-]\S{2,200}"),
+    (r"\bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?", r"(?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}"),
+    (r"^[ \t]{0,8}password[ \t]{1,4}", r"(?=\S{0,80}\d)[^\s\"']{6,200}(?=[ \t]{0,8}$)"),
+    (r"(?:(?<![a-z])|(?<=storage))pass=[\"']?", r"(?=\S{0,80}\d)[^\s\"',;&]{6,200}"),
+    (r"(?<!\w)pwd[\"']?\s?[:=]\s?[\"']?", r"(?=\S{0,80}\d)[^\s\"',;&/~.$]{6,200}"),
+    (r"\bx-[a-z-]{2,30}-key:\s?", r"[^\s\"']{8,400}"),
+    (r"\$(?:2[aby]|5|6|y|gy)\$", r"[\w./=,$-]{20,200}"),
+    (r"\b(?:wpa_)?psk\s?=\s?[\"']?", r"[^\s\"']{8,64}"),
+    (r"\buser\s?=\s?[\"'][^\s:\"']{1,60}:", r"[^\s\"']{4,200}"),
+    (r"\bmc\s+alias\s+set(?:\s+\S{1,200}){3}\s+", r"\S{8,200}"),
+    (r"\bsudo\s[^\n|]{0,80}<<<\s?[\"']?", r"[^\s\"']{3,200}"),
+    (r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?", r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)"),
 )
-_AROUND = tuple(re.compile(f"({before})({value})", re.IGNORECASE) for before, value in _BEFORE)
+_AROUND = tuple(re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE)
 
 # A name that says that its value is a secret, and the value: after = or :, also on the next line, or after a blank for an option.
 _WORDS = r"password passwd passphrase passcode secret credential token (?<=[_.-])(?:pwd|pass|pat)(?![a-z]) (?<=[\"'])auth(?![a-z])"
@@ -104,7 +118,10 @@ _NO_SECRET = re.compile(
 
 
 # Cheap questions first: a page has a hundred thousand texts, and hardly one has a secret.
-_MAY_BE_AROUND = re.compile(r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=")
+_MAY_BE_AROUND = re.compile(
+    r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
+    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<"
+)
 _MAY_BE_NAMED = re.compile(r"(?i)pass|secret|credential|token|key|pwd|pat|auth")
 _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")
 

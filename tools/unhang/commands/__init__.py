@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# {name: purpose}
+# {name: purpose}; the file of `rule new` is rule_new.py
 COMMANDS = {
     "audit": "read every node of an inventory and judge the facts",
     "demo": "audit a recorded fleet, without GPU or ssh",
@@ -10,19 +10,20 @@ COMMANDS = {
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "runs": "list the runs of the history; remove old run folders",
-    "diff": "show findings and facts that changed between two runs",
-    "compare": "show where two groups, inventories or environments differ",
+    "diff": "show what changed between two runs, or what differs between two groups, nodes or environments",
     "history": "show when a finding began and what else changed then; list findings that come and go",
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
     "remediate": "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state of each node",
     "playbook": "run one of unhang's playbooks with its configuration, from any folder",
-    "completion": "print the completion script for bash or zsh",
-    "catalogue": "list or check the rules and tables",
+    "completion": "print the completion script for bash, zsh or fish",
+    "catalogue": "list the rules and tables",
+    "rule new": "print a row for a new rule, with examples that prove it",
+    "rule check": "check a folder of rules",
     "explain": "describe a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
-    "preprovision": "decide which nodes may join: audit, smoke test alone and together",
+    "preprovision": "decide which nodes may join: audit, smoke test alone and together; short name: admit",
     "policy": "write a policy from nodes that are known to be good",
-    "verify": "check an admission record: its signature, its node, and changes since",
+    "admit verify": "check an admission record: its signature, its node, and changes since",
     "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
     "watch": "watch a running job; when it makes no progress, say which rank it is and why",
     "diagnose": "find the most probable cause of a failure in logs",
@@ -32,13 +33,15 @@ COMMANDS = {
 GROUPS = {
     "a job that hangs, fails or is slow": ("diagnose", "inspect", "watch", "lint", "explain", "smoke"),
     "the nodes": ("demo", "audit", "collect", "judge", "report"),
-    "what changed": ("diff", "history", "runs", "compare"),
+    "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
-    "who may join": ("preprovision", "verify", "policy"),
-    "rules and the shell": ("catalogue", "completion"),
+    "who may join": ("preprovision", "admit verify", "policy"),
+    "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
 }
-# Other spellings: {what is typed: what it stands for}.
-ALIASES = {("admit",): ("preprovision",), ("rule", "new"): ("catalogue", "--new"), ("rule", "check"): ("catalogue", "--check")}
+SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
+# Earlier names and options, which go with the next release: {typed: what it is now}.
+OLD_NAMES = {"compare": "diff --run latest", "verify": "admit verify"}
+OLD_OPTIONS = {("catalogue", "--new"): "rule new", ("catalogue", "--check"): "rule check"}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",

@@ -1,4 +1,4 @@
-"""`unhang catalogue`: lists the rules and the rows of tables, shows which of them are old, or checks a folder of rules."""
+"""`unhang catalogue`: lists the rules and the rows of tables, or shows which of them are old."""
 
 from __future__ import annotations
 
@@ -6,57 +6,43 @@ import argparse
 import datetime
 import json
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.examples import catalogue_view, check_examples
-from unhang.audit.judge.gallery import alarms, find_gallery, read_gallery
-from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.node_rules import CatalogueView
-from unhang.audit.judge.rules import SEVERITIES, Rule
+from unhang.audit.judge.rules import SEVERITIES
 from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
-from unhang.base.project import find_project
 from unhang.base.text import counted, wrapped
 from unhang.catalogue.tables import date_fault, stale
-from unhang.commands.catalogue_new import add_new_arguments, print_new_row
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
+from unhang.commands.rule_check import limited_reading
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\
   unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
   unhang catalogue -o name --rule 'driver-*'                   their ids, one a line
-  unhang catalogue --new numa-on --when limits.numa_balancing  a row for a new rule, with examples that prove it
-  unhang catalogue --check DIR                                 whether your own rules are right
   unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to list or check."""
+    """What to list."""
     add_format_option(parser, FORMATS, {"name": "ids, one a line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
     parser.add_argument("--stale", metavar="AGE", help="list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit code 1 if any")
-    parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit code 0, or 1 with file and line of each fault")
-    add_new_arguments(parser)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, or 1 when --check finds faults; rules that cannot be listed raise UserError."""
-    if arguments.new is not None:
-        return print_new_row(arguments)
-    if arguments.check is not None:
-        return _check(Path(arguments.check))
+    """0, or 1 when --stale finds any; rules that cannot be listed raise UserError."""
     folders = [Path(one) for one in arguments.rules]
     if arguments.stale is not None:
         return _stale(folders, day_of(arguments.stale, datetime.datetime.now().astimezone().date()), arguments.format)
-    rows, faults = _limited(lambda mark: _rows(load_catalogue(folders)))
+    rows, faults = limited_reading(lambda mark: _rows(load_catalogue(folders)))
     if faults:
         raise UserError("\n".join(faults))
     check_rules(arguments.rule, [row["id"] for row in rows], "`unhang catalogue`")
@@ -81,7 +67,7 @@ def day_of(age: str, today: datetime.date) -> str:
 
 def _stale(folders: list[Path], before: str, form: str) -> int:
     """Prints older tables and rows; 1 if there are any."""
-    found, faults = _limited(lambda mark: _older(folders, before))
+    found, faults = limited_reading(lambda mark: _older(folders, before))
     if faults:
         raise UserError("\n".join(faults))
     if form == "json":
@@ -96,60 +82,6 @@ def _stale(folders: list[Path], before: str, form: str) -> int:
 def _older(folders: list[Path], before: str) -> tuple[list[tuple[str, str | None, int]], list[str]]:
     catalogue = load_catalogue(folders)
     return list(stale(catalogue.tables, before)), list(catalogue.faults)
-
-
-def _limited(work: Any) -> Any:
-    found = run_limited(work, Limits())
-    if isinstance(found, Stopped):
-        raise UserError(f"reading the rules was stopped: it used up its {found.by}{'; last at ' + found.at if found.at else ''}")
-    return found
-
-
-def _check(folder: Path) -> int:
-    faults, rules, rows = _limited(lambda mark: _faults(folder, mark))
-    for fault in faults:
-        print(printable(fault))
-    if not faults:
-        print(f"{folder}: {counted(rules, 'rule')}, {counted(rows, 'row')} of tables, no fault")
-    return int(bool(faults))
-
-
-def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
-    """Faults of this folder only; its rules may use the tables of the project's own catalogue."""
-    own = load_catalogue()
-    catalogue = load_catalogue([folder]) if not _is_own(folder) else own
-    faults = [fault for fault in catalogue.faults if fault not in own.faults or _is_own(folder)]
-    known = {rule.id for rule in own.rules} if not _is_own(folder) else set()
-    rules = [rule for rule in catalogue.rules if rule.id not in known]
-    ids = tuple(rule.id for rule in catalogue.rules)
-    faults += [f"{folder}: {alarm}" for alarm in _alarms(rules, catalogue_view(catalogue.tables, ids), mark)]
-    for rule in rules:
-        mark(rule.id)
-        faults += [f"{folder}: {shortfall}" for shortfall in check_examples(rule, catalogue.tables, ids)]
-    if _is_own(folder):
-        from unhang.jobs.diagnose.matching.signatures import load_signatures, proof_faults
-
-        faults += [f"{folder}: signature {shortfall}" for row in load_signatures() for shortfall in proof_faults(row)]
-    return faults, len(rules), len(catalogue.table_rows) - (0 if _is_own(folder) else len(own.table_rows))
-
-
-def _alarms(rules: Iterable[Rule], catalogue: CatalogueView, mark: Any) -> Iterator[str]:
-    """Rules above info that speak on a healthy machine of the gallery without a reason there; a wheel has no gallery."""
-    folder = find_gallery(find_project())
-    machines = read_gallery(folder) if folder is not None else []
-    for rule in rules:
-        mark(rule.id)
-        if names := alarms(rule, machines, catalogue):
-            yield (
-                f"{rule.id}: expected silence on healthy machines, found {rule.severity} on {', '.join(names[:4])}{' …' if len(names) > 4 else ''};"
-                f" narrow the condition, make it info, or give the reason in {folder} (above_info)"
-            )
-
-
-def _is_own(folder: Path) -> bool:
-    from unhang.catalogue.reading import BUILT_IN, OWN_FOLDERS
-
-    return folder.resolve() in (BUILT_IN, *(BUILT_IN / name for name in OWN_FOLDERS))
 
 
 def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:

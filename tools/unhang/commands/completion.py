@@ -1,33 +1,27 @@
-"""`unhang completion SHELL`: prints a script that completes commands, options and values in bash or zsh, made from the commands' own parsers."""
+"""`unhang completion SHELL`: prints a script that lets bash, zsh or fish ask this program what can come next."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 
-from unhang.commands import COMMANDS
 from unhang.commands.common_options import add_examples
-from unhang.commands.completion_scripts import Command, bash_script, command_of, zsh_script
 
+SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
   source <(unhang completion bash)                      in ~/.bashrc
-  unhang completion zsh > ~/.zfunc/_unhang              with fpath+=~/.zfunc before compinit in ~/.zshrc"""
+  unhang completion zsh > ~/.zfunc/_unhang              with fpath+=~/.zfunc before compinit in ~/.zshrc
+  unhang completion fish > ~/.config/fish/completions/unhang.fish"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the argument for the shell."""
     add_examples(parser, EXAMPLES)
-    parser.add_argument("shell", choices=("bash", "zsh"))
+    parser.add_argument("shell", choices=SHELLS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0."""
-    script = {"bash": bash_script, "zsh": zsh_script}[arguments.shell]
-    print(script([_read(name, purpose) for name, purpose in COMMANDS.items()]), end="")
+    import argcomplete
+
+    print(argcomplete.shellcode(["unhang"], shell=arguments.shell), end="")
     return 0
-
-
-def _read(name: str, purpose: str) -> Command:
-    parser = argparse.ArgumentParser(prog=f"unhang {name}")
-    importlib.import_module(f"unhang.commands.{name}").add_arguments(parser)
-    return command_of(name, purpose, parser)

@@ -1,4 +1,4 @@
-"""`unhang diff RUN RUN`: what changed from one run to another."""
+"""`unhang diff A B`: what changed from one run to another, or what differs between two sides of other kinds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
+from unhang.commands.diff_sides import add_side_arguments, are_sides, show_sides
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.hooks import add_hooks, check_hooks, tell
@@ -29,28 +30,33 @@ EXAMPLES = """\
   unhang diff --since yesterday                against the state that yesterday's last run left
   unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
   unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
-  unhang diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat"""
+  unhang diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat
+  unhang diff development production           the configuration of two groups of the last run's inventory
+  unhang diff 'gpu[001-004]' gpu005            of nodes of it
+  unhang diff latest:training 20261118:training   of a group in two runs
+  unhang diff RUN RUN --fact driver            of all nodes of two runs: the driver, by number of nodes
+  unhang diff gpu001 job.env --launch slurm    the node's settings and what `env` printed in a job
+  unhang diff node.json job.json               unhang collect on the node, and in the job's container"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options: the runs, filters, and how to show the result."""
-    parser.add_argument(
-        "runs",
-        metavar="RUN",
-        nargs="*",
-        help="the earlier and the later run (default: the last two; one RUN is compared with the last)",
-    )
+    sides = "the earlier and the later run (default: the last two; one run is compared with the last), or two of: group, nodes, RUN:GROUP, "
+    parser.add_argument("sides", metavar="A", nargs="*", help=f"{sides}file of unhang collect, file of what env printed")
     parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
     parser.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
     parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only findings of these: {', '.join(SEVERITIES)}")
+    add_side_arguments(parser)
     add_fail_on(parser)
     add_hooks(parser)
     add_history_options(parser, "nodes that changed", EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 if no finding at or above --fail-on is new, else 1. Raises UserError."""
+    """Runs: 0 if no finding at or above --fail-on is new, else 1. Other sides: 0 if nothing differs, else 1. Raises UserError."""
+    if are_sides(arguments):
+        return show_sides(arguments)
     check_hooks(arguments)
     with reading(history_file(arguments)) as connection:
         before, now = _runs(connection, arguments)
@@ -62,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tuple[RunRow, RunRow]:
-    given: list[str] = arguments.runs
+    given: list[str] = arguments.sides
     if len(given) > (1 if arguments.since else 2):
         raise UserError(f"expected {'one run beside --since' if arguments.since else 'two runs'}, found {len(given)}: {' '.join(given)[:200]}")
     now = run_named(connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest")

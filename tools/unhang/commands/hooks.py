@@ -21,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from unhang import __version__
+from unhang.ansible.play_process import adopt_orphans, child_processes, end_orphans
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import without_secrets
@@ -105,7 +106,7 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
     headers = {"Content-Type": "application/json", "User-Agent": f"unhang/{__version__}"}
     request = urllib.request.Request(address, json.dumps(news).encode(), headers)  # noqa: S310 -- http or https alone, checked
     try:
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=limit_s) as answer:
+        with _opener().open(request, timeout=limit_s) as answer:
             answer.read(1024)
     except urllib.error.HTTPError as problem:
         return f"expected status 2xx, found {problem.code}"
@@ -117,16 +118,28 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
     return None
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: news are sent only to the address that the operator named."""
-
-    def redirect_request(self, *_asked: Any) -> None:
-        """No further request."""
+def _opener() -> urllib.request.OpenerDirector:
+    """Sends to the address that the operator named alone: without a handler of redirects none is followed, and no other scheme than http and https is known,
+    whatever a proxy of the environment says."""
+    opener = urllib.request.OpenerDirector()
+    kinds = ("ProxyHandler", "HTTPHandler", "HTTPSHandler", "HTTPDefaultErrorHandler", "HTTPErrorProcessor", "UnknownHandler")
+    for kind in kinds:
+        opener.add_handler(getattr(urllib.request, kind)())
+    return opener
 
 
 def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
-    """Runs the program with the message on its standard input; returns why it failed, or None. When its time is over, it is killed with all processes that it
-    started."""
+    """Runs the program with the message on its standard input; returns why it failed, or None. When it ends or its time is over, all processes that it
+    started end too."""
+    adopt_orphans()
+    others = set(child_processes())
+    try:
+        return _called(argv, news, limit_s)
+    finally:
+        end_orphans(others)  # also those of a session of their own
+
+
+def _called(argv: Sequence[str], news: Mapping[str, Any], limit_s: float) -> str | None:
     try:
         running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     except OSError as problem:
@@ -142,9 +155,9 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
         return f"expected it to end within {limit_s:.0f} s; it was killed"
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)  # also ends processes that it left
+            os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-    reader.join(10)  # immediate, unless a process outside the group holds the pipe
+    reader.join(1)  # longer only if a process of another session holds the pipe
     if code == 0:
         return None
     last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]

@@ -31,7 +31,8 @@ EXAMPLES = """\
   unhang judge                                            the last run again
   unhang judge latest --policy next.yml --rules my-rules  by another policy and your own rules, beside the run's findings
   unhang judge node1.json node2.json                      files of unhang collect, without Ansible
-  unhang collect | unhang judge -                         this machine"""
+  unhang collect | unhang judge -                         this machine
+  for n in gpu1 gpu2; do ssh $n python3 - < unhang-collect.pyz; done | unhang judge -   several, one document after another"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +126,7 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
     if refused:
         more = f" ({len(refused) - SHOWN_FAULTS:,} not shown)" if len(refused) > SHOWN_FAULTS else ""
         unused = "the rule or file that has it was" if len(refused) == 1 else "the rules and files that have them were"
-        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang catalogue --check DIR"
+        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang rule check DIR"
     for rule in head["catalogue"]["stopped"]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
     if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:

@@ -15,13 +15,15 @@ from unhang.base.text import visible
 from unhang.commands.common_options import add_examples
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import HUNG, inspection_of
-from unhang.jobs.watch.detector import ENDED, Event, detect
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.watch.answers import is_hang, named_in
+from unhang.jobs.watch.detector import Event, detect
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang_node.command import load_nvidia_ml_py
 from unhang_node.job.look import look
 
 TERMINATED = 86
+SECOND_LOOK_S = 10.0
 EXAMPLES = """\
   unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
   unhang watch --pid 4711                                   a job that runs
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
-    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (also end the job: SIGTERM, --grace, SIGKILL; exit code 86)"
+    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (also end the job after two looks that agree; exit code 86)"
     parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30)")
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder of the evidence (default: here)")
@@ -88,8 +90,25 @@ def _noted(lines: Any) -> Any:
 
 
 def _answer(event: Event, pid: int, arguments: argparse.Namespace) -> bool:
-    """Looks and reports; whether the job is to be ended."""
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree."""
     _say(f"{event.why}; looking at the job")
+    document, found = _looked_at(pid, arguments)
+    if not is_hang(event, found) or arguments.on_hang == "report":
+        return False
+    _dump(arguments.out, document, found)
+    if arguments.on_hang != "terminate":
+        return False
+    _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
+    time.sleep(SECOND_LOOK_S)
+    _, again = _looked_at(pid, arguments)
+    if is_hang(event, again) and named_in(found) == named_in(again):
+        return True
+    _say("the two looks do not agree: the job is left alone")
+    return False
+
+
+def _looked_at(pid: int, arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(evidence, verdict), which is printed."""
     try:
         document = look({"pids": [pid], "py_spy": arguments.py_spy}, load_nvidia_ml_py)
     except ValueError as problem:
@@ -97,11 +116,7 @@ def _answer(event: Event, pid: int, arguments: argparse.Namespace) -> bool:
     found = inspection_of([document])
     sys.stderr.write(render_inspection(found))
     sys.stderr.flush()
-    if found["state"] != HUNG and event.what != ENDED:
-        return False
-    if arguments.on_hang != "report":
-        _dump(arguments.out, document, found)
-    return bool(arguments.on_hang == "terminate")
+    return document, found
 
 
 def _dump(folder: Path, document: Mapping[str, Any], found: Mapping[str, Any]) -> None:

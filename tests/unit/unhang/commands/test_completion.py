@@ -1,83 +1,112 @@
-"""The scripts of `unhang completion`, run by the real shells."""
+"""What bash, zsh and fish offer, asked of the real shells with the script of `unhang completion`."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from unhang.cli import main
-from unhang.commands import COMMANDS
+from unhang.commands import COMMANDS, SHORT_NAMES
+from unhang.commands.completing import nodes, parser_for
 
 DEADLINE_S = 120
-ASK_BASH = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _unhang; printf "%s\\n" "${COMPREPLY[@]}"'
-# compinit's own helpers print what they are given: the specifications, as zsh has read them.
-ASK_ZSH = '_arguments() { print -rl -- "$@" }; _describe() { print -rl -- $commands }; compdef() { }; source "$0"; words=("$@"); CURRENT=$#; _unhang'
+FIRST_WORDS = {name.split()[0] for name in (*COMMANDS, *SHORT_NAMES)}
+ASK_BASH = (
+    'source "$0"; COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; read -ra COMP_WORDS <<<"$1"; _python_argcomplete unhang "${COMP_WORDS[-1]}" unhang;'
+    ' printf "%s\\n" "${COMPREPLY[@]}"'
+)
+# compinit's own helper prints what it is given.
+ASK_ZSH = 'compdef() { }; is-at-least() { false }; _describe() { print -rl -- ${(P)2} }; source "$0"; BUFFER=$1 CURSOR=$#1 words=(unhang); _python_argcomplete'
+ASK_FISH = 'source $argv[1]; complete -C "$argv[2]"'
+SHELLS = {"bash": ["bash", "--norc", "-c", ASK_BASH], "zsh": ["zsh", "-f", "-c", ASK_ZSH], "fish": ["fish", "-N", "-c", ASK_FISH]}
+
+
+def a_run(folder, *hosts):
+    """A run folder of these nodes."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": hosts}))
+    return folder
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory):
-    """{shell: file}."""
+def place(tmp_path_factory):
+    """A folder with a program `unhang`, the scripts of all shells, and a run of two nodes."""
     folder = tmp_path_factory.mktemp("completion")
-    files = {}
-    for shell in ("bash", "zsh"):
-        files[shell] = folder / shell
-        with pytest.MonkeyPatch.context() as patch, files[shell].open("w") as out:
+    (folder / "unhang").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m unhang "$@"\n')
+    (folder / "unhang").chmod(0o755)
+    run = a_run(folder / "runs" / "20261120T070000Z-0123456789", "gpu001", "login1")
+    (folder / "runs" / "latest").symlink_to(run)
+    (folder / "job.log").write_text("")
+    for shell in SHELLS:
+        with pytest.MonkeyPatch.context() as patch, (folder / f"script.{shell}").open("w") as out:
             patch.setattr("sys.stdout", out)
             assert main(["completion", shell]) == 0
-    return files
+    return folder
 
 
-@pytest.fixture
-def bash(scripts):
-    """What bash offers for the last of these words."""
-    return lambda *argv: asked(["bash", "--norc", "-c", ASK_BASH, scripts["bash"], *argv])
+@pytest.fixture(params=SHELLS)
+def offered(request, place):
+    """typed -> the words that the shell offers."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"no {request.param} here: apt-get install {request.param}")
+    environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "UNHANG_RUNS": str(place / "runs"), "HOME": str(place)}
+
+    def ask(typed):
+        command = [*SHELLS[request.param], str(place / f"script.{request.param}"), typed]
+        done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        separator = {"zsh": ":", "fish": "\t"}.get(request.param, " ")
+        return {line.partition(separator)[0].strip() for line in done.stdout.split("\n") if line.strip()}
+
+    return ask
 
 
-@pytest.fixture
-def zsh(scripts):
-    """The specifications that zsh completes the last of these words by."""
-    if shutil.which("zsh") is None:
-        pytest.skip("no zsh here: apt-get install zsh")
-    return lambda *argv: asked(["zsh", "-f", "-c", ASK_ZSH, scripts["zsh"], *argv])
+def test_commands_are_offered_and_the_second_word_of_those_of_two(offered):
+    assert offered("unhang ") - {"--help", "--version", "-h"} == FIRST_WORDS
+    assert offered("unhang re") == {"report", "remediate"}
+    assert offered("unhang rule ") - {"--help", "-h"} == {"new", "check"}
+    assert offered("unhang admit verify --fa") == {"--facts"}
 
 
-def asked(command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split("\n")[:-1]
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("unhang audit --fo", {"--forks", "--format"}),
+        ("unhang report --format j", {"json", "jsonl", "junit"}),
+        ("unhang report --owner v", {"vendor"}),
+        ("unhang report --rule xid-f", {"xid-fatal"}),
+        ("unhang report --host gpu", {"gpu001"}),
+        ("unhang report 2026", {"20261120T070000Z-0123456789"}),
+        ("unhang diff lo", {"login1"}),
+        ("unhang playbook ro", {"rollback", "rollout"}),
+        ("unhang explain acs_", {"acs_iommu"}),
+        ("unhang explain gpu_dr", {"gpu_driver"}),
+        ("unhang completion f", {"fish"}),
+        ("unhang diagnose jo", {"job.log"}),
+    ],
+)
+def test_values_are_those_that_there_are(offered, typed, expected):
+    assert offered(typed) == expected
 
 
-def test_bash_offers_the_commands_that_begin_so(bash):
-    assert bash("unhang", "re") == ["report", "remediate"]
-    assert set(bash("unhang", "")) == {*COMMANDS, "--help", "--version"}
+def test_a_name_that_a_terminal_would_obey_is_not_offered(place, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(place / "hostile"))
+    a_run(place / "hostile" / "latest", "gpu\x1b[31m")
+    assert nodes() == ["gpu\x1b[31m"] and completer_of_hosts()(prefix="") == []
 
 
-def test_bash_offers_options_their_values_and_files_for_the_rest(bash):
-    assert bash("unhang", "audit", "--fo") == ["--forks", "--format"]
-    assert bash("unhang", "report", "--format", "j") == ["json", "jsonl", "junit"]
-    assert bash("unhang", "report", "-o", "sa") == ["sarif"]
-    assert bash("unhang", "completion", "z") == ["zsh"]
-    assert bash("unhang", "audit", "--policy", "") == [""]  # nothing of ours: bash's own completion of files comes next
-    assert bash("unhang", "diagnose", "slu") == [""]
+def test_nothing_is_offered_where_there_is_no_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "none"))
+    assert completer_of_hosts()(prefix="") == []
 
 
-def test_zsh_knows_the_commands_and_what_each_is_for(zsh):
-    assert zsh("unhang", "") == [f"{name}:{purpose}" for name, purpose in COMMANDS.items()]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_zsh_reads_the_specifications_of_each_command(zsh, name):
-    specifications = zsh("unhang", name, "")
-    assert "(-h --help)--help[show this help message and exit]" in specifications
-    assert [one for one in specifications if one.count("[") > 1] == []
-
-
-def test_zsh_offers_values_and_takes_an_option_again_where_it_may_be_given_again(zsh):
-    specifications = zsh("unhang", "audit", "")
-    assert any(
-        one.startswith("(-o --format)--format[table") and one.endswith(":FORMAT:(table wide name csv json jsonl markdown html junit sarif prometheus)")
-        for one in specifications
-    )
-    assert any(one.startswith("*--inventory[") and one.endswith(":PATH:_files") for one in specifications)
+def completer_of_hosts():
+    """What completes the option --host of report."""
+    chosen = parser_for(["report"])._subparsers._group_actions[0].choices["report"]
+    (host,) = [action for action in chosen._actions if "--host" in action.option_strings]
+    return host.completer

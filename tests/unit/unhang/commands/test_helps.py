@@ -10,6 +10,7 @@ import pytest
 
 from unhang.cli import command_and_parser, main, top_parser
 from unhang.commands import COMMANDS
+from unhang.commands.names import command_and_arguments
 
 FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "ticket", "sarif"}
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
@@ -34,7 +35,9 @@ def test_every_example_of_a_help_is_taken_by_the_parsers(name):
         for part in re.split(r" \| |[<>]\(|\) | > ", example):
             argv = shlex.split(part.strip(" )"))
             if argv[:1] == ["unhang"]:
-                command_and_parser(argv[1])[1].parse_args(argv[2:])
+                meant, arguments, old = command_and_arguments(argv[1:])
+                assert not old
+                command_and_parser(meant)[1].parse_args(arguments)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

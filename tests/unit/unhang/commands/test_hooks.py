@@ -7,6 +7,8 @@ import http.server
 import json
 import os
 import shlex
+import ssl
+import subprocess
 import sys
 import threading
 
@@ -219,3 +221,69 @@ def test_an_address_is_read_from_a_small_regular_file_alone(tmp_path, capsys, pl
         path = place
     assert cli.main(["audit", "--webhook", f"@{path}"]) == 2
     assert "--webhook: expected a file with an address in its first line" in capsys.readouterr().err
+
+
+STARTS_A_SESSION = """import os,sys,time
+if os.fork() == 0:
+  os.setsid()
+  if os.fork() == 0:
+    print(os.getpid(), file=open(sys.argv[1], "w"), flush=True)
+    {}
+"""
+
+
+@pytest.mark.parametrize(("rest", "expected"), [("", None), ("time.sleep(3000)", "expected it to end within 3 s; it was killed")])
+def test_a_process_of_a_hook_that_starts_its_own_session_and_never_ends_ends_with_it(tmp_path, rest, expected):
+    program = STARTS_A_SESSION.format("time.sleep(3000)") + f"\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n{rest}\n"
+    beside = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    why = call([sys.executable, "-c", program, str(tmp_path / "pid")], NEWS, limit_s=3)
+    assert why == expected
+    assert not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert beside.poll() is None, "another child of unhang is none of the hook's"
+    beside.communicate(b"\n")
+
+
+@pytest.mark.parametrize(("status", "why"), [(200, None), (407, "expected status 2xx, found 407"), (302, "expected status 2xx, found 302")])
+def test_a_proxy_of_the_environment_gets_the_message_once_and_its_answer_is_not_followed(webhook, monkeypatch, status, why):
+    webhook.answer, webhook.headers = status, {"Location": webhook.address, "Proxy-Authenticate": "Basic"}
+    monkeypatch.setenv("http_proxy", webhook.address.replace("http://", "http://me:pr0xySECRET@").partition("/services")[0])
+    output = post("http://hooks.invalid/services/S3CRET", NEWS)
+    assert output == why
+    assert [path for path, _ in webhook.posted] == ["http://hooks.invalid/services/S3CRET"]
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "file:///etc/passwd", "ftp://127.0.0.1:1", "http://[", "127.0.0.1:x", "http://127.0.0.1:1\n"])
+def test_a_proxy_that_is_none_is_said_without_the_address(monkeypatch, proxy):
+    monkeypatch.setenv("http_proxy", proxy)
+    output = post("http://hooks.invalid/services/S3CRET", NEWS)
+    assert output and output.startswith("expected an answer, found ") and "S3CRET" not in output
+
+
+@pytest.fixture
+def tls(webhook, tmp_path):
+    """A webhook under https whose certificate is of hooks.example.org, and made by nobody that this machine knows: (address, file of the certificate)."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    named = "-subj /CN=hooks.example.org -addext subjectAltName=DNS:hooks.example.org"
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {key} -out {certificate}"
+    subprocess.run(words.split(), check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    webhook.server.socket = context.wrap_socket(webhook.server.socket, server_side=True)
+    return webhook.address.replace("http://127.0.0.1", "https://localhost"), certificate
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_name_that_leads_to_another_machine_gets_nothing_under_https(webhook, tls, monkeypatch, is_known):
+    """What DNS rebinding does: the name of the webhook leads to a server that has another certificate."""
+    address, certificate = tls
+    if is_known:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    output = post(address, NEWS)
+    assert output.startswith("expected an answer, found [SSL: CERTIFICATE_VERIFY_FAILED]") and "S3CRET" not in output
+    assert webhook.posted == []
+
+
+def test_an_answer_of_another_service_behind_the_name_is_not_shown(webhook):
+    """What DNS rebinding does under http: a service of the inner network answers; only its status is told."""
+    webhook.answer, webhook.headers = 401, {"X-Inner": "token=S3CRET"}
+    assert post(webhook.address, NEWS) == "expected status 2xx, found 401"

@@ -1,4 +1,4 @@
-"""`unhang catalogue --new`: a condition becomes a row whose examples prove it; texts and sources remain empty, and `--check` names them."""
+"""`unhang rule new`: a condition becomes a row whose examples prove it; texts and sources remain empty, and `rule check` names them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def healthy(tmp_path_factory):
 
 
 def drafted(capsys, name, *more):
-    """(exit code, row) of `--new`."""
+    """(exit code, row) of `rule new`."""
     quiet = ("--severity", "info")  # some of these conditions hold on machines of the gallery, where a rule above info needs a reason
-    code = main(["catalogue", "--new", f"own-{name}", *quiet, *(part for pair in CONDITIONS[name].items() for part in pair), *more])
+    code = main(["rule", "new", f"own-{name}", *quiet, *(part for pair in CONDITIONS[name].items() for part in pair), *more])
     return code, yaml.safe_load(capsys.readouterr().out)["rules"][0]
 
 
 def checked(tmp_path, capsys, row):
-    """(exit code, lines) of `--check` on a folder with this row alone."""
+    """(exit code, lines) of `rule check` on a folder with this row alone."""
     (tmp_path / "own.yml").write_text(json.dumps({"rules": [row]}))
-    code = main(["catalogue", "--check", str(tmp_path)])
+    code = main(["rule", "check", str(tmp_path)])
     return code, capsys.readouterr().out.splitlines()
 
 
@@ -83,7 +83,7 @@ def test_what_a_person_has_to_write_is_named_once_each(tmp_path, capsys):
 
 
 def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
-    main(["catalogue", "--new", "own", "--when", "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'"])
+    main(["rule", "new", "own", "--when", "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'"])
     shown = capsys.readouterr().out
     assert "#   kernel.release: text, compared as a version (kernel)" in shown
     assert "#   interconnect.fabric_state: one of" in shown and "completed" in shown
@@ -92,22 +92,26 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--new", "own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
-        (["--new", "own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
-        (["--new", "own"], "expected --when EXPRESSION"),
-        (["--new", "xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
-        (["--new", "own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"], "--healthy /nowhere.json: No such file"),
-        (["--new", "own", "--when", "gpus.count > 1", "--severity", "loud"], "expected one of critical, error, warning, info"),
-        (["--new", "Own Rule", "--when", "gpus.count > 1"], "--new: expected small letters"),
+        (["own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
+        (["own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
+        (["own"], "arguments are required: --when"),
+        (["xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
+        (["own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"], "--healthy /nowhere.json: No such file"),
+        (["own", "--when", "gpus.count > 1", "--severity", "loud"], "invalid choice: 'loud' (choose from "),
+        (["Own Rule", "--when", "gpus.count > 1"], "ID: expected small letters"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, arguments, message):
-    assert main(["catalogue", *arguments]) == 2
+    try:
+        code = main(["rule", "new", *arguments])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_condition_that_never_holds_has_no_example_and_says_so(capsys):
-    assert main(["catalogue", "--new", "own", "--when", "gpus.count > 8 and gpus.count < 2"]) == 1
+    assert main(["rule", "new", "own", "--when", "gpus.count > 8 and gpus.count < 2"]) == 1
     assert "match: []  # none was found: write one" in capsys.readouterr().out
 
 

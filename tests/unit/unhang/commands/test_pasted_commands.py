@@ -21,10 +21,10 @@ FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}"
 
 
 def write_fleet(folder, hosts, inventory=("inventory/here",), **more):
-    """A judged run in which every cause is about the same nodes: one that a role repairs, one for a person, and one node that was not read."""
+    """A judged run in which two causes are about nearly the same nodes, one that a role repairs and one for a person, and one node that was not read."""
     role = {"role": "host_tuning", "policy": {"host": {"persistence": True}}}
-    found = [fleets.finding(rule, host, "critical", f"title of {rule}", "e", "f", remedy=remedy) for host in hosts
-             for rule, remedy in (("a-role", role), ("a-person", {"person": "look"}))]  # fmt: skip
+    found = [fleets.finding("a-role", host, "critical", "title of a-role", "e", "f", remedy=role) for host in hosts]
+    found += [fleets.finding("a-person", host, "critical", "title of a-person", "e", "f", remedy={"person": "look"}) for host in hosts[1:]]
     found.append(fleets.finding("node-unreachable", "gone-1", "error", "gone", "an answer", "none"))
     document = {**fleets.document(found, {"ok": len(hosts), "unreachable": 1}, id=RUN), **more}
     nodes = [run_files.node_document(host, ["all"], {}, "ok", None, None) for host in hosts]
@@ -38,7 +38,7 @@ def pasted(capsys, *argv):
     """rule -> the words of the command under it, as a shell would split what is copied from the screen."""
     main(["report", *argv])
     shown = capsys.readouterr().out
-    found = re.findall(r"\[([a-z-]+)\]\n(?:  (?:do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
+    found = re.findall(r"\[([a-z-]+)\], for: [a-z]+\n(?:  (?:do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
     return {rule: shlex.split(text.replace("\\\n", " ")) for rule, text in found}
 
 

@@ -49,7 +49,7 @@ def runs(tmp_path_factory):
         ["history", "dev01"],
         ["history", "driver-545-23-08-p2p-deadlock"],
         ["diff", RUN, LATER],
-        ["compare", RUN, LATER],
+        ["diff", RUN, LATER, "--run", "latest"],
         ["catalogue", "--rule", "driver-*"],
         ["explain", "driver-545-23-08-p2p-deadlock"],
         ["explain", "nccl", "2.21.5"],

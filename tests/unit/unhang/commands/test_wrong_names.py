@@ -40,7 +40,7 @@ def test_a_document_that_is_not_there_is_no_run_that_is_not_there(tmp_path, caps
 
 
 def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsys):
-    assert main(["compare", "zzz", "gpu001", "--run", str(folder)]) == 2
+    assert main(["diff", "zzz", "gpu001", "--run", str(folder)]) == 2
     shown = capsys.readouterr().err
     assert "its groups are" in shown and "its nodes gone-1,gpu[001-003,007]; --run names another run" in shown
 

@@ -13,8 +13,9 @@ import msgspec
 
 from unhang.audit.judge.groups import GroupJudged
 from unhang.audit.judge.node_rules import Judged
-from unhang.audit.judge.rules import DEFAULT_OWNER, SEVERITIES, Rule
+from unhang.audit.judge.rules import SEVERITIES, Rule
 from unhang.audit.judge.run_input import natural
+from unhang.catalogue.owners import DEFAULT_OWNER
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
 MOST_WRITTEN = 1024

@@ -11,8 +11,6 @@ from unhang.audit.judge.expression import Expression, ExpressionError, Kind, Pat
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
 
 SEVERITIES = ("critical", "error", "warning", "info")
-OWNERS = ("user", "sre", "facility", "vendor")  # who acts: of the job, the system, the room, the hardware
-DEFAULT_OWNER = "sre"
 RUN_STATUSES = (*STATUSES, "missing")
 ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
 _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")

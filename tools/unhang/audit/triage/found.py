@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.groups import GroupJudged
-from unhang.audit.judge.rules import DEFAULT_OWNER
+from unhang.catalogue.owners import DEFAULT_OWNER
 
 # Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
 _SECTIONS = (

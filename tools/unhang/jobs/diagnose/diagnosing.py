@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.evidence import Evidence
@@ -164,6 +165,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
+        "owner": row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
         "means": row["means"],

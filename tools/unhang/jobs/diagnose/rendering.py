@@ -181,7 +181,7 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
 
 
 def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
-    lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty(cause)})"], width, 0)
+    lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"], width, 0)
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
     lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
@@ -221,8 +221,8 @@ def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int)
     return _indented([line], width, 3) + _indented([f"({reason})"] if reason else [], width, 7)
 
 
-def _certainty(cause: Mapping[str, Any]) -> str:
-    return "a remark" if cause["severity"] == "info" else str(cause["certainty"])
+def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
+    return "a remark" if cause["severity"] == "info" else f"{cause['certainty']}, owner: {cause['owner']}"
 
 
 def path_shown(path: str, most: int = 80) -> str:
@@ -286,7 +286,7 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     for place, cause in enumerate(shown_causes(diagnosis), 1):
         lines += [
             "",
-            f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty(cause)})",
+            f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty_and_owner(cause)})",
             "",
             f"{cause['means'][:1].upper()}{cause['means'][1:]}.",
             "",

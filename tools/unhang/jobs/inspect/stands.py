@@ -12,6 +12,7 @@ from unhang.jobs.inspect.rank_looks import RankLook
 from unhang.prove.smoke.suspects import Suspect
 
 BUSY_CORES = 0.2
+RUNNING_CORES = 0.5
 WORKING = "working"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++", "x86_64-linux-gnu-g++")
 CAUSES = {LOADING: "slow_rank_or_io", SAVING: "slow_rank_or_io", RESTORING: "slow_rank_or_io", LOCKED: "fused_kernel_build", CODE: "rank_desync_app"}
@@ -35,6 +36,11 @@ def busy_word(look: RankLook | None) -> str | None:
     if name in (EVALUATING, CODE) and (look.shifted or look.computes):
         return EVALUATING if name == EVALUATING else WORKING
     return None
+
+
+def runs_python(look: RankLook | None) -> bool:
+    """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which looks the same."""
+    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING) and (look.cpu or 0) > RUNNING_CORES and not look.waited
 
 
 def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None, waiting: Sequence[RankLook] = ()) -> Named:
@@ -63,7 +69,7 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
 
 
 def _stands(look: RankLook) -> str:
-    state = "runs" if (look.cpu or 0) > 0.5 or look.state == "R" else "sleeps" if look.state in "SI" else f"is in state {look.state}"
+    state = "runs" if (look.cpu or 0) > RUNNING_CORES or look.state == "R" else "sleeps" if look.state in "SI" else f"is in state {look.state}"
     stuck = [child for child in look.children if child["state"] == "D"]
     below = f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0]['wchan'] or 'the kernel'})" if stuck else ""
     if not stuck and look.doing and look.doing.name == LOADING and look.child_activity and look.child_activity.user:

@@ -12,8 +12,9 @@ from typing import Any
 from unhang.jobs.inspect.activities import COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, ranks_wait, silent_ranks, split_ranks, stopped_or_stuck
+from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
-from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row
+from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.prove.smoke.likely_causes import with_likely
 from unhang.prove.smoke.render import fold_ranks
@@ -21,6 +22,7 @@ from unhang.prove.smoke.suspects import Suspect
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
+LONG_OR_ENDLESS = "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
 IDLE_LINK_KIB_S = 1024
 BUSY_PERCENT = 95
 
@@ -30,6 +32,8 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     looks = rank_looks(documents)
     standing = standing_of(documents, looks)
     state, named, headline = _judge(documents, looks, standing)
+    if state in (HUNG, UNKNOWN) and looks:
+        named, headline = with_recorded(named, headline, documents)
     suspects = _with_clues(documents, [one.suspect for one in named])
     causes = [one.cause for one in named]
     return {
@@ -72,9 +76,12 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
     """(state, suspects, one sentence)."""
     if not looks:
         return UNKNOWN, [], "no rank was found"
-    certain = [*ended_ranks(looks, standing), *stopped_or_stuck(looks, standing)]
-    if certain:
-        return HUNG, certain, _who(certain, looks)
+    ended, stuck = ended_ranks(looks, standing), stopped_or_stuck(looks, standing)
+    words = {busy_word(look) for look in looks if not look.is_ended}
+    if ended and not stuck and len(words) == 1 and None not in words:
+        return str(*words), [], f"{_who(ended, looks)}, but the ranks that are left are {str(*words)}"
+    if ended or stuck:
+        return HUNG, [*ended, *stuck], _who([*ended, *stuck], looks)
     if standing and standing.moved:
         return RUNNING, [], _running(standing)
     if standing and standing.missing:
@@ -114,6 +121,8 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> tuple[str, lis
     named = [stand_of(rank, by_rank.get(rank), standing) for rank in standing.roots if not busy_word(by_rank.get(rank))]
     if not any(look and (look.doing or look.waited) for look in map(by_rank.get, standing.roots)):
         return UNKNOWN, named, f"{_who(named, looks)}; whether it is busy or stuck only its stack tells"
+    if all(runs_python(by_rank.get(one.suspect.rank)) for one in named if one.suspect.rank is not None):
+        return UNKNOWN, named, f"{_who(named, looks)}; {LONG_OR_ENDLESS}"
     return HUNG, named, _who(named, looks)
 
 
@@ -161,6 +170,8 @@ def _others_stand(
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
     if not _quiet(documents, waiting):
         return UNKNOWN, named, f"{_who(named, looks)}; whether it moves cannot be told without RAS: look again with a longer --gap"
+    if all(runs_python(look) for look in others if not busy_word(look)):
+        return UNKNOWN, named, f"{_who(named, looks)}; {LONG_OR_ENDLESS}"
     return HUNG, named, _who(named, looks)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.text import visible
+from unhang.repair.plan.role_remedies import ROLE_ORDER
 from unhang.run.run_folder import read_object, write_atomically
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -23,6 +25,7 @@ FILE = "plan.json"
 LARGEST_PLAN_BYTES = 128 * 1024 * 1024  # a plan for 10,000 nodes has some 40
 SHOWN_HOSTS = 5
 CANARY = "canary"
+PLAYED = (*ROLE_ORDER, "undo")
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -241,6 +244,7 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     except msgspec.ValidationError as problem:
         raise UserError(f"{path}: {visible(str(problem), 300)}{_next(path)}") from None
     _check_hosts(plan, path)
+    _check_remedies(plan, path)
     gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
     if gone:
         more = f" and {len(gone) - SHOWN_HOSTS} more" if len(gone) > SHOWN_HOSTS else ""
@@ -287,3 +291,14 @@ def _check_hosts(plan: Plan, path: Path) -> None:
         raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise{_next(path)}")
     if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
         raise UserError(f"{path}: expected one policy for all remedies of a host, found several{_next(path)}")
+
+
+def _check_remedies(plan: Plan, path: Path) -> None:
+    """Checks that remedies are roles and policies that a plan can have. Somebody who computes the digest may have put in others."""
+    remedies = [(one.host, remedy) for one in plan.hosts for remedy in one.remedies]
+    if wrong := next(((host, remedy.role) for host, remedy in remedies if remedy.role not in PLAYED), None):
+        raise UserError(f"{path}: {visible(wrong[0], 80)}: expected one of the roles {', '.join(PLAYED)}, found {wrong[1][:80]}{_next(path)}")
+    different = {_encode_sorted(remedy.policy): (host, remedy.policy) for host, remedy in remedies}
+    for host, policy in different.values():
+        for fault in policy_faults(policy):
+            raise UserError(f"{path}: {visible(host, 80)}: {visible(one_line(fault), 300)}{_next(path)}")

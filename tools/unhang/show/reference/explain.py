@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any
 
 from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.rules import DEFAULT_OWNER, Rule
+from unhang.audit.judge.rules import Rule
 from unhang.catalogue import checked_files
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.schemas.shapes import nearest, policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template

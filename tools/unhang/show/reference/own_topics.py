@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang import catalogue
 from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.rules import DEFAULT_OWNER
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.schemas.shapes import fact_shapes
 from unhang.show.reference.causes import flat
 from unhang.show.reference.pages import rules_by_fact

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from unhang.base.text import counted, visible
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.folding import Fold, fold_findings
 
@@ -61,7 +62,7 @@ def card_view(card: Card, place: int, drawn_hosts: Sequence[tuple[str, Collectio
         "brief": first["brief"] if len(own) == 1 or cause is None else [phrases.hosts(cause["nodes"], LONGEST_PLACE // 2)],
         "nodes": first["fold"].hosts if cause is None else tuple(cause["nodes"]),
         "card_severity": first["severity"] if cause is None else cause["severity"],
-        "owner": first["owner"] if cause is None else cause.get("owner", "sre"),
+        "owner": first["owner"] if cause is None else cause.get("owner", DEFAULT_OWNER),
         "action": _action(first["fold"].example, cause),
         "conflicts": [] if cause is None else [phrases.conflict(one) for one in cause["remedy"]["conflicts"]],
         "ticket": "" if cause is None else phrases.devices(cause),
@@ -93,7 +94,7 @@ def fold_view(number: int, fold: Fold, drawn_hosts: Sequence[tuple[str, Collecti
         "number": number,
         "fold": fold,
         "severity": str(finding["severity"]),
-        "owner": str(finding.get("owner", "sre")),
+        "owner": str(finding.get("owner", DEFAULT_OWNER)),
         "title": finding.get("title"),
         "rule": finding.get("rule"),
         "wide": fold.size if finding.get("scope", "node") != "node" else 0,

@@ -17,6 +17,7 @@ from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import cell_for_csv, visible
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.folding import hosts_of, item_label
 
@@ -47,7 +48,7 @@ def render_csv(findings: Mapping[str, Any]) -> str:
     for one in findings["findings"]:
         for host in hosts_of(one) or ("",):
             device = [_device(devices, host, one.get("where") or {}).get(name) or "" for name in ("uuid", "serial", "pci_address")]
-            head = (one["severity"], one.get("owner", "sre"), one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")))
+            head = (one["severity"], one.get("owner", DEFAULT_OWNER), one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")))
             shown = (*head, *device, one["expected"], one["found"])
             command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
             writer.writerow([cell_for_csv(visible(value)) for value in (*shown, phrases.action(one), command)])

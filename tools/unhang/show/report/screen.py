@@ -18,6 +18,7 @@ from unhang.audit.triage.actions import Setting, command
 from unhang.audit.triage.best_action import best_action
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.pasting import command_lines
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
@@ -32,6 +33,7 @@ VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold 
 SERVICE = {"critical": "keep jobs off now", "error": "repair next", "warning": "can wait", "unread": "look why"}
 NARROW = 70  # columns; in a narrower table the nodes need the whole line
 Line = tuple[str, str, str]  # label, text, style; without a label the line starts at the left
+JOINED = "\u00a0"  # a blank at which no line is broken
 MORE = " "  # the label of a continued line
 
 
@@ -166,14 +168,14 @@ def _where(cause: Mapping[str, Any]) -> str:
 
 
 def _title(cause: Mapping[str, Any]) -> str:
-    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}]"
+    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}],{JOINED}for:{JOINED}{cause.get('owner', DEFAULT_OWNER)}"
 
 
 def _one_line(cause: Mapping[str, Any], also: int, width: int) -> Line:
     """also: the number of further causes of the same nodes."""
     label, style = _label(cause)
     ending = f" and {counted(also, 'more cause')}" if also else ""
-    return label, _cut(_title(cause), width - LABEL - len(ending)) + ending, style
+    return label, _cut(_title(cause).replace(JOINED, " "), width - LABEL - len(ending)) + ending, style
 
 
 def _block(cause: Mapping[str, Any], also: Sequence[Mapping[str, Any]], width: int, most: int, setting: Setting) -> list[Line]:
@@ -208,7 +210,8 @@ def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace(JOINED, " ") for line in wrapped]
 
 
 def _cut(text: str, width: int) -> str:

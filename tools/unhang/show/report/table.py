@@ -18,6 +18,7 @@ from rich.text import Text
 from unhang.audit.triage.actions import Setting
 from unhang.base.nodeset import broken, fold_hosts, shortened
 from unhang.base.text import ascii_only, counted, visible
+from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread
 from unhang.show.report.pasting import command_lines, commands_by_rule, commands_of
@@ -131,7 +132,7 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     why += [("do", phrases.action(finding), "green")]
     helps, sure = phrases.workaround(finding), phrases.confidence(finding)
     why += [("until then", helps, "")] if helps else []
-    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {finding.get('owner', 'sre')}", "dim")]
+    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {finding.get('owner', DEFAULT_OWNER)}", "dim")]
     why += [("", mark, "dim") for mark in marks]
     if width < WIDE or max(map(len, places)) > LONGEST_BESIDE:
         body: Table = _grid(what + why)

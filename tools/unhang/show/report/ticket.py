@@ -21,6 +21,7 @@ GPU_COLUMNS = {
     "GPU": "index", "model": "model", "UUID": "uuid", "serial": "serial", "board": "board_part_number", "PCI address": "pci_address", "VBIOS": "vbios",
     "InfoROM": "inforom",
 }  # fmt: skip
+ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "PCI address": "pci_address", "firmware": "firmware"}
 
 
 class Block(NamedTuple):
@@ -45,9 +46,9 @@ def ticket_blocks(findings: Mapping[str, Any], host: str, sections: Mapping[str,
     yield Block(f"Read on {visible(run.get('started') or '?', 40)} (run {visible(run['id'], 80)}); judged by {findings['catalogue']['rules']} cited rules.")
     yield Block("The machine", 2)
     yield Block(rows=[("what", "value"), *_machine(sections)])
-    devices = _at(sections, "gpus", "devices") or []
-    if devices:
-        yield Block(rows=[tuple(GPU_COLUMNS), *([_text(row.get(key)) for key in GPU_COLUMNS.values()] for row in devices)])
+    for columns, devices in ((GPU_COLUMNS, _at(sections, "gpus", "devices")), (ADAPTER_COLUMNS, _at(sections, "network", "rdma"))):
+        if devices:
+            yield Block(rows=[tuple(columns), *([_text(row.get(key)) for key in columns.values()] for row in devices)])
     failed = ticket_findings(findings, host)
     yield Block("What failed", 2)
     for one in failed:
@@ -71,11 +72,11 @@ def _machine(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "kernel": ("kernel", "release"),
     }  # fmt: skip
     for name, path in named.items():
-        if (value := _at(sections, *path)) is not None:
+        value = _at(sections, *path)
+        if value is not None:
             yield name, _text(value)
-    for card in _at(sections, "network", "rdma") or []:
-        if card.get("firmware"):
-            yield f"firmware of {_text(card.get('name'))}", _text(card["firmware"])
+        elif name == "serial":
+            yield name, "not read: only root can read it (audit with --become)"
 
 
 def _tests(tests: Sequence[SmokeResult], host: str) -> Iterator[str]:

@@ -146,11 +146,11 @@ def test_the_command_lists_every_row_as_json(capsys):
 
 def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     examples = {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]}
-    assert main(["catalogue", "--check", str(write_rules(tmp_path / "good", rule("gpus.count == 99", examples=examples)))]) == 0
+    assert main(["rule", "check", str(write_rules(tmp_path / "good", rule("gpus.count == 99", examples=examples)))]) == 0
     assert "1 rule," in capsys.readouterr().out
-    assert main(["catalogue", "--check", str(write_rules(tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")))]) == 1
+    assert main(["rule", "check", str(write_rules(tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")))]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main(["catalogue", "--check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
+    assert main(["rule", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
     assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
 
 

@@ -34,7 +34,7 @@ def test_a_file_behind_standard_input_is_read(standard_input, tmp_path, capsys):
     (tmp_path / "job.log").write_bytes(LINE)
     standard_input(os.open(tmp_path / "job.log", os.O_RDONLY))
     assert main(["diagnose"]) == 1
-    assert "A GPU, its memory or its slot fails (sure)" in capsys.readouterr().out
+    assert "A GPU, its memory or its slot fails (sure, owner: vendor)" in capsys.readouterr().out
 
 
 def test_without_a_pipe_a_log_is_asked_for(standard_input, capsys):

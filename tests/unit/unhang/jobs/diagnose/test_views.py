@@ -88,13 +88,14 @@ def test_control_characters_of_a_log_reach_no_terminal(tmp_path):
 def test_table_tells_cause_lines_remedy_and_source(tmp_path):
     text = render_table(diagnose([written(tmp_path, "Failed to initialize NVML: Driver/library version mismatch\n")]), 200)
     assert "MOST PROBABLE CAUSE: The driver's libraries and its loaded kernel module have different versions" in text
-    assert "version_mismatch_driver_library" not in text and "score" not in text and "(sure)" in text
+    assert "version_mismatch_driver_library" not in text and "score" not in text and "(sure, owner: sre)" in text
     assert "job.log:1: Failed to initialize NVML" in text and "apply role package_hold with driver.held: true" in text and "source: https://" in text
 
 
 def test_command_prints_one_json_object_and_exits_by_what_it_found(tmp_path, capsys):
     assert cli.main(["diagnose", "--format", "json", written(tmp_path)]) == 1
-    assert json.loads(capsys.readouterr().out)["schema"] == "unhang/diagnosis/1"
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "unhang/diagnosis/1" and "vendor" in [cause["owner"] for cause in answer["causes"] if cause["cause"] == "xid_hardware"]
     assert cli.main(["diagnose", "--fail-on", "critical", written(tmp_path, "step 1 | loss 2\n{'train_runtime': 9.1}\n")]) == 0
     assert "HEALTHY: the job ended normally" in capsys.readouterr().out
 

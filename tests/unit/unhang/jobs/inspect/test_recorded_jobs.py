@@ -22,7 +22,7 @@ WHOLE = {
     "checkpoint": ("saving", None, "rank 1 is saving in save, called by save_for", None),
     "evaluation": ("evaluating", None, "rank 1 is evaluating", None),
     "never": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
-    "spin": ("hung", 1, "it runs in happen (inspect_job.py", "rank_desync_app"),
+    "spin": ("unknown", 1, "it runs in happen (inspect_job.py", "rank_desync_app"),  # a loop without end looks like work that takes long
     "lock": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
     "first": ("hung", 1, "waits in all_reduce, called by main", "rank_desync_app"),
     "allgather": ("hung", 1, "it never launched AllGather number 1", "rank_desync_app"),
@@ -75,3 +75,21 @@ def test_documents_are_as_their_schemas_say(path):
     found = inspection_of([document])
     assert list(check_schema(found, read_schema("inspection-1"))) == []
     assert found["headline"] in render_inspection(found)
+
+
+def with_a_rank_gone(document: dict) -> dict:
+    """The job as it is when its first rank has ended: the launcher started two."""
+    ranks = [row for row in document["ranks"] if row["rank"] == 1]
+    for row in ranks:
+        row["settings"]["LOCAL_WORLD_SIZE"] = "2"
+    return {**document, "ranks": ranks}
+
+
+def test_ranks_that_save_after_another_ended_are_not_called_hung():
+    saving = with_a_rank_gone(look("checkpoint", "driver-and-proc"))
+    assert inspection_of([saving])["state"] == "hung"
+    saving = with_a_rank_gone(look("checkpoint", "RAS-and-stacks"))
+    del saving["sections"]["ras"]
+    found = inspection_of([saving])
+    assert (found["state"], found["suspects"]) == ("saving", [])
+    assert "rank 0 is gone, but the ranks that are left are saving" in found["headline"]

@@ -64,9 +64,9 @@ def gated(tmp_path):
 
 
 def verified(capsys, record, key, *options):
-    """(exit code, state, reasons) of `unhang verify`."""
+    """(exit code, state, reasons) of `unhang admit verify`."""
     capsys.readouterr()
-    code = main(["verify", str(record), "--key", f"{key}.pub", "--format", "json", *map(str, options)])
+    code = main(["admit", "verify", str(record), "--key", f"{key}.pub", "--format", "json", *map(str, options)])
     found = json.loads(capsys.readouterr().out)
     return code, found["state"], found["why"]
 
@@ -113,9 +113,10 @@ def test_the_commands_of_the_page_tell_a_good_record(gated, capsys):
     places = {"runs/latest/admission/gpu017": signed(gated, 3650), "~/gate_key.pub": f"{key}.pub"}
     node = {"runs/20261220T080000Z-0123456789/nodes/gpu017.json": run / "nodes" / "gpu001.json"}
     for argv in (
-        as_typed("unhang verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places),
+        as_typed("unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places),
         as_typed(
-            "unhang verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts runs/20261220T080000Z-0123456789/nodes/gpu017.json", {**places, **node}
+            "unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts runs/20261220T080000Z-0123456789/nodes/gpu017.json",
+            {**places, **node},
         ),
     ):
         assert main(argv[1:]) == 0
@@ -248,14 +249,14 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(gated, capsys, tmp_path, record, key, message):
-    assert main(["verify", str(tmp_path / record), "--key", str(tmp_path / key)]) == 2
+    assert main(["admit", "verify", str(tmp_path / record), "--key", str(tmp_path / key)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
 
 
 def test_a_private_key_given_for_the_public_one_is_not_read_as_one(gated, capsys, tmp_path):
     (tmp_path / "wrong.pub").write_text(gated[1].read_text())
-    assert main(["verify", str(signed(gated)), "--key", str(tmp_path / "wrong.pub")]) == 2
+    assert main(["admit", "verify", str(signed(gated)), "--key", str(tmp_path / "wrong.pub")]) == 2
     assert "expected a public key" in capsys.readouterr().err
 
 
@@ -268,14 +269,14 @@ def test_a_key_with_a_passphrase_ends_with_an_error_and_no_question(gated, capsy
 @pytest.mark.parametrize("day", ["0", "31.12.2027", "2027-1-1", "tomorrow"])
 def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys):
     """Days are compared as texts: before one such as 0 no record would ever have expired."""
-    assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
+    assert main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
     assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sections", [[], {"node": []}, {"gpus": {"devices": [{"uuid": 7}]}}])
 def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(gated, tmp_path, sections, capsys):
     (tmp_path / "facts.json").write_text(json.dumps({**facts_of(), "sections": sections}))
-    assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--facts", str(tmp_path / "facts.json")]) == 2
+    assert main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--facts", str(tmp_path / "facts.json")]) == 2
     errors = capsys.readouterr().err
     assert f"{tmp_path / 'facts.json'}: facts.sections" in errors
     assert "fault of unhang" not in errors

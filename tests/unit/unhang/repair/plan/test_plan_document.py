@@ -106,6 +106,12 @@ def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
     assert "unhang plan" in str(shown.value)
 
 
+def with_policy(plan, policy):
+    """The policy of the first host is another."""
+    for remedy in plan["hosts"][0]["remedies"]:
+        remedy["policy"] = policy
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -114,6 +120,9 @@ def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
         (lambda plan: plan["waves"].clear(), "exactly one wave"),
         (lambda plan: plan["hosts"].append(plan["hosts"][0]), "exactly one wave"),
         (lambda plan: plan["hosts"][0]["remedies"][1].update(policy={}), "one policy"),
+        (lambda plan: plan["hosts"][0]["remedies"][0].update(role="drain"), "gpu1: expected one of the roles kernel, .* found drain; next: unhang plan"),
+        (lambda plan: with_policy(plan, {"driver": {"version": "{{ lookup('pipe', 'id') }}"}}), "gpu1: driver.version: "),
+        (lambda plan: with_policy(plan, {"command": "id"}), "gpu1: command: unknown key"),
     ],
 )
 def test_a_digest_made_by_hand_does_not_make_it_a_plan(tmp_path, change, says):

@@ -1,4 +1,4 @@
-"""`unhang compare A B`: what differs between two sides, what does not count as a difference, and what a side may be."""
+"""`unhang diff A B`: what differs between two sides, what does not count as a difference, and what a side may be."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compared(tmp_path, monkeypatch, capsys):
         (tmp_path / "runs" / "latest").symlink_to(folder)
 
         def call(*argv):
-            code = cli.main(["compare", *map(str, argv)])
+            code = cli.main(["diff", "--run", "latest", *map(str, argv)])
             out, errors = capsys.readouterr()
             return code, json.loads(out) if "json" in argv else out, errors
 

@@ -34,6 +34,12 @@ def test_more_critical_causes_than_fit_have_a_line_each_and_nothing_else_is_show
     assert re.search(r"and 10 more causes: 4 error, 3 warning, 3 info", shown)
 
 
+@pytest.mark.parametrize("owner", ["user", "sre", "facility", "vendor"])
+def test_each_cause_names_who_acts(owner):
+    found = fleets.document([fleets.finding("xid-fatal", "gpu007", "critical", "A GPU is lost", "no Xid", "Xid 79", owner=owner)], {"ok": 1})
+    assert f"[xid-fatal], for: {owner}\n" in render_screen(found, 100)
+
+
 def test_each_node_is_counted_once_in_words_that_say_nodes():
     findings = fleet(1000, 2, 9, 20)
     line = next(line for line in render_screen(findings, 80).splitlines() if line.startswith("1,000 nodes: "))

@@ -25,6 +25,7 @@ WIDE = fleets.finding("group-x", None, "error", "x differs", "the same", "gpu006
 SECTIONS = {
     "node": {"dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "serial": "S123", "bios_version": "2.1"}},
     "gpus": {"devices": [{"index": 5, "model": "NVIDIA H200", "uuid": "GPU-5", "serial": "1654", "pci_address": "0000:0b:00.0", "vbios": "96.00"}]},
+    "network": {"rdma": [{"name": "mlx5_0", "board": "MT_0000000838", "pci_address": "0000:18:00.0", "firmware": "28.39.3560"}]},
 }
 
 
@@ -47,6 +48,7 @@ def test_a_ticket_names_the_device_the_limit_and_the_evidence_and_nobody_else(ru
         "1654",
         "0000:0b:00.0",
         "96.00",
+        "| mlx5\\_0 | MT\\_0000000838 | 0000:18:00.0 | 28.39.3560 |",
         "A GPU is lost: GPU 5",
         "no Xid",
         "Xid 79",

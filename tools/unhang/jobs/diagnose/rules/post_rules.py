@@ -59,6 +59,7 @@ SITUATIONS = (
     Situation("mtu_mismatch", ("mtu_unlike",), "interfaces have different MTUs", SUPPORTING),
     Situation("mtu_mismatch", ("mtu_unlike", f"{HANG}|slower_told|crash_told"), "interfaces have different MTUs, and traffic hangs or is slow"),
     Situation("driver_gsp_bug", ("smi_hangs", "only_reboot"), "nvidia-smi itself hangs until the machine is restarted", SUPPORTING),
+    Situation("kernel_too_old", ("old_kernel_told", HANG), "it hangs under a kernel older than the 5.5 that accelerate asks for; weak evidence"),
     Situation("kernel_module_not_loaded", ("kernel_updated", "finds_no_gpu|smi_fails"), "the kernel was updated, and no GPU is found"),
     Situation("bar_not_assigned", ("above_4g", "card_missing"), "a setting for address space is named, and a card is not seen"),
     Situation("fabric_manager_down", ("switch_board", "smi_shows_all", "finds_no_gpu"), "nvidia-smi shows the GPUs of a board with NVSwitches, and CUDA none"),

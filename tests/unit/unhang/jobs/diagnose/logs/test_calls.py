@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from pathlib import Path
 
 import pytest
@@ -112,7 +111,6 @@ def test_newest_call_wins_across_blocks_and_lines_that_only_look_like_calls_are_
     assert (key, newest.number, newest.line) == (("node0:500", "0x5500"), 29_999, 30_000)
 
 
-def test_trace_made_to_be_slow_is_read_in_time() -> None:
-    started = time.monotonic()
-    scan(*[f"{'a.' * 4000}{number}: opCount {'x comm ' * 900}{number}" for number in range(300)])
-    assert time.monotonic() - started < 5
+@pytest.mark.timeout(300)  # a search that goes back over the line for each word would take hours
+def test_trace_made_to_be_slow_is_read() -> None:
+    assert not scan(*[f"{'a.' * 400_000}{number}: opCount {'x comm ' * 90_000}{number}" for number in range(8)]).calls

@@ -1,4 +1,4 @@
-"""`unhang verify RECORD`: checks that the gate signed an admission record for this node, and that it is still valid."""
+"""`unhang admit verify RECORD`: checks that the gate signed an admission record for this node, and that it is still valid."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from unhang.run import run_folder
 
 MOST_BYTES = 1 << 20
 EXAMPLES = """\
-  unhang verify runs/latest/admission/gpu017 --key gate_key.pub
-  unhang verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""
+  unhang admit verify runs/latest/admission/gpu017 --key gate_key.pub
+  unhang admit verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

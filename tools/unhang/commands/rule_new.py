@@ -1,4 +1,4 @@
-"""`unhang catalogue --new ID --when CONDITION`: prints a row that is complete except for its texts and sources."""
+"""`unhang rule new ID --when CONDITION`: prints a row that is complete except for its texts and sources."""
 
 from __future__ import annotations
 
@@ -18,46 +18,44 @@ from unhang.audit.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
 from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.catalogue.reading import own_folders
+from unhang.catalogue.reading import row_ids
+from unhang.commands.common_options import add_examples
 from unhang.schemas.shapes import Shape
 
 MOST_BYTES = 8 << 20
+EXAMPLES = """\
+  unhang rule new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
+  unhang rule new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""
 
 
-def add_new_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The inputs of a new row."""
-    new = parser.add_argument_group("a new rule")
-    new.add_argument(
-        "--new", metavar="ID", help="print a row for a new rule over a node: condition checked, facts listed, examples found; name the fault, not the fix"
-    )
-    new.add_argument("--when", metavar="EXPRESSION", help="with --new: true means a finding, for example 'limits.numa_balancing and gpus.count > 1'")
-    new.add_argument("--applies", metavar="EXPRESSION", help="with --new: the nodes that the rule applies to")
-    new.add_argument("--for-each", metavar="LIST", help="with --new: a list in the facts; the rule judges each element as item, for example gpus.devices")
-    new.add_argument(
-        "--healthy", metavar="FILE", help="with --new: facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example changes one of them"
-    )
+    parser.add_argument("id", metavar="ID", help="the rule's id: small letters, digits and hyphens; name the fault, not the fix")
+    parser.add_argument("--when", metavar="EXPRESSION", required=True, help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'")
+    parser.add_argument("--applies", metavar="EXPRESSION", help="the nodes that the rule applies to")
+    parser.add_argument("--for-each", metavar="LIST", help="a list in the facts; the rule judges each element as item, for example gpus.devices")
+    healthy = "facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example changes one of them"
+    parser.add_argument("--healthy", metavar="FILE", help=healthy)
+    parser.add_argument("--severity", choices=SEVERITIES, default="warning", metavar="SEVERITY", help=f"{', '.join(SEVERITIES)} (default: warning)")
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    add_examples(parser, EXAMPLES)
 
 
-def print_new_row(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """0, or 1 if no examples were found. Raises UserError for an invalid condition or file."""
-    if arguments.when is None:
-        raise UserError(f"--new {arguments.new}: expected --when EXPRESSION beside it, found none; docs/judging.md explains conditions")
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.new):
-        raise UserError(f"--new: expected small letters, digits and single hyphens such as numa-balancing-on, found {arguments.new!r}")
-    severity = arguments.severity[0] if arguments.severity else "warning"
-    if len(arguments.severity) > 1 or severity not in SEVERITIES:
-        raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)} for a new rule, found {', '.join(arguments.severity)!r}")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.id):
+        raise UserError(f"ID: expected small letters, digits and single hyphens such as numa-balancing-on, found {arguments.id!r}")
     healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
     given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
-    row = {"id": arguments.new, "severity": severity, "scope": "node", **{key: value for key, value in given.items() if value is not None}}
+    row = {"id": arguments.id, "severity": arguments.severity, "scope": "node", **{key: value for key, value in given.items() if value is not None}}
     tables, taken = _tables_and_ids(given.values(), [Path(one) for one in arguments.rules])
-    if arguments.new in taken:
-        raise UserError(f"--new: the id {arguments.new} is taken; unhang explain {arguments.new} prints it")
+    if arguments.id in taken:
+        raise UserError(f"ID: the id {arguments.id} is taken; unhang explain {arguments.id} prints it")
     found = run_limited(lambda mark: _drafted(row, tables, healthy), Limits())
     if isinstance(found, str):
         raise UserError(found)
     if not isinstance(found, tuple):
-        raise UserError("--new: the search for examples was stopped at its limit; write them by hand, as docs/judging.md has it")
+        raise UserError("the search for examples was stopped at its limit; write them by hand, as docs/judging.md has it")
     lines, complete = found
     print("\n".join(lines))
     return int(not complete)
@@ -69,8 +67,7 @@ def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> t
     if folders or any("tables" in (expression or "") for expression in expressions):
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
-    texts = (path.read_text(encoding="utf-8") for folder in own_folders() for path in sorted(folder.rglob("*.y*ml")))
-    return {}, {name for text in texts for name in re.findall(r"^  - id: ([a-z0-9-]+)$", text, re.MULTILINE)}
+    return {}, set(row_ids("rules"))
 
 
 def sections_of(path: Path) -> dict[str, Any]:
@@ -119,7 +116,7 @@ def _dotted(path: tuple[str, ...]) -> str:
 
 
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
-    """The row as YAML; fields that only a person can write are empty, and `--check` names them."""
+    """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names them."""
     lines = ["# facts that decide:", *(f"#   {place.name}: {_kind(place.shape)}" for place in draft.places), "rules:"]
     fields: dict[str, Any] = {"id": row["id"], "title": "", **{key: row[key] for key in ("severity", "scope", "applies", "for_each", "when") if key in row}}
     fields |= {"expected": "", "found": quoted, "remedy": {"person": ""}, "sources": [{"url": "", "says": ""}], "confidence": "reported"}

@@ -1,0 +1,61 @@
+"""`unhang diff A B` for two sides that are no runs: where the configuration of two groups, nodes, machines or environments differs."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+from dataclasses import replace
+from pathlib import Path
+
+from unhang.base.errors import UserError
+from unhang.commands.row_output import show_rows
+from unhang.show.compare.comparing import Comparison, compare
+from unhang.show.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of
+from unhang.show.compare.sides import read_side
+
+LAUNCHES = ("login", "ssh", "systemd", "slurm", "container")
+OF_RUNS = ("since", "host", "rule", "severity", "webhook", "hook")  # options that only a comparison of two runs has
+
+
+def add_side_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options for two sides that are no runs."""
+    sides = parser.add_argument_group("two groups, nodes, files or environments instead of two runs")
+    sides.add_argument("--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)")
+    sides.add_argument("--fact", action="append", default=[], metavar="FACT", help="only these: driver, 'nccl.settings*'; repeatable")
+    launch = f"how the job of the environment file starts: {', '.join(LAUNCHES)} (default: slurm)"
+    sides.add_argument("--launch", choices=LAUNCHES, metavar="HOW", help=launch)
+
+
+def are_sides(arguments: argparse.Namespace) -> bool:
+    """Whether what is compared are two sides, and not two runs of the history."""
+    if arguments.run or arguments.fact or arguments.launch:
+        return True
+    return len(arguments.sides) == 2 and not all(map(_is_run, arguments.sides))
+
+
+def _is_run(named: str) -> bool:
+    path = Path(named)
+    return not path.is_file() and ":" not in named and (named == "latest" or named[:8].isdigit() or (path / "run.json").is_file())
+
+
+def show_sides(arguments: argparse.Namespace) -> int:
+    """0 nothing differs, 1 something does. Raises UserError."""
+    if len(arguments.sides) != 2:
+        raise UserError(f"expected two groups, nodes, files or runs, found {len(arguments.sides)}")
+    if wrong := [name for name in OF_RUNS if getattr(arguments, name)]:
+        raise UserError(f"--{wrong[0]}: expected two runs of the history beside it, found {' and '.join(arguments.sides)[:200]}")
+    run = arguments.run or "latest"
+    first, second = (read_side(one, run) for one in arguments.sides)
+    found = _narrowed(compare(first, second, arguments.launch or "slurm"), arguments.fact)
+    rows = flat_rows_of(found) if arguments.format == "csv" else rows_of(found)
+    show_rows(arguments, lambda width: render_comparison(found, width), rows, COLUMNS, "fact")
+    return int(bool(found.differences))
+
+
+def _narrowed(found: Comparison, asked: list[str]) -> Comparison:
+    """Only the requested facts; `driver` means the whole section."""
+    patterns = [one.strip() for given in asked for one in given.split(",") if one.strip()]
+    kept = tuple(
+        row for row in found.differences if not patterns or any(fnmatch.fnmatchcase(row.fact, one) or row.fact.startswith(f"{one}.") for one in patterns)
+    )
+    return replace(found, differences=kept)

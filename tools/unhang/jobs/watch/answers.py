@@ -1,0 +1,19 @@
+"""What a verdict means for the watcher: whether the job may be ended for it. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
+from unhang.jobs.watch.detector import ENDED, Event
+
+
+def is_hang(event: Event, found: Mapping[str, Any]) -> bool:
+    """Whether the job hangs: the look says so, or the watcher saw a rank end and the look knows of nothing that the others do."""
+    return bool(found["state"] == HUNG or (event.what == ENDED and found["state"] == UNKNOWN))
+
+
+def named_in(found: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
+    """(host, rank, phase) of each suspect: two looks agree if they name the same."""
+    return {(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in found["suspects"]}
