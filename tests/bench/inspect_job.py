@@ -112,6 +112,16 @@ def happen(x: torch.Tensor, world: int) -> None:
         {"loader": load_forever, "compile": lambda: compile_for(40), "checkpoint": lambda: save_for(40), "evaluation": lambda: evaluate(40)}[SCENE]()
 
 
+def dump_each_second(prefix: str) -> None:
+    """The flight recorder's dump of this rank, as torch writes it when a collective times out."""
+    place = prefix + os.environ["RANK"]
+    while True:
+        with open(place + ".new", "wb") as dump:
+            dump.write(torch._C._distributed_c10d._dump_fr_trace())
+        os.replace(place + ".new", place)
+        time.sleep(1)
+
+
 def main() -> None:
     if DEVICE == "cuda":
         torch.cuda.set_device(0)
@@ -120,6 +130,8 @@ def main() -> None:
     if SCENE == "first" and rank == world - 1:
         time.sleep(3600)
     x = torch.ones(1 << 16, device=DEVICE)
+    if "TORCH_FR_DUMP_TEMP_FILE" in os.environ:
+        threading.Thread(target=dump_each_second, args=(os.environ["TORCH_FR_DUMP_TEMP_FILE"],), daemon=True).start()
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False

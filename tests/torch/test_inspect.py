@@ -27,13 +27,13 @@ PATIENCE_S = 120
 
 
 @contextlib.contextmanager
-def job(scene: str, folder: Path, world: int = 2, nodes: int = 1):
+def job(scene: str, folder: Path, world: int = 2, nodes: int = 1, **settings: str):
     """A torchrun job of which something happens to the last rank after a second; yields its launcher."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", f"--nnodes={nodes}", "--node-rank=0", "--master-addr=127.0.0.1"]
     argv += [f"--master-port={port}", str(JOB), scene, "1", "gloo"]
-    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(folder), "OMP_NUM_THREADS": "1", **settings}
     with (folder / "job.log").open("wb") as log:
         launcher = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
     try:
@@ -54,6 +54,12 @@ def descendants(top: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found[1:]
+
+
+def wait_until_it_happens(folder: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while "happens" not in (folder / "job.log").read_text() and time.monotonic() < until:
+        time.sleep(0.2)
 
 
 def inspect(*arguments: str, user: int | None = None) -> tuple[int, dict, str]:
@@ -94,9 +100,9 @@ def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
 def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(tmp_path):
     """Work that takes long and a loop without end look the same."""
     with job("spin", tmp_path) as launcher:
-        inspected(launcher, "unknown")
-        code, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1.5")
-    assert (code, found["state"]) == (3, "unknown")
+        wait_until_it_happens(tmp_path)
+        code, found = inspected(launcher, "unknown")
+    assert code == 3
     assert [suspect["rank"] for suspect in found["suspects"]] == [1]
     assert "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
 
@@ -113,6 +119,26 @@ def test_a_peer_that_never_came_is_named(tmp_path):
     with job("healthy", tmp_path, nodes=2) as launcher:
         _, found = inspected(launcher, "starting")
     assert "waits" in found["headline"]
+
+
+def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):
+    """Beside the stacks, and alone; and again from the bundle."""
+    bundle = tmp_path / "hang.tar.gz"
+    with job("never", tmp_path, TORCH_FR_BUFFER_SIZE="200", TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_") as launcher:
+        wait_until_it_happens(tmp_path)
+        until = time.monotonic() + PATIENCE_S
+        while "flight recorder" not in inspected(launcher, "hung")[1]["headline"] and time.monotonic() < until:
+            time.sleep(0.5)
+        _, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1.5", "--out", str(bundle))
+        code, alone, _ = inspect("--pid", str(launcher.pid), "--gap", "1", "--without", "stacks", "--without", "ras")
+    assert "by torch's flight recorder it never recorded all_reduce number" in found["suspects"][0]["why"]
+    assert (code, alone["state"], [suspect["rank"] for suspect in alone["suspects"]]) == (3, "unknown", [1])
+    assert "rank 1 never recorded all_reduce number" in alone["headline"]
+    whole_catalogue = {name: value for name, value in os.environ.items() if name != "UNHANG_CATALOGUE"}
+    argv = [UNHANG, "diagnose", str(bundle), "-o", "json"]
+    diagnosed = subprocess.run(argv, capture_output=True, text=True, check=False, env=whole_catalogue, timeout=PATIENCE_S)
+    [group] = json.loads(diagnosed.stdout)["facts"]["flight_recorder"]["groups"]
+    assert (group["behind"], group["ahead"]) == ([1], [0])
 
 
 def test_without_py_spy_it_says_what_would_help(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -42,10 +43,14 @@ def of_the_job(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize(("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")])
 def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
-    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", command=torchrun(scene))
+    hook = ["--hook", f"tee {tmp_path}/told", "--hook", "false"]
+    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", *hook, command=torchrun(scene))
     assert done.returncode == 86, done.stderr
     assert f"hung: rank 1 on {socket.gethostname()}: {words}" in done.stderr
     assert done.stderr.count("suspect: ") == 2 and "a second look in 10 s" in done.stderr
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["schema"], told["state"], told["suspects"][0]["rank"]) == ("unhang/inspection/1", "hung", 1)
+    assert "hook false: expected exit code 0, found 1" in done.stderr
     assert len(list(tmp_path.glob("hang-*.tar.gz"))) == 1
     assert of_the_job(tmp_path) == []
 
@@ -75,6 +80,8 @@ def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
         ([], "expected a command behind -- or --pid"),
         (["--pid", "1", "--no-progress", "1"], "at least two samples"),
         (["--", "/no/such/program"], "/no/such/program: No such file"),
+        (["--hook", "/no/such/hook", "--", "true"], "--hook: expected a program that can be started"),
+        (["--webhook", "ftp://x", "--", "true"], "--webhook: expected an address"),
         (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
     ],
 )

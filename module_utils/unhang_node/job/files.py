@@ -10,6 +10,7 @@ from ..sections.faults import read_faults
 from ..sections.users import read_users
 from ..untrusted_files import read_mounts_or_none
 from .finding import MORE
+from .flights import read_flights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ MOST_LINES, MOST_LOGS = 60, 32
 
 
 def read_logs(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section log_tail: logs [{pids, path, size_bytes, changed_s, lines}], each file once."""
+    """Yields section log_tail: logs [{pids, path, size_bytes, changed_s, lines}], each file once; then flights."""
     logs: dict[tuple[int, int], dict[str, Any]] = {}
     unread = Unread()
     for rank in ctx.options["ranks"]:
@@ -39,7 +40,9 @@ def read_logs(ctx: Context) -> Iterator[SourcePiece]:
                 pids = logs.setdefault(key, row)["pids"]
                 if rank["pid"] not in pids:
                     pids.append(rank["pid"])
-    yield "log_tail", {"logs": list(logs.values())}, unread.rows
+    yield "log_tail", {"logs": list(logs.values())}, unread.rows, MORE
+    yield from read_flights(ctx)
+    yield "log_tail", {}, []
 
 
 def _log(root: Root, pid: int, number: int) -> tuple[tuple[int, int], dict[str, Any]]:

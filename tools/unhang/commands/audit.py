@@ -91,6 +91,8 @@ def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = N
     runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))).absolute()
     folder = runs / run_folder.new_run_id()
     inventories = inventories_of(arguments.inventory, home)
+    if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
+        sys.stderr.write("unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\n")
     with limit_arguments(arguments.limit) as limit:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "audit.yml")]
         command += [word for inventory in inventories for word in ("-i", inventory)] + limit

@@ -22,6 +22,7 @@ from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 from unhang.jobs.inspect.bundle import is_bundle, read_documents
 from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdict
+from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
@@ -94,6 +95,7 @@ def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     documents = read_documents([Path(name) for name in bundles]) if bundles else []
     looked = inspection_of(documents) if bundles else None
     inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)))
+    flights += flights_of(documents)
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
     seen = verdict_evidence(bundles[0], looked) if looked else []
     if arguments.run:

@@ -31,7 +31,8 @@ EXAMPLES = """\
   unhang judge                                            the last run again
   unhang judge latest --policy next.yml --rules my-rules  by another policy and your own rules, beside the run's findings
   unhang judge node1.json node2.json                      files of unhang collect, without Ansible
-  unhang collect | unhang judge -                         this machine"""
+  unhang collect | unhang judge -                         this machine
+  for n in gpu1 gpu2; do ssh $n python3 - < unhang-collect.pyz; done | unhang judge -   several, one document after another"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from unhang.base.text import visible
 from unhang.run import run_folder
 
 STDIN = "-"
+MOST_PIPED_BYTES = 512 << 20
+TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)  # what decides where a document ends
 
 
 def is_document(named: str) -> bool:
@@ -59,14 +62,42 @@ def _new_folder() -> Path:
 
 def _documents(named: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     for one in named:
+        if one == STDIN:
+            yield from _piped_documents()
+            continue
         for path in sorted(Path(one).glob("*.json")) if Path(one).is_dir() else [Path(one)]:
-            place = "standard input" if one == STDIN else str(path)
-            yield place, _node(place, path.stem, _read(place, None if one == STDIN else path))
+            yield str(path), _node(str(path), path.stem, _read(str(path), path))
 
 
-def _read(place: str, path: Path | None) -> Any:
+def _piped_documents() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The documents on standard input, one after another, with or without line breaks between them."""
+    data = sys.stdin.buffer.read(MOST_PIPED_BYTES + 1)
+    if len(data) > MOST_PIPED_BYTES:
+        raise UserError(f"standard input: expected at most {MOST_PIPED_BYTES >> 20} MiB, found more; put the documents into a folder and judge that")
+    parts = list(_split(data))
+    for number, part in enumerate(parts, 1):
+        place = "standard input" if len(parts) == 1 else f"standard input, document {number}"
+        yield place, _node(place, "", _read(place, part))
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    """The pieces that end where a brace or bracket closes the first one; the rest, also if it is empty and the only piece."""
+    begin = depth = 0
+    for token in TOKEN.finditer(data):
+        sign = token[0]
+        depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
+        if depth <= 0 and sign in (b"}", b"]"):
+            yield data[begin : token.end()]
+            begin, depth = token.end(), 0
+    if not begin or data[begin:].strip():
+        yield data[begin:]
+
+
+def _read(place: str, source: Path | bytes) -> Any:
     try:
-        data = sys.stdin.buffer.read(MAX_NODE_BYTES + 1) if path is None else read_bounded(path, MAX_NODE_BYTES)
+        data = read_bounded(source, MAX_NODE_BYTES) if isinstance(source, Path) else source
+        if len(data) > MAX_NODE_BYTES:
+            raise UserError(f"{place}: expected at most {MAX_NODE_BYTES:,} bytes, found {len(data):,}")
         return parse_strictly(data)
     except OSError as problem:
         raise UserError(f"{place}: cannot be read: {problem.strerror}") from None

@@ -21,6 +21,7 @@ from unhang.audit.triage.role_needs import NEEDS, is_configured, reaches, unconf
 
 VERDICTS = ("critical", "error", "warning", "unread", "healthy")
 MOST_DEVICES, MOST_PERSONS = 64, 8
+LEAST_HEALTHY = 3  # nodes from which on what most of them have is called usual
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _NO_REMEDY = Merged({}, [])
 
@@ -84,11 +85,23 @@ def triage(
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
     by_layer = sorted(kinds.items(), key=lambda pair: (pair[1][0].root.layer, pair[1][0].root.number))
     causes = [_cause(kind, members, order, nodes, repairs) for kind, members in by_layer]
+    verdicts = node_verdicts(shares, nodes, order)
+    usual = _usual_rules(causes, frozenset(verdicts["healthy"]))
+    causes = [cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"]
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), -len(cause["findings"])))
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())
-    return {"node_verdicts": node_verdicts(shares, nodes, order), "causes": causes}
+    return {"node_verdicts": verdicts, "causes": causes}
+
+
+def _usual_rules(causes: Sequence[Mapping[str, Any]], healthy: frozenset[str]) -> set[str]:
+    """Rules whose remark holds for most of the healthy nodes: that is how these nodes are, and no cause. Their findings stay, for --verbose."""
+    hosts: dict[str, set[str]] = {}
+    for cause in causes:
+        if cause["severity"] == "info":
+            hosts.setdefault(cause["rule"], set()).update(healthy.intersection(cause["nodes"]))
+    return {rule for rule, among in hosts.items() if len(healthy) >= LEAST_HEALTHY and 2 * len(among) > len(healthy)}
 
 
 def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ from typing import Any
 from unhang.jobs.inspect.activities import COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, ranks_wait, silent_ranks, split_ranks, stopped_or_stuck
+from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
@@ -31,6 +32,8 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     looks = rank_looks(documents)
     standing = standing_of(documents, looks)
     state, named, headline = _judge(documents, looks, standing)
+    if state in (HUNG, UNKNOWN) and looks:
+        named, headline = with_recorded(named, headline, documents)
     suspects = _with_clues(documents, [one.suspect for one in named])
     causes = [one.cause for one in named]
     return {

@@ -112,7 +112,7 @@ def render_page(
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
         cards=[view for view in views if view["card_severity"] != "info"],
-        remarks=[view for view in views if view["card_severity"] == "info"],
+        remarks=[view for card, view in zip(cards, views, strict=True) if view["card_severity"] == "info" and card.cause is not None],
         drifts=drifts,
         summary=_summary(views, [one for one in drifts if one.drifts], fleet["panels"], run_name) | {"program": visible(program, 300)},
         folds=folds,

@@ -159,3 +159,16 @@ def test_causes_and_verdicts_are_what_the_schema_allows():
     findings = [finding("x", "a", "critical", where={"uuid": "GPU-1"}), finding("node-unreachable", "b")]
     document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | shown(findings, nodes)
     assert list(check_schema(json.loads(json.dumps(document)), read_schema("findings-1"))) == []
+
+
+@pytest.mark.parametrize(("having", "is_cause"), [(1, True), (2, True), (3, False), (4, False)])
+def test_a_remark_that_holds_for_most_healthy_nodes_is_no_cause(having, is_cause):
+    hosts = [f"n{number}" for number in range(1, 5)]
+    found = [finding("usual", host, "info") for host in hosts[:having]] + [finding("broken", "n9", "error"), finding("usual", "n9", "info")]
+    causes = shown(found, {host: NodeNote(True) for host in (*hosts, "n9")})["causes"]
+    assert ("usual" in [cause["rule"] for cause in causes]) == is_cause
+    assert "broken" in [cause["rule"] for cause in causes]
+
+
+def test_a_remark_about_one_machine_alone_is_shown():
+    assert [cause["rule"] for cause in shown([finding("usual", "n1", "info")])["causes"]] == ["usual"]

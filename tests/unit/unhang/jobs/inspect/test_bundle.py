@@ -208,3 +208,34 @@ def test_the_texts_of_a_bundle_are_those_that_were_written(tmp_path):
     texts = bundle_texts(bundle(tmp_path, look("never")))
     assert json.loads(texts["evidence/vm.json"])["schema"] == "unhang/evidence/1"
     assert sorted(texts) == ["evidence/vm.json", "inspection.json", "report.txt"]
+
+
+def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> dict:
+    """With a dump of each rank, which goes up to this collective."""
+    changed = copy.deepcopy(document)
+    changed["sections"]["log_tail"]["flights"] = [
+        {"rank": rank, "pid": 1, "path": "/tmp/fr", "written_s": 1.0, "entries": [
+            {"process_group": ["0", "default_pg"], "collective_seq_id": seq, "profiling_name": name, "state": "scheduled", "input_sizes": [[8]]}
+            for seq in range(1, last + 1)
+        ]}
+        for rank, last in enumerate(newest)
+    ]  # fmt: skip
+    return changed
+
+
+def test_dumps_add_to_a_hang_and_never_make_one():
+    found = inspection_of([with_dumps(look("never"), 6, 5)])
+    assert found["state"] == "hung"
+    assert "by torch's flight recorder it never recorded all_reduce number 6 of group 0 (it stands after 5), which 1 rank recorded" in found["headline"] + str(
+        found["suspects"]
+    )
+    for scene in ("healthy", "checkpoint", "compile", "longstep"):
+        assert inspection_of([with_dumps(look(scene), 6, 5)]) == inspection_of([look(scene)])
+    assert "flight" not in str(inspection_of([with_dumps(look("never"), 6, 6)]))
+
+
+def test_odd_dumps_are_survived():
+    for odd in (3, [3], [{"rank": "1"}], [{"rank": 0, "entries": 3}, {"rank": 1, "entries": [3, {"collective_seq_id": "x"}]}]):
+        document = look("never")
+        document["sections"]["log_tail"]["flights"] = odd
+        assert inspection_of([document])["state"] == "hung"

@@ -64,8 +64,7 @@ def _rows(data: bytes, file: str) -> tuple[int | None, list[tuple]] | str:
         content = unpickle_plain(data) if data[:1] == b"\x80" else json.loads(data)
         if not isinstance(content, Mapping) or not isinstance(content.get("entries"), list):
             return "expected a flight-recorder dump with entries, found something else"
-        entries = (one for each in content["entries"][-MOST_ENTRIES:] if (one := _collective(each)))
-        return _rank(content, file), [(one.group, one.seq, one.name, one.state, one.sizes, one.timeout_ms) for one in entries]
+        return _rank(content, file), [(one.group, one.seq, one.name, one.state, one.sizes, one.timeout_ms) for one in collectives_of(content["entries"])]
     except NotPlain as problem:
         return f"the dump {problem}, which is not plain data"
     except RecursionError:
@@ -74,6 +73,11 @@ def _rows(data: bytes, file: str) -> tuple[int | None, list[tuple]] | str:
         raise
     except Exception as problem:  # a damaged pickle may raise anything; no code of the dump was run
         return f"is damaged: {type(problem).__name__}: {str(problem)[:120]}"
+
+
+def collectives_of(entries: Any) -> tuple[Collective, ...]:
+    """The collectives among a dump's entries, which may be anything."""
+    return tuple(one for each in entries[-MOST_ENTRIES:] if (one := _collective(each))) if isinstance(entries, list) else ()
 
 
 def _collective(each: Any) -> Collective | None:

@@ -1,0 +1,125 @@
+"""Dumps of torch's flight recorder that lie there: the newest collectives of each rank, as it recorded them.
+
+torch writes one file for each rank when a collective times out, when its dump pipe is written to, or when the program asks for it. A dump is a pickle, and
+unpickling can run code: here no class and no function can be named, and memory is bounded. Source: DebugInfoWriter in torch/csrc/distributed/c10d.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import resource
+
+from ..section import Unread
+from ..sections.faults import read_boot_time
+from ..sections.users import read_users
+from ..untrusted_files import open_regular, read_mounts_or_none, resolve_local
+from .finding import MORE
+from .looks import TICKS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..context import Context
+    from ..root import Root
+    from ..section import SourcePiece
+
+PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # torch's own order
+IN_CACHE = "/torch/comm_lib_trace_rank_"
+IN_TMP = "/tmp/nccl_trace_rank_"  # noqa: S108 -- of older releases; it is read, and must belong to the rank's user
+LARGEST_DUMP = 16 << 20
+MEMORY = 2 << 30  # of this source's process, of which a dump of LARGEST_DUMP takes less than half
+NEWEST, MOST_GROUPS, MOST_RANKS = 16, 16, 64
+
+
+class NotPlain(ValueError):
+    """A dump that names code."""
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise NotPlain(f"names {module}.{name}, which is no plain data"[:200])
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise NotPlain("refers to something outside of itself")
+
+
+def read_flights(ctx: Context) -> Iterator[SourcePiece]:
+    """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a time."""
+    root = ctx.root
+    _limit_memory()
+    homes = {user.name: user.home for user in read_users(root).values() if user.home.startswith("/")}
+    boot_s, mounts = read_boot_time(root) or 0.0, read_mounts_or_none(root)
+    for row in [one for one in ctx.options["ranks"] if one["rank"] is not None and one["framework"] == "torch"][:MOST_RANKS]:
+        unread, found = Unread(), None
+        for path in [] if row["container"] else dump_paths(row, homes.get(row["user"])):
+            try:
+                folder, name = os.path.split(path)
+                found = _flight(root, f"{resolve_local(root, mounts, folder)}/{name}", row, boot_s + row["started"] / TICKS)
+                break
+            except FileNotFoundError:
+                continue
+            except Exception as problem:  # a damaged or hostile pickle may raise anything; no code of it was run
+                unread.add(f"flights[{row['rank']}]", "error", f"{path}: {type(problem).__name__}: {str(problem)[:160]}")
+                break
+        yield "log_tail", {"flights": [found] if found else []}, unread.rows, MORE
+
+
+def dump_paths(row: dict[str, Any], home: str | None) -> list[str]:
+    """Where torch writes the dump of a rank."""
+    named = next((row["settings"][name] for name in PREFIXES if row["settings"].get(name)), None)
+    cache = row["settings"].get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
+    prefixes = [named] if named else [*([cache + IN_CACHE] if cache else []), IN_TMP]
+    return [f"{prefix}{row['rank']}" for prefix in prefixes if prefix.startswith("/")]
+
+
+def _limit_memory() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard))
+
+
+def _flight(root: Root, path: str, row: dict[str, Any], began_s: float) -> dict[str, Any]:
+    owner = os.stat(root.place(f"/proc/{row['pid']}")).st_uid
+    descriptor = open_regular(root, path, follow=False, owner=owner)
+    with open(descriptor, "rb") as dump:
+        status = os.fstat(descriptor)
+        if status.st_mtime < began_s:
+            raise ValueError("was written before the rank began: of an earlier run")
+        if status.st_size > LARGEST_DUMP:
+            raise ValueError(f"has {status.st_size} bytes, at most {LARGEST_DUMP} are read")
+        entries = parse_dump(dump.read(LARGEST_DUMP))
+    return {"rank": row["rank"], "pid": row["pid"], "path": path, "written_s": round(status.st_mtime, 3), "entries": entries}
+
+
+def parse_dump(dump: bytes) -> list[dict[str, Any]]:
+    """The newest collectives of each process group, oldest first, with torch's names. Raises whatever a pickle may raise, NotPlain, ValueError."""
+    content = _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
+    entries = content.get("entries") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise ValueError("expected a flight-recorder dump with entries, found something else")
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        seq = entry.get("collective_seq_id") if isinstance(entry, dict) else None
+        if isinstance(seq, int) and abs(seq) < 1 << 62 and not entry.get("is_p2p"):
+            one = {
+                "process_group": [_word(part) for part in entry["process_group"][:2]] if isinstance(entry.get("process_group"), (list, tuple)) else [],
+                "collective_seq_id": int(seq),
+                "profiling_name": _word(entry.get("profiling_name")),
+                "state": _word(entry.get("state")),
+                "input_sizes": _sizes(entry.get("input_sizes")),
+            }
+            by_group.setdefault(str(one["process_group"]), []).append(one)
+    newest = [sorted(rows, key=lambda one: one["collective_seq_id"])[-NEWEST:] for rows in list(by_group.values())[:MOST_GROUPS]]
+    return [one for rows in newest for one in rows]
+
+
+def _word(value: Any) -> str:
+    return str(value)[:80] if isinstance(value, (str, int, float)) else "?"
+
+
+def _sizes(value: Any) -> list[list[int]]:
+    rows = [row for row in value[:4] if isinstance(row, (list, tuple))] if isinstance(value, (list, tuple)) else []
+    return [[size for size in row[:8] if isinstance(size, int) and abs(size) < 1 << 62] for row in rows]
