@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 BY_FILE := --dist loadfile
 TIERS := test-sweeps test-pages test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
-.PHONY: test test-unit test-whole test-all simulate kill-points system-packages $(TIERS)
+.PHONY: test test-unit test-whole test-all simulate kill-points pictures system-packages $(TIERS)
 
 # System packages are installed before the virtual environment, because python3-venv may be one of them.
 system-packages:
@@ -30,6 +30,10 @@ simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and
 kill-points: system-packages ## Kill the controller of a booted node's rollout in each step, as root on Linux (nightly)
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	KILL_POINTS=every $(PYTEST) tests/nodes/test_rollout_kill_points_on_nodes.py $(TEST_ARGS)
+
+pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, from the demo fleet, with the system's Chromium
+	@$(MAKE) --no-print-directory demo >/dev/null
+	PYTHONPATH=tests/support $(PYTHON) tests/support/report_picture.py runs/latest/report.html
 
 test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

@@ -57,11 +57,11 @@ def questions():
 
 @pytest.mark.parametrize(("playbook", "variable"), questions())
 def test_an_answer_to_a_survey_is_text(run_folder, tmp_path, playbook, variable):
-    """As AWX passes an answer: a file of variables in which each text is !unsafe."""
+    """As AWX passes an answer: a file of variables in which each text is !unsafe (safe_dump of awx/main/utils/safe_yaml.py)."""
     marker = tmp_path / "ran"
     answers = {"unhang_plan": str(run_folder)} if playbook == "remediate" else {}
     answers |= {variable: attack(marker)}
-    lines = [f"{name}: !unsafe {json.dumps(text)}" for name, text in answers.items()]
+    lines = [f"!unsafe '{name}': !unsafe {json.dumps(text)}" for name, text in answers.items()]
     (tmp_path / "answers.yml").write_text("\n".join(lines) + "\n")
     assert yaml.compose((tmp_path / "answers.yml").read_text())
     argv = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(tmp_path / "hosts"), "-e", f"@{tmp_path / 'answers.yml'}"]

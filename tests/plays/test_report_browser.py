@@ -14,6 +14,7 @@ import large_fleet
 import page_smoke
 import pytest
 from page_visit import MARKS, SIZES, Visit
+from report_picture import PICTURE, size_of, write_picture
 
 from unhang.show.report.html import render_html, render_page
 from unhang.show.report.run import summarise_node
@@ -57,6 +58,11 @@ def test_what_is_broken_where_and_what_to_do_stand_on_the_first_screen(browser, 
             box = visit.page.get_by_text(text, exact=False).first.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] < SIZES["desktop"][1]
+
+
+def test_the_picture_in_the_documentation_is_a_first_screen_as_the_browser_shows_it(browser, report, tmp_path):
+    write_picture(browser, report, tmp_path / "report.png")
+    assert size_of(tmp_path / "report.png") == size_of(PICTURE) == SIZES["desktop"]
 
 
 def test_the_policy_stops_foreign_script_and_style(browser, report, tmp_path):

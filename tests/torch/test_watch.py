@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -42,10 +45,14 @@ def of_the_job(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize(("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")])
 def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
-    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", command=torchrun(scene))
+    hook = ["--hook", f"tee {tmp_path}/told", "--hook", "false"]
+    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", *hook, command=torchrun(scene))
     assert done.returncode == 86, done.stderr
     assert f"hung: rank 1 on {socket.gethostname()}: {words}" in done.stderr
     assert done.stderr.count("suspect: ") == 2 and "a second look in 10 s" in done.stderr
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["schema"], told["state"], told["suspects"][0]["rank"]) == ("unhang/inspection/1", "hung", 1)
+    assert "hook false: expected exit code 0, found 1" in done.stderr
     assert len(list(tmp_path.glob("hang-*.tar.gz"))) == 1
     assert of_the_job(tmp_path) == []
 
@@ -69,12 +76,39 @@ def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
     assert watcher.wait(PATIENCE_S) == 0
 
 
+def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
+    """Two processes with a rank each; this machine may have no GPU."""
+    environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "here"}
+    jobs = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={**environment, "RANK": str(rank)}) for rank in (0, 1)]
+    ours, theirs = pty.openpty()
+    argv = [UNHANG, "watch", "--pid", str(jobs[0].pid), "--every", "0.5"]
+    terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    watcher = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=terminal)
+    os.close(theirs)
+    shown, until = b"", time.monotonic() + PATIENCE_S
+    with contextlib.suppress(OSError):  # a terminal without a process ends so
+        while time.monotonic() < until and (piece := os.read(ours, 4096)):
+            shown += piece
+            if b"launched" in shown and b"s watched" in shown and jobs[0].poll() is None:
+                jobs[0].kill()
+                jobs[0].wait()
+    jobs[1].kill()
+    jobs[1].wait()
+    assert watcher.wait(PATIENCE_S) == 0
+    os.close(ours)
+    lines = [line.split() for line in shown.decode().splitlines()]
+    assert ["0", "S"] in lines and ["1", "S"] in lines
+    assert any("2 ranks on" in line for line in shown.decode().splitlines())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "expected a command behind -- or --pid"),
         (["--pid", "1", "--no-progress", "1"], "at least two samples"),
         (["--", "/no/such/program"], "/no/such/program: No such file"),
+        (["--hook", "/no/such/hook", "--", "true"], "--hook: expected a program that can be started"),
+        (["--webhook", "ftp://x", "--", "true"], "--webhook: expected an address"),
         (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
     ],
 )

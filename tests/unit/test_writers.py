@@ -64,6 +64,15 @@ def test_each_writer_stands_in_the_table_of_its_reader():
     assert sorted(listed - found) == []
 
 
+def test_each_row_of_the_threats_names_tests_that_there_are():
+    page = (HOME / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = [row.split("|") for row in page.partition("## Threats")[2].partition("\n## ")[0].splitlines() if row.startswith("|")][2:]
+    there = {path.stem for path in (HOME / "tests").rglob("test_*.py")}
+    named = [re.findall(r"test_\w+", row[4]) for row in rows]
+    assert all(named) and len(rows) > 20
+    assert sorted({name for names in named for name in names} - there) == []
+
+
 def test_no_name_in_a_shared_folder_can_be_foreseen():
     """mkstemp and mkdtemp choose names; whoever joins a name of his own to /tmp gives others the time to be there first."""
     shared = re.compile(r"gettempdir\(\)|[\"']/(?:var/)?tmp/[^\"']|[\"']/dev/shm/[^\"']")

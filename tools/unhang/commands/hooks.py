@@ -15,7 +15,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -83,10 +83,14 @@ def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments:
     news = news_of(before, now, changes, arguments.fail_on)
     if news is None:
         return
-    failed = [f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}" for one in arguments.webhook if (why := post(_address(one), news))]
-    failed += [f"hook {visible(_argv(one)[0], 200)}: {why}" for one in arguments.hook if (why := call(_argv(one), news))]
-    for line in failed:
+    for line in send(news, arguments, call):
         sys.stderr.write(f"unhang: {line}; to send it again: {project.program_as_typed()} diff {before.id} {now.id}, with the same option\n")
+
+
+def send(message: Mapping[str, Any], arguments: argparse.Namespace, called: Callable[[Sequence[str], Mapping[str, Any]], str | None]) -> list[str]:
+    """Sends it to each webhook and hook; one line for each that failed. called: call, or call_in_a_session where this process has children of its own."""
+    failed = [f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}" for one in arguments.webhook if (why := post(_address(one), message))]
+    return failed + [f"hook {visible(_argv(one)[0], 200)}: {why}" for one in arguments.hook if (why := called(_argv(one), message))]
 
 
 def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> str | None:
@@ -134,12 +138,13 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
     adopt_orphans()
     others = set(child_processes())
     try:
-        return _called(argv, news, limit_s)
+        return call_in_a_session(argv, news, limit_s)
     finally:
         end_orphans(others)  # also those of a session of their own
 
 
-def _called(argv: Sequence[str], news: Mapping[str, Any], limit_s: float) -> str | None:
+def call_in_a_session(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
+    """As call, but what the program started in another session goes on."""
     try:
         running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     except OSError as problem:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document
 from unhang.base.text import visible
 from unhang.commands.common_options import add_examples
+from unhang.commands.hooks import call_in_a_session, check_hooks, send
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.answers import is_hang, named_in
 from unhang.jobs.watch.detector import Event, detect
+from unhang.jobs.watch.gpu_table import with_table
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang_node.command import load_nvidia_ml_py
 from unhang_node.job.look import look
@@ -41,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30)")
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder of the evidence (default: here)")
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    told = "as JSON (unhang/inspection/1), once for each verdict"
+    parser.add_argument("--webhook", action="append", default=[], metavar="URL", help=f"POST a hang to this URL {told}; @FILE reads the URL from a file")
+    parser.add_argument("--hook", action="append", default=[], metavar="COMMAND", help=f"run this program (no shell) with a hang on standard input {told}")
     add_examples(parser, EXAMPLES)
 
 
@@ -52,19 +59,35 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
+    check_hooks(arguments)
     job = _start(arguments.command) if arguments.command else None
     pid = job.pid if job else arguments.pid
     if not is_running(pid) and job is None:
         raise UserError(f"--pid: no process {pid} on this machine: it has ended")
+    notified: list[set[tuple[Any, Any, Any]]] = []
     try:
-        for event in detect(_noted(live_samples(pid, arguments.every)), arguments.no_progress):
-            if _answer(event, pid, arguments):
-                end_job(pid, arguments.grace)
-                return TERMINATED
+        with _table_of(job is None) as show:
+            for event in detect(show(_noted(live_samples(pid, arguments.every))), arguments.no_progress):
+                if _answer(event, pid, arguments, notified):
+                    end_job(pid, arguments.grace)
+                    return TERMINATED
     except KeyboardInterrupt:
         if job is None:
             raise
     return job.wait() if job else 0
+
+
+@contextlib.contextmanager
+def _table_of(is_free: bool) -> Iterator[Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]]:
+    """What shows samples as a table while they pass, on a terminal that no output of the job is written to."""
+    if not is_free or not sys.stderr.isatty():
+        yield lambda lines: lines
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False) as live:
+        yield lambda lines: with_table(lines, lambda table: live.update(table, refresh=True))
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
@@ -89,11 +112,18 @@ def _noted(lines: Any) -> Any:
         yield line
 
 
-def _answer(event: Event, pid: int, arguments: argparse.Namespace) -> bool:
-    """Looks and reports; whether the job is to be ended, which takes two looks that agree."""
+def _answer(event: Event, pid: int, arguments: argparse.Namespace, notified: list[set[tuple[Any, Any, Any]]]) -> bool:
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree. notified: what the last notification named; changed here."""
     _say(f"{event.why}; looking at the job")
     document, found = _looked_at(pid, arguments)
-    if not is_hang(event, found) or arguments.on_hang == "report":
+    if not is_hang(event, found):
+        notified.clear()
+        return False
+    if named_in(found) not in notified:
+        notified[:] = [named_in(found)]
+        for line in send(masked_document(found), arguments, call_in_a_session):
+            _say(line)
+    if arguments.on_hang == "report":
         return False
     _dump(arguments.out, document, found)
     if arguments.on_hang != "terminate":
