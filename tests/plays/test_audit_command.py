@@ -187,6 +187,7 @@ def test_a_progress_line_shows_on_a_terminal(four):
     shown = b"".join(screen).decode(errors="replace")
     assert os.waitstatus_to_exitcode(status) in (0, 1, 2)
     assert "4 of 4 nodes, 0 failed, 0 unreachable, 0:" in shown
+    assert shown.index("unhang: Ansible reads the inventory and starts") < shown.index(" of 4 nodes")
 
 
 SPAWN = """

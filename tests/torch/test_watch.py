@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -72,6 +74,31 @@ def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
     job.send_signal(signal.SIGKILL)
     job.wait()
     assert watcher.wait(PATIENCE_S) == 0
+
+
+def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
+    """Two processes with a rank each; this machine may have no GPU."""
+    environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "here"}
+    jobs = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={**environment, "RANK": str(rank)}) for rank in (0, 1)]
+    ours, theirs = pty.openpty()
+    argv = [UNHANG, "watch", "--pid", str(jobs[0].pid), "--every", "0.5"]
+    terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    watcher = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=terminal)
+    os.close(theirs)
+    shown, until = b"", time.monotonic() + PATIENCE_S
+    with contextlib.suppress(OSError):  # a terminal without a process ends so
+        while time.monotonic() < until and (piece := os.read(ours, 4096)):
+            shown += piece
+            if b"launched" in shown and b"s watched" in shown and jobs[0].poll() is None:
+                jobs[0].kill()
+                jobs[0].wait()
+    jobs[1].kill()
+    jobs[1].wait()
+    assert watcher.wait(PATIENCE_S) == 0
+    os.close(ours)
+    lines = [line.split() for line in shown.decode().splitlines()]
+    assert ["0", "S"] in lines and ["1", "S"] in lines
+    assert any("2 ranks on" in line for line in shown.decode().splitlines())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ def pages(tmp_path_factory):
     spec = importlib.util.spec_from_file_location("man_pages", PROJECT / "tools" / "release" / "man_pages.py")
     writer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(writer)
-    return {path.stem: path for path in writer.write_pages(tmp_path_factory.mktemp("man"), writer.released())}
+    folder = tmp_path_factory.mktemp("man")
+    (folder / "unhang-gone.1").write_text("of an earlier release")
+    written = writer.write_pages(folder, writer.released())
+    assert sorted(written) == sorted(folder.iterdir())
+    return {path.stem: path for path in written}
 
 
 def shown(page):

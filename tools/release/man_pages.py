@@ -26,6 +26,8 @@ AFTERWARDS = """.SH "EXIT STATUS"
 def write_pages(folder: Path, day: str) -> list[Path]:
     """One page for each command and one for all. day: the date in the footer."""
     folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.glob("unhang*.1"):  # a command that is gone has no page in the wheel
+        earlier.unlink()
     pages = {"unhang": page(top_parser(), "finds, fixes and proves away what makes multi-GPU training hang", day, [page_name(name) for name in COMMANDS])}
     for name, purpose in COMMANDS.items():
         pages[page_name(name)] = page(command_and_parser(name)[1], purpose, day, ["unhang"])

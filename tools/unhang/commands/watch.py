@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.answers import is_hang, named_in
 from unhang.jobs.watch.detector import Event, detect
+from unhang.jobs.watch.gpu_table import with_table
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang_node.command import load_nvidia_ml_py
 from unhang_node.job.look import look
@@ -64,14 +66,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--pid: no process {pid} on this machine: it has ended")
     notified: list[set[tuple[Any, Any, Any]]] = []
     try:
-        for event in detect(_noted(live_samples(pid, arguments.every)), arguments.no_progress):
-            if _answer(event, pid, arguments, notified):
-                end_job(pid, arguments.grace)
-                return TERMINATED
+        with _table_of(job is None) as show:
+            for event in detect(show(_noted(live_samples(pid, arguments.every))), arguments.no_progress):
+                if _answer(event, pid, arguments, notified):
+                    end_job(pid, arguments.grace)
+                    return TERMINATED
     except KeyboardInterrupt:
         if job is None:
             raise
     return job.wait() if job else 0
+
+
+@contextlib.contextmanager
+def _table_of(is_free: bool) -> Iterator[Callable[[Iterable[Mapping[str, Any]]], Iterable[Mapping[str, Any]]]]:
+    """What shows samples as a table while they pass, on a terminal that no output of the job is written to."""
+    if not is_free or not sys.stderr.isatty():
+        yield lambda lines: lines
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False) as live:
+        yield lambda lines: with_table(lines, lambda table: live.update(table, refresh=True))
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:

@@ -19,6 +19,8 @@ def node_of(row):
         return PLATFORMS["gb200_nvl72"]()
     if "efa" in row.get("network", ()):
         return PLATFORMS["p5_efa"]()
+    if "pcie" in row.get("forms", ()) and "sxm" not in row["forms"]:
+        return PLATFORMS["l40s_ethernet"]()
     return PLATFORMS["h100_infiniband"]()
 
 
