@@ -120,7 +120,7 @@ def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variable
         env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")}, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
-    assert unhang("playbook", "nosuch").stderr == "unhang: expected one of audit, preprovision, remediate, rollback, rollout, smoke, found 'nosuch'\n"
+    assert unhang("playbook", "nosuch").stderr == "unhang: expected one of audit, inspect, preprovision, remediate, rollback, rollout, smoke, found 'nosuch'\n"
 
 
 def test_one_machine_is_read_and_judged_without_ansible(unhang, audited):
@@ -183,6 +183,6 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_pa
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_each_command_can_say_what_it_takes(unhang, name):
-    done = unhang(name, "--help")
+    done = unhang(*name.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: unhang {name}")

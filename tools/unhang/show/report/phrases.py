@@ -91,7 +91,8 @@ def headline(totals: Tally) -> str:
     remarks = f", {counted(totals.remarks, 'remark')}" if totals.remarks else ""
     unknown = f"; {counted(totals.verdicts['unknown'], 'judgement')} could not be made" if totals.verdicts["unknown"] else ""
     if totals.unhealthy:  # a filter left their causes out
-        return f"{counted(totals.remarks, 'remark')} on {nodes}" if totals.remarks else f"Nothing found on {nodes}"
+        usual = "Only remarks that hold for most healthy nodes" if totals.verdicts.get("fail") else "Nothing found"
+        return f"{counted(totals.remarks, 'remark')} on {nodes}" if totals.remarks else f"{usual} on {nodes}"
     return f"{nodes} healthy{remarks}{unknown}"
 
 

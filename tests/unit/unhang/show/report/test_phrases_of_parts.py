@@ -29,6 +29,13 @@ def test_remarks_are_counted_apart_and_make_no_node_less_healthy():
     assert headline(tally(narrowed(both, Filter(rules=("nothing",))))) == "Nothing found on 3 nodes"
 
 
+def test_remarks_that_are_usual_are_named_as_such_where_nothing_else_was_asked_for():
+    hosts = ("gpu1", "gpu2", "gpu3")
+    usual, fault = [fleets.finding("r", host, "info", "t", "e", "f") for host in hosts], fleets.finding("s", "gpu4", "error", "t", "e", "f")
+    shown = narrowed(fleets.document([*usual, fault], {"ok": 4}), Filter(rules=("r",)))
+    assert headline(tally(shown)) == "Only remarks that hold for most healthy nodes on 4 nodes"
+
+
 def test_evidence_that_was_cut_is_no_fact():
     rows = [{"path": "gpus.count", "value": 8}, {"path": "…", "value": "and 243 more"}]
     text = render_table(document_of([fleets.finding("a", "gpu1", "error", "t", "e", "f", evidence=rows)]))
