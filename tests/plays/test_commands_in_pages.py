@@ -16,6 +16,8 @@ import yaml
 from page_commands import PROJECT, READS, commands, typed_in_tests
 
 from unhang.base.nodeset import expand_limit
+from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.verdict import inspection_of
 from unhang.repair.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
@@ -79,6 +81,8 @@ def place(tmp_path_factory):
     shutil.copytree(PROJECT / "inventory" / "example", folder / "inventory" / "mycluster")
     shutil.copy(folder / "node.json", folder / "job.json")
     (folder / "job.env").write_text("NCCL_DEBUG=INFO\n")
+    looked = [json.loads((fixtures / "inspect" / "evidence" / "never-RAS-and-stacks.json").read_text())]
+    write_bundle(folder / "hang.tar.gz", looked, inspection_of(looked))
     (folder / "mine").mkdir()
     smoked = folder / "runs" / "smoke" / "20261120T180000.0" / "group"
     smoked.mkdir(parents=True)

@@ -69,7 +69,8 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
 
 
 def _stands(look: RankLook) -> str:
-    state = "runs" if (look.cpu or 0) > RUNNING_CORES or look.state == "R" else "sleeps" if look.state in "SI" else f"is in state {look.state}"
+    runs = look.state == "R" if look.cpu is None else look.cpu > (BUSY_CORES if look.state == "R" else RUNNING_CORES)  # who polls may be met awake
+    state = "runs" if runs else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
     stuck = [child for child in look.children if child["state"] == "D"]
     below = f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0]['wchan'] or 'the kernel'})" if stuck else ""
     if not stuck and look.doing and look.doing.name == LOADING and look.child_activity and look.child_activity.user:

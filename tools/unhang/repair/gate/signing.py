@@ -7,7 +7,9 @@ import tempfile
 from pathlib import Path
 
 from unhang.base.errors import UserError
+from unhang.base.strict_json import NotStrict, read_bounded
 
+MOST_KEY_BYTES = 64 * 1024
 NAMESPACE = "unhang-admission"  # namespace of the signature (ssh-keygen -n): a signature for another purpose is not accepted
 SIGNER = "gate"
 DEADLINE_S = 60
@@ -18,6 +20,8 @@ def sign(line: str, key: Path, namespace: str = NAMESPACE) -> str:
     """The armoured signature of a line. key: the private key, or a public one whose private key an agent has. Raises UserError."""
     if not key.is_file():
         raise UserError(f"expected the gate's key at {key}, found none; make one with: ssh-keygen -t ed25519 -f {key}")
+    if key.stat().st_size > MOST_KEY_BYTES:
+        raise UserError(f"{key}: expected a key of at most {MOST_KEY_BYTES} bytes, found more")
     done = _ssh_keygen(["-Y", "sign", "-n", namespace, "-f", str(key)], line)
     if done.returncode:
         raise UserError(f"{key}: ssh-keygen could not sign: {_last_line(done.stderr)}; give a readable private key, or load it into ssh-agent")
@@ -28,11 +32,10 @@ def public_key(key: Path) -> str:
     """The public key that belongs to a key file, one line. Raises UserError."""
     beside = key if key.suffix == ".pub" else key.with_name(key.name + ".pub")
     try:
-        text = beside.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(
-            f"expected the gate's public key at {beside}, found none that can be read: {getattr(problem, 'strerror', None) or 'it is no text'}"
-        ) from None
+        text = read_bounded(beside, MOST_KEY_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError, NotStrict) as problem:
+        why = str(problem) if isinstance(problem, NotStrict) else getattr(problem, "strerror", None) or "it is no text"
+        raise UserError(f"expected the gate's public key at {beside}, found none that can be read: {why}") from None
     line = next((one.strip() for one in text.splitlines() if one.strip() and not one.startswith("#")), "")
     if "PRIVATE KEY" in line or len(line.split()) < 2:
         raise UserError(f"{beside}: expected a public key as ssh-keygen writes it (TYPE KEY COMMENT), found something else")

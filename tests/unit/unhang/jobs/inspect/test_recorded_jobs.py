@@ -93,3 +93,11 @@ def test_ranks_that_save_after_another_ended_are_not_called_hung():
     found = inspection_of([saving])
     assert (found["state"], found["suspects"]) == ("saving", [])
     assert "rank 0 is gone, but the ranks that are left are saving" in found["headline"]
+
+
+def test_a_rank_that_polls_sleeps_also_if_it_was_met_awake():
+    document = look("never", "RAS-and-stacks")
+    assert "it sleeps in happen" in inspection_of([document])["headline"]
+    for row in document["sections"]["proc"]["ranks_2"]:
+        row["state"] = "R"
+    assert "it sleeps in happen" in inspection_of([document])["headline"]
