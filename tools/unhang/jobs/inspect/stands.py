@@ -40,7 +40,12 @@ def busy_word(look: RankLook | None) -> str | None:
 
 def runs_python(look: RankLook | None) -> bool:
     """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which looks the same."""
-    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING) and (look.cpu or 0) > RUNNING_CORES and not look.waited
+    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING) and _runs(look) and not look.waited
+
+
+def _runs(look: RankLook) -> bool:
+    """By its processor time; on a crowded machine by both looks, because who polls may be met awake once."""
+    return (look.cpu or 0) > RUNNING_CORES or (bool(look.states) and all(state == "R" for state in look.states))
 
 
 def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None, waiting: Sequence[RankLook] = ()) -> Named:
@@ -69,8 +74,7 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
 
 
 def _stands(look: RankLook) -> str:
-    runs = look.state == "R" if look.cpu is None else look.cpu > (BUSY_CORES if look.state == "R" else RUNNING_CORES)  # who polls may be met awake
-    state = "runs" if runs else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
+    state = "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
     stuck = [child for child in look.children if child["state"] == "D"]
     below = f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0]['wchan'] or 'the kernel'})" if stuck else ""
     if not stuck and look.doing and look.doing.name == LOADING and look.child_activity and look.child_activity.user:

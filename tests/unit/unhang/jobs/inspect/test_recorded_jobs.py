@@ -101,3 +101,12 @@ def test_a_rank_that_polls_sleeps_also_if_it_was_met_awake():
     for row in document["sections"]["proc"]["ranks_2"]:
         row["state"] = "R"
     assert "it sleeps in happen" in inspection_of([document])["headline"]
+
+
+def test_a_rank_that_gets_little_of_a_crowded_processor_runs():
+    document = look("spin", "RAS-and-stacks")
+    first, second = (document["sections"]["proc"][name] for name in ("ranks_1", "ranks_2"))
+    for before, after in zip(first, second, strict=True):
+        after["cpu_s"] = before["cpu_s"] + 0.1
+    found = inspection_of([document])
+    assert (found["state"], "it runs in happen" in found["headline"]) == ("unknown", True)
