@@ -6,7 +6,7 @@ import json
 import pickle
 import random
 
-from unhang.jobs.diagnose.logs.flight import compare_flights, read_dump
+from unhang.jobs.flight import compare_flights, read_dump
 
 
 def test_dumps_answer_or_say_what_is_wrong_with_them():

@@ -21,9 +21,9 @@ from unhang.base.errors import UserError
 from unhang.base.strict_yaml import YamlFault, load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
+from unhang.jobs.flight import compare_flights
 
 LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")

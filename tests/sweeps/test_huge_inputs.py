@@ -10,10 +10,10 @@ import pytest
 
 from unhang.audit.judge.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.logs.flight import read_dump
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block, Input
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
+from unhang.jobs.flight import read_dump
 
 
 def test_dump_of_sixty_megabytes_of_empty_maps_is_refused_within_its_limits():

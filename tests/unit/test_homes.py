@@ -74,7 +74,7 @@ def test_pickles_are_read_in_one_place():
     node = "module_utils/unhang_node/job/flights.py"
     assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/audit/judge/limits.py", node}
     assert readers("load_plain", "unpickle_plain") == {
-        f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/diagnose/logs/flight", "prove/smoke/flight_recorder")
+        f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/flight", "prove/smoke/flight_recorder")
     }
 
 

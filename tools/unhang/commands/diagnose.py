@@ -17,9 +17,9 @@ from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_fin
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.logs.flight import compare_flights
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.flight import compare_flights
 from unhang.jobs.inspect.bundle import is_bundle, read_documents
 from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdict
 from unhang.jobs.inspect.flights import flights_of

@@ -17,15 +17,15 @@ from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, experiments_made, fitting_remedy, other_accelerator, without_made_workaround
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
-from unhang.jobs.diagnose.logs.flight import Flight, compare_flights, read_dump
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
-from unhang.jobs.diagnose.logs.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
+from unhang.jobs.diagnose.logs.reading import Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
 from unhang.jobs.diagnose.priors import usual_of
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
+from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
 
 SCHEMA = "unhang/diagnosis/1"
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.base.text import counted, visible
-from unhang.jobs.diagnose.logs.flight import Flight, collectives_of, compare_flights
+from unhang.jobs.flight import Flight, collectives_of, compare_flights
 from unhang.jobs.inspect.ends import NEXT, Named
 from unhang.jobs.inspect.rank_looks import rows, section
 from unhang.prove.smoke.render import fold_ranks

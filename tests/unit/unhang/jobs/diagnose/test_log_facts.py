@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.logs.flight import compare_flights, read_dump
+from unhang.jobs.flight import compare_flights, read_dump
 
 
 def diagnosis(tmp_path, *texts):

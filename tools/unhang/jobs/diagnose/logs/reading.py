@@ -26,6 +26,7 @@ from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.base.text import counted
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
+from unhang.jobs.flight import LARGEST_DUMP
 
 BLOCK = 1 << 20
 LONGEST_LINE = 16 * 1024
@@ -34,7 +35,6 @@ SNIFFED = 64 * 1024
 MOST_NOTES = 20
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
-LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
 # What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without width.

@@ -10,10 +10,10 @@ import pytest
 
 from unhang.audit.judge.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.logs.flight import Collective, Flight, compare_flights, read_dump
 from unhang.jobs.diagnose.logs.reading import Input, open_input, read_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.weights import added_up
+from unhang.jobs.flight import Collective, Flight, compare_flights, read_dump
 
 
 def entry(seq, group="0", **more):

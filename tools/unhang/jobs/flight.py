@@ -14,8 +14,8 @@ from typing import Any
 
 from unhang.audit.judge.limits import Limits, Stopped, run_limited
 from unhang.base.plain_pickle import NotPlain, unpickle_plain
-from unhang.jobs.diagnose.logs.reading import LARGEST_DUMP
 
+LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
 MOST_ENTRIES = 100_000
 LIMITS = Limits(cpu_s=20, memory_bytes=1 << 30, wall_s=60)
 MOST_TEXT = 200
