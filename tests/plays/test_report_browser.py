@@ -153,7 +153,7 @@ def test_severities_are_buttons_and_words_that_filter_severities(browser, report
         page.get_by_label("Filter").fill("")
         page.get_by_role("button", name="unread").click()
         assert page.locator("#fleet a:not(.out)").count() == 2
-        assert page.locator("article.finding:visible h3").all_inner_texts() == ["A node did not finish in time", "A node did not answer"]
+        assert page.locator("article.finding:visible h3").all_inner_texts() == ["A node did not answer", "A node did not finish in time"]
 
 
 def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
