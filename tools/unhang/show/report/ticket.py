@@ -18,10 +18,14 @@ OWNER = "vendor"
 MOST_EVIDENCE = 20
 LONGEST = 2000  # characters of a value
 GPU_COLUMNS = {
-    "GPU": "index", "model": "model", "UUID": "uuid", "serial": "serial", "board": "board_part_number", "PCI address": "pci_address", "VBIOS": "vbios",
+    "GPU": "index", "model": "model", "UUID": "uuid", "serial": "serial", "board": "board_part_number", "slot (PCI address)": "pci_address", "VBIOS": "vbios",
     "InfoROM": "inforom",
 }  # fmt: skip
-ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "PCI address": "pci_address", "firmware": "firmware"}
+ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "slot (PCI address)": "pci_address", "firmware": "firmware"}
+SLOTS = (  # no fact of a node has the number that is printed on the chassis
+    "The slot's number on the chassis is not read; the PCI address is what is known of it. On the node, dmidecode -t slot names the slot of an address, and nvidia-smi -q "
+    "the module id of an SXM GPU."
+)
 
 
 class Block(NamedTuple):
@@ -49,6 +53,8 @@ def ticket_blocks(findings: Mapping[str, Any], host: str, sections: Mapping[str,
     for columns, devices in ((GPU_COLUMNS, _at(sections, "gpus", "devices")), (ADAPTER_COLUMNS, _at(sections, "network", "rdma"))):
         if devices:
             yield Block(rows=[tuple(columns), *([_text(row.get(key)) for key in columns.values()] for row in devices)])
+    if _at(sections, "gpus", "devices") or _at(sections, "network", "rdma"):
+        yield Block(SLOTS)
     failed = ticket_findings(findings, host)
     yield Block("What failed", 2)
     for one in failed:

@@ -59,6 +59,16 @@ def test_a_ticket_names_the_device_the_limit_and_the_evidence_and_nobody_else(ru
     assert "gpu006" not in text and "NCCL" not in text and "x differs" not in text
 
 
+def test_a_ticket_says_where_each_device_is_and_that_the_number_of_its_slot_is_not_read():
+    text = render_markdown_ticket(list(ticket_blocks(fleets.document([LOST], {"ok": 1}), "gpu007", SECTIONS, [], [])))
+    tables = [block.splitlines() for block in text.split("\n\n") if "slot (PCI address)" in block]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for rows in tables for row in (rows[0], rows[2])]
+    assert [dict(zip(*pair, strict=True))["slot (PCI address)"] for pair in (cells[:2], cells[2:])] == ["0000:0b:00.0", "0000:18:00.0"]
+    assert text.count("number on the chassis is not read") == 1
+    unread = render_markdown_ticket(list(ticket_blocks(fleets.document([LOST], {"ok": 1}), "gpu007", {}, [], [])))
+    assert "chassis" not in unread  # a node without facts has no device whose slot could be looked up
+
+
 def test_what_was_tried_names_no_other_node():
     tests = [
         SmokeResult(
