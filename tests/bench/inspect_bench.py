@@ -34,6 +34,7 @@ for place in ("tools", "module_utils"):
     sys.path.insert(0, str(HERE.parents[1] / place))
 
 from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
+from unhang.jobs.watch.prepared import SIZES, prepared_environment  # noqa: E402
 from unhang_node.context import Context  # noqa: E402
 from unhang_node.job.finding import read_ranks  # noqa: E402
 from unhang_node.job.look import OPTIONS  # noqa: E402
@@ -86,13 +87,13 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     until, rows, texts = time.monotonic() + arguments.budget, [], {}
-    wanted = arguments.only.split(",") if arguments.only else [*list(SCENES)[:13], "speed", *list(SCENES)[13:]]
+    wanted = arguments.only.split(",") if arguments.only else [*list(SCENES)[:13], *MEASUREMENTS, *list(SCENES)[13:]]
     for number, scene in enumerate(wanted):
         if time.monotonic() + 40 > until:
             say(f"{scene}: passed over, the budget ends")
             continue
         try:
-            found, made = (measure_speed if scene == "speed" else inspect_scene)(scene, number, arguments)
+            found, made = MEASUREMENTS.get(scene, inspect_scene)(scene, number, arguments)
         except Exception:
             traceback.print_exc()
             found, made = [{"scene": scene, "error": traceback.format_exc(limit=2)}], {}
@@ -106,7 +107,7 @@ def main() -> int:
 
 
 @contextlib.contextmanager
-def started(scene: str, number: int, backend: str, healthy_s: float = HEALTHY_S) -> Iterator[tuple[list[subprocess.Popen], Path]]:
+def started(scene: str, number: int, backend: str, healthy_s: float = HEALTHY_S, recorder: bool | None = None) -> Iterator[tuple[list[subprocess.Popen], Path]]:
     folder = Path(tempfile.mkdtemp(prefix="inspect-"))
     processes = []
     for rank in (0, 1) if scene != "init" else (0,):
@@ -118,6 +119,8 @@ def started(scene: str, number: int, backend: str, healthy_s: float = HEALTHY_S)
         }  # fmt: skip
         with (folder / f"log-{rank}").open("wb") as log:
             argv = [sys.executable, "-W", "ignore", str(HERE / "inspect_job.py"), scene, str(healthy_s), backend]
+            if recorder is not None:
+                environment |= prepared_environment(["python3"], environment, folder) if recorder else dict.fromkeys(SIZES, "0")
             processes.append(subprocess.Popen(argv, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True))
     try:
         yield processes, folder
@@ -292,6 +295,20 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
     return [row], {}
 
 
+def measure_recorder(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second of jobs without torch's flight recorder and with it, in turn."""
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    for turn in range(6):
+        with started(scene, 40 + 10 * number + turn, arguments.backend, 1e9, recorder=bool(turn % 2)) as (_, folder):
+            wait_for(folder, "step 100", 60)
+            before, begun = steps_in(folder), time.monotonic()
+            time.sleep(8)
+            rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / (time.monotonic() - begun), 1))
+    row = {"scene": scene, "rates": rates}
+    say(json.dumps(row))
+    return [row], {}
+
+
 def own_cost() -> dict[str, float]:
     """Processor time and memory of this process, which is the sampler's."""
     usage, pages = os.times(), int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -301,6 +318,9 @@ def own_cost() -> dict[str, float]:
 def steps_in(folder: Path) -> int:
     words = (folder / "log-0").read_text(encoding="utf-8", errors="replace").split()
     return max((int(word) for before, word in itertools.pairwise(words) if before == "step" and word.isdigit()), default=0)
+
+
+MEASUREMENTS = {"speed": measure_speed, "recorder": measure_recorder}
 
 
 def pack(path: Path, texts: dict[str, str]) -> None:

@@ -130,7 +130,7 @@ def main() -> None:
     if SCENE == "first" and rank == world - 1:
         time.sleep(3600)
     x = torch.ones(1 << 16, device=DEVICE)
-    if "TORCH_FR_DUMP_TEMP_FILE" in os.environ:
+    if BACKEND == "gloo" and "TORCH_FR_DUMP_TEMP_FILE" in os.environ:  # NCCL's process group dumps by itself
         threading.Thread(target=dump_each_second, args=(os.environ["TORCH_FR_DUMP_TEMP_FILE"],), daemon=True).start()
     dist.all_reduce(x)
     wait()
@@ -159,9 +159,9 @@ def main() -> None:
         x.div_(world)
         wait()
         step += 1
-        if rank == 0 and (step % 20 == 0 or SCENE == "speed"):
+        if rank == 0 and (step % 20 == 0 or SCENE in ("speed", "recorder")):
             say(f"step {step}")
-        time.sleep(0 if SCENE == "speed" else 0.02)
+        time.sleep(0 if SCENE in ("speed", "recorder") else 0.02)
 
 
 main()

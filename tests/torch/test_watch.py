@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,6 +60,23 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
 
 def test_a_command_keeps_its_exit_code(tmp_path):
     assert watch(tmp_path, command=[sys.executable, "-c", "import time; time.sleep(2); raise SystemExit(7)"]).returncode == 7
+
+
+SHOWN = "import json, os; print(json.dumps({name: value for name, value in os.environ.items() if name.startswith(('TORCH_FR', 'TORCH_NCCL'))}))"
+
+
+def test_the_flight_recorder_is_on_in_a_job_that_is_started_and_the_watcher_names_what_it_set(tmp_path):
+    done = watch(tmp_path, command=[sys.executable, "-c", SHOWN])
+    assert sorted(found) == ["TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"]  # by the release of torch in this environment
+    ]  # by the release of torch in this environment
+    assert all(f"{name}={value}" in done.stderr for name, value in found.items())
+    assert not Path(found["TORCH_FR_DUMP_TEMP_FILE"]).parent.exists()  # nothing was dumped into it
+    dumped = watch(tmp_path, command=[sys.executable, "-c", "import os; open(os.environ['TORCH_FR_DUMP_TEMP_FILE'] + '0', 'w').close()"])
+    folder = Path(dumped.stderr.rpartition("dumps are in ")[2].strip())
+    assert [path.name for path in folder.iterdir()] == ["dump_rank_0"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    shutil.rmtree(folder)
+    assert json.loads(watch(tmp_path, "--no-recorder", command=[sys.executable, "-c", SHOWN]).stdout) == {}
 
 
 def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +27,7 @@ from unhang.jobs.watch.answers import is_hang, named_in
 from unhang.jobs.watch.detector import Event, detect
 from unhang.jobs.watch.gpu_table import with_table
 from unhang.jobs.watch.live import end_job, is_running, live_samples
+from unhang.jobs.watch.prepared import prepared_environment
 from unhang_node.command import load_nvidia_ml_py
 from unhang_node.job.look import look
 
@@ -36,7 +41,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options: which job, how patient, and what to do when it hangs."""
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; nothing of it is changed")
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
+    parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
     parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
@@ -60,21 +66,42 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     check_hooks(arguments)
-    job = _start(arguments.command) if arguments.command else None
-    pid = job.pid if job else arguments.pid
-    if not is_running(pid) and job is None:
-        raise UserError(f"--pid: no process {pid} on this machine: it has ended")
+    if not arguments.command:
+        if not is_running(arguments.pid):
+            raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
+        return _watched(arguments.pid, arguments, is_ours=False) or 0
+    with _folder_of_dumps() as folder:
+        job = _start(arguments.command, {} if arguments.no_recorder else prepared_environment(arguments.command, os.environ, folder))
+        try:
+            if code := _watched(job.pid, arguments, is_ours=True):
+                return code
+        except KeyboardInterrupt:
+            pass  # the job got it too, and ends as it does without a watcher
+        return job.wait()
+
+
+def _watched(pid: int, arguments: argparse.Namespace, is_ours: bool) -> int | None:
+    """Watches until the process ends; TERMINATED if the job was ended here. is_ours: the job writes to this terminal."""
     notified: list[set[tuple[Any, Any, Any]]] = []
+    with _table_of(not is_ours) as show:
+        for event in detect(show(_noted(live_samples(pid, arguments.every))), arguments.no_progress):
+            if _answer(event, pid, arguments, notified):
+                end_job(pid, arguments.grace)
+                return TERMINATED
+    return None
+
+
+@contextlib.contextmanager
+def _folder_of_dumps() -> Iterator[Path]:
+    """A private folder, which stays if torch wrote a dump into it."""
+    folder = Path(tempfile.mkdtemp(prefix="unhang-watch-"))
     try:
-        with _table_of(job is None) as show:
-            for event in detect(show(_noted(live_samples(pid, arguments.every))), arguments.no_progress):
-                if _answer(event, pid, arguments, notified):
-                    end_job(pid, arguments.grace)
-                    return TERMINATED
-    except KeyboardInterrupt:
-        if job is None:
-            raise
-    return job.wait() if job else 0
+        yield folder
+    finally:
+        if any(folder.iterdir()):
+            _say(f"the flight recorder's dumps are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -90,9 +117,11 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Iterable[Mapping[str, Any]]],
         yield lambda lines: with_table(lines, lambda table: live.update(table, refresh=True))
 
 
-def _start(command: list[str]) -> subprocess.Popen[bytes]:
+def _start(command: list[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    if added:
+        _say(f"set for the job: {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}")
     try:
-        return subprocess.Popen(command)
+        return subprocess.Popen(command, env={**os.environ, **added})
     except OSError as problem:
         raise UserError(f"{command[0]}: {problem.strerror}") from None
 
