@@ -67,8 +67,8 @@ SHOWN = "import json, os; print(json.dumps({name: value for name, value in os.en
 
 def test_the_flight_recorder_is_on_in_a_job_that_is_started_and_the_watcher_names_what_it_set(tmp_path):
     done = watch(tmp_path, command=[sys.executable, "-c", SHOWN])
+    found = json.loads(done.stdout)
     assert sorted(found) == ["TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"]  # by the release of torch in this environment
-    ]  # by the release of torch in this environment
     assert all(f"{name}={value}" in done.stderr for name, value in found.items())
     assert not Path(found["TORCH_FR_DUMP_TEMP_FILE"]).parent.exists()  # nothing was dumped into it
     dumped = watch(tmp_path, command=[sys.executable, "-c", "import os; open(os.environ['TORCH_FR_DUMP_TEMP_FILE'] + '0', 'w').close()"])

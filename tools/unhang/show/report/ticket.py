@@ -23,8 +23,8 @@ GPU_COLUMNS = {
 }  # fmt: skip
 ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "slot (PCI address)": "pci_address", "firmware": "firmware"}
 SLOTS = (  # no fact of a node has the number that is printed on the chassis
-    "The slot's number on the chassis is not read; the PCI address is what is known of it. On the node, dmidecode -t slot names the slot of an address, and nvidia-smi -q "
-    "the module id of an SXM GPU."
+    "The slot's number on the chassis is not read; the PCI address is what is known of it. On the node, dmidecode -t slot names the slot of an address, and "
+    "nvidia-smi -q the module id of an SXM GPU."
 )
 
 
