@@ -122,9 +122,9 @@ def argv_of(line):
 
 
 def audits():
-    """The commands that test_commands_that_act.py runs one by one: audits that send nothing to other machines."""
+    """The commands that test_commands_that_act.py runs one by one: audits by Ansible that send nothing to other machines."""
     own = [one for one in commands() if one.program == "unhang" and one.argv[1] in ("audit", "collect")]
-    return sorted({one.form for one in own if not {"--webhook", "--hook"} & {*one.argv}})
+    return sorted({one.form for one in own if not {"--webhook", "--hook", "--via", "--continue"} & {*one.argv}})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ CONTROLLER = """
     | base.junit base.nodeset base.strict_yaml base.plain_pickle base.redact | base.path_arguments base.project
     | base.kept_files | run | schemas | catalogue | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.flight jobs.lint
     | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference jobs.inspect | jobs.watch
-    | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | commands | cli | __main__
+    | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | audit.collect | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | untrusted_files | nvml | sections

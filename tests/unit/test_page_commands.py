@@ -21,7 +21,7 @@ OWN = [one for one in COMMANDS if one.program == "unhang"]
 PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # Commands that act are run by another test, as the page has them: as_typed() of documented_command.
-ACTS = ("audit", "collect", "inspect", "watch", "remediate", "preprovision", "admit", "smoke", "playbook")
+ACTS = ("audit", "collect", "inspect", "watch", "remediate", "preprovision", "admit", "smoke", "playbook", "merge")
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
     **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),

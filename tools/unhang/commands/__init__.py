@@ -8,6 +8,7 @@ COMMANDS = {
     "demo": "audit a recorded fleet, without GPU or ssh",
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
+    "merge": "make one run of several: of several controllers, sites or ways",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "runs": "list the runs of the history; remove old run folders",
     "diff": "show what changed between two runs, or what differs between two groups, nodes or environments",
@@ -32,7 +33,7 @@ COMMANDS = {
 # {who asks: names of COMMANDS}, as --help lists them.
 GROUPS = {
     "a job that hangs, fails or is slow": ("diagnose", "inspect", "watch", "lint", "explain", "smoke"),
-    "the nodes": ("demo", "audit", "collect", "judge", "report"),
+    "the nodes": ("demo", "audit", "collect", "judge", "merge", "report"),
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),

@@ -1,4 +1,4 @@
-"""`unhang audit`: runs playbooks/audit.yml over an inventory and judges the run."""
+"""`unhang audit`: reads the nodes of an inventory, by playbooks/audit.yml or another way, and judges the run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import functools
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.ansible.playbook_command import as_typed
 from unhang.audit.triage.run_judging import check_rules_and_policy
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.commands import judge
+from unhang.commands.audit_ways import WAYS, read_nodes
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters, check_filters
@@ -27,7 +27,9 @@ EXAMPLES = """\
   unhang audit                                                        this machine
   unhang audit -i inventory/mycluster -l 'gpu[001-016]' -f 64         16 nodes of a cluster
   unhang audit -i inventory/mycluster --severity critical -o name     the nodes that must leave service, one a line
-  unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes"""
+  unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes
+  kubectl logs -l app=unhang --tail=-1 | unhang audit --via files -   documents that came by other ways: standard input, a folder, a tar
+  unhang audit --continue latest                                      only the nodes that the last audit could not read"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
+    parser.add_argument("--via", choices=WAYS, default=WAYS[0], metavar="WAY", help=f"how the nodes are read: {', '.join(WAYS)} (default: {WAYS[0]})")
+    parser.add_argument("--continue", dest="go_on", metavar="RUN", help="read only the nodes that this run could not read, into the same run")
     parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
     parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder with additional rules")
@@ -43,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     add_fail_on(parser)
     add_hooks(parser)
-    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become")
+    help_text = "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with --via files: a folder, a tar, files, -"
+    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT|FILE", help=help_text)
     add_examples(parser, EXAMPLES)
 
 
@@ -55,9 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
     check_filters(arguments, rules)
     check_page(arguments)
     check_hooks(arguments)
-    folder = read_nodes(arguments, {LATER: "1"})
+    folder, is_whole = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the callback unhang_run has printed the reason, and how to judge the nodes that were read
+    code = judge_new_run(folder, arguments)
+    return code if is_whole else 2
+
+
+def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
+    """Judges a run that was just read, stores it in the history and shows it: the exit code of `unhang judge`."""
     keep = functools.cache(lambda: keep_run(folder, arguments.db))  # stored once: before the page is written, which shows the changes, or after judging fails
     try:
         return judge.run(argparse.Namespace(**vars(_judge_arguments(as_typed(folder), arguments)), once_judged=keep, db=arguments.db))
@@ -72,40 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of forks."""
-    if arguments.ansible and not arguments.ansible[0].startswith("-"):
+    if arguments.via != "files" and arguments.ansible and not arguments.ansible[0].startswith("-"):
         found = arguments.ansible[0]
         raise UserError(f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with --limit, inventories with --inventory")
     if arguments.forks is not None and arguments.forks < 1:
         raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
-    if arguments.inventory and shutil.which("ssh") is None:
+    if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
         sys.stderr.write("unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be read (openssh-client has it)\n")
-
-
-def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:
-    """Runs playbooks/audit.yml and returns the new run folder. arguments: inventory, limit, forks, out, ansible; more: for Ansible's environment.
-
-    Raises UserError if there is no run.
-    """
-    home = project.find_project()
-    project.link_pynvml(home)
-    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))).absolute()
-    folder = runs / run_folder.new_run_id()
-    inventories = inventories_of(arguments.inventory, home)
-    if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
-        sys.stderr.write("unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\n")
-    with limit_arguments(arguments.limit) as limit:
-        command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "audit.yml")]
-        command += [word for inventory in inventories for word in ("-i", inventory)] + limit
-        command += ["--forks", str(arguments.forks)] if arguments.forks else []
-        command += arguments.ansible
-        played = ask_the_rest(play_into(command, home, folder, more=more), command, home, folder, more)
-    if played.stopped or played.code < 0:
-        sys.stderr.write(played.output if (folder / "run.json").is_file() else "")
-        raise UserError(ended_early(played, folder))
-    if not (folder / "run.json").is_file():
-        raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
-    sys.stderr.write(played.output)
-    return folder
 
 
 def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import io
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.run_files import node_document, utc_now, write_node
+from unhang.audit.collect.documents import split_documents
 from unhang.audit.judge.documents import MAX_NODE_BYTES
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
@@ -18,7 +19,6 @@ from unhang.run import run_folder
 
 STDIN = "-"
 MOST_PIPED_BYTES = 512 << 20
-TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)  # what decides where a document ends
 
 
 def is_document(named: str) -> bool:
@@ -74,23 +74,10 @@ def _piped_documents() -> Iterator[tuple[str, dict[str, Any]]]:
     data = sys.stdin.buffer.read(MOST_PIPED_BYTES + 1)
     if len(data) > MOST_PIPED_BYTES:
         raise UserError(f"standard input: expected at most {MOST_PIPED_BYTES >> 20} MiB, found more; put the documents into a folder and judge that")
-    parts = list(_split(data))
+    parts = list(split_documents(io.BytesIO(data))) or [b""]
     for number, part in enumerate(parts, 1):
         place = "standard input" if len(parts) == 1 else f"standard input, document {number}"
         yield place, _node(place, "", _read(place, part))
-
-
-def _split(data: bytes) -> Iterator[bytes]:
-    """The pieces that end where a brace or bracket closes the first one; the rest, also if it is empty and the only piece."""
-    begin = depth = 0
-    for token in TOKEN.finditer(data):
-        sign = token[0]
-        depth += (sign in (b"{", b"[")) - (sign in (b"}", b"]"))
-        if depth <= 0 and sign in (b"}", b"]"):
-            yield data[begin : token.end()]
-            begin, depth = token.end(), 0
-    if not begin or data[begin:].strip():
-        yield data[begin:]
 
 
 def _read(place: str, source: Path | bytes) -> Any:

@@ -16,7 +16,7 @@ from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts
 from unhang.base.path_arguments import checked_output
 from unhang.base.text import visible
-from unhang.commands import audit
+from unhang.commands.audit_ways import WAYS, read_nodes
 from unhang.commands.common_options import add_examples
 from unhang.prove.smoke.baselines import read_baselines
 from unhang.repair.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
@@ -73,8 +73,8 @@ def source_run(arguments: argparse.Namespace) -> Path:
     except UserError:
         if "/" in arguments.source or arguments.source == "latest":
             raise
-    given = argparse.Namespace(inventory=arguments.inventory, limit=arguments.source, forks=arguments.forks, out=None, ansible=arguments.ansible)
-    return audit.read_nodes(given)
+    reach = {"inventory": arguments.inventory, "limit": arguments.source, "forks": arguments.forks, "ansible": arguments.ansible}
+    return read_nodes(argparse.Namespace(**reach, out=None, via=WAYS[0], go_on=None), {})[0]
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:

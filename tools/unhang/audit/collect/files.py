@@ -1,0 +1,88 @@
+"""Documents that lie in files: a folder, a tar, standard input, a run folder. What pods' logs, AWX slices or a shared file system bring."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from unhang.ansible.answer import ANSWER_LIMIT_CHARS
+from unhang.audit.collect.documents import Arrival, read_arrival, split_documents
+from unhang.base.errors import UserError
+from unhang.base.path_arguments import irregular
+from unhang.base.text import visible
+
+STDIN = "-"
+ENDINGS = (".json", ".jsonl", ".log", ".txt")
+MOST_MEMBERS = 200_000
+MOST_BYTES = 16 << 30  # of everything that a tar unpacks to
+
+
+def check_source(named: str) -> None:
+    """Raises UserError for what cannot hold documents."""
+    path = Path(named)
+    kind = irregular(path) or ("none" if not path.exists() else "one that may not be read" if not os.access(path, os.R_OK) else "")
+    if named != STDIN and kind:
+        raise UserError(f"expected a folder, a tar, a file of documents or - at {visible(named, 200)}, found {kind}")
+
+
+def arrivals_of(named: str) -> Iterator[Arrival]:
+    """Each document of a folder, a file, a tar or standard input."""
+    path = Path(named)
+    if named == STDIN:
+        yield from _pieces("standard input", "", sys.stdin.buffer)
+    elif path.is_dir():
+        yield from _in_folder(path / "nodes" if (path / "run.json").is_file() else path)
+    elif tarfile.is_tarfile(path):
+        yield from _in_tar(path)
+    else:
+        yield from _in_file(path)
+
+
+def _in_folder(folder: Path) -> Iterator[Arrival]:
+    paths = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not path.name.startswith("."))
+    if not paths:
+        yield Arrival(str(folder), "", fault=f"expected files of documents ({', '.join(ENDINGS)}), found none")
+    for path in paths:
+        if kind := irregular(path):
+            yield Arrival(str(path), path.stem, fault=f"expected a file, found {kind}")
+        else:
+            yield from _in_file(path)
+
+
+def _in_file(path: Path) -> Iterator[Arrival]:
+    try:
+        with path.open("rb") as source:
+            yield from _pieces(str(path), path.stem, source)
+    except OSError as problem:
+        yield Arrival(str(path), path.stem, fault=f"cannot be read: {problem.strerror}")
+
+
+def _in_tar(path: Path) -> Iterator[Arrival]:
+    """Its regular files, read where they are and never unpacked to the disk; links and names with .. mean nothing."""
+    total = 0
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            for number, member in enumerate(archive):
+                name = PurePosixPath(member.name)
+                total += member.size
+                if number >= MOST_MEMBERS or total > MOST_BYTES:
+                    yield Arrival(str(path), "", fault=f"expected at most {MOST_MEMBERS} files and {MOST_BYTES >> 30} GiB, found more")
+                    return
+                source = archive.extractfile(member) if member.isreg() and name.suffix in ENDINGS and not name.name.startswith(".") else None
+                if source is not None:
+                    yield from _pieces(f"{path}: {name}", name.stem, source)
+    except (tarfile.TarError, OSError, EOFError) as problem:
+        yield Arrival(str(path), "", fault=f"expected a tar, found one that cannot be read to its end: {visible(str(problem), 200)}")
+
+
+def _pieces(place: str, stem: str, source: IO[bytes]) -> Iterator[Arrival]:
+    """The documents of one source; an empty one has a document that cannot be read."""
+    number = 0
+    for number, piece in enumerate(split_documents(source), 1):
+        yield read_arrival(place if number == 1 else f"{place}, document {number}", stem, piece[: ANSWER_LIMIT_CHARS + 1])
+    if not number:
+        yield Arrival(place, stem, fault="expected a document of unhang collect, found nothing")
