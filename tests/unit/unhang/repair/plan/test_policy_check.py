@@ -29,7 +29,7 @@ def refused(policy, **more):
     ("policy", "rules"),
     [
         ({"driver": {"version": "545.23.08"}}, {"driver-545-23-08-p2p-deadlock"}),
-        ({"driver": {"version": "545.29.06", "held": True}}, set()),
+        ({"driver": {"version": "545.29.06", "held": True}}, {"driver-545-new-feature-branch"}),
         ({"driver": {"version": "535.154.05", "min": "580.65.06"}}, {"policy-not-usable"}),
         ({"kernel": {"version": "6.1.0-47-amd64", "min": "6.8"}}, {"policy-not-usable"}),
         ({"driver": {"version": "580.159.04"}}, set()),
