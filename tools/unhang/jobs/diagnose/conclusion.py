@@ -72,6 +72,9 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion(
             "no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows", ask=ASK_ALL_RANKS
         )
+    if (devices := facts.of("test_device")) and not facts.of("bandwidth_row"):
+        why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
+        return Conclusion("no_end", why, devices[-1], ASK_ALL_RANKS)
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
     return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job", ask=ASK_ALL_RANKS)

@@ -39,7 +39,7 @@ def what_to_run_next(
     """The commands, most informative first. causes: ranked; rows: the catalogue's, each with its list; ask: of the conclusion; usual: causes of the phase;
     given: beginnings of commands whose output was read.
     """
-    beliefs = dict.fromkeys(usual, USUAL_BELIEF)
+    beliefs = {one: USUAL_BELIEF for one in usual if one in rows}  # another catalogue may lack causes that the rules know
     beliefs.update({cause.id: max(cause.score, LEAST_BELIEF) for cause in causes})
     tells: dict[str, dict[str, float]] = {}
     for cause in beliefs:

@@ -35,9 +35,10 @@ _PARTS = (
     "collectives|messages|sizes|packets"
 )
 _WORKING = (
-    rf"(?:{_PARTS}) (?:\w{{1,6}} )?(?:run|work|train|pass|finish|complete|start|connect)",
+    rf"(?:{_PARTS}) (?!steps|epochs)(?:\w{{1,6}} )?(?:run|work|train|pass|finish|complete|start|connect)",
     r"(?:it|everything|all|job|training|server|node|cluster|engine) (?:now |then |also )?(?:starts|started|connects|connected|joins|joined|comes up|came up)",
-    r"works|worked|working|runs|ran|running(?! \S{0,30}(?:run|python|launch)\b)|trains|trained|training starts|finish(?:es|ed)|passes",
+    r"(?:works|worked|working|runs|ran|running(?! \S{0,30}(?:run|python|launch)\b)|trains|trained)(?! (?:(?:an?|our|my|their|its|until|till)\b|(?:\w{1,9} ){1,2}(?:until|till)\b))",
+    r"training starts|finish(?:es|ed)|passes",
     r"(?<!is )(?<!are )(?<!be )(?<!was )(?<!were )(?<!been )passed",
     r"complet(?:es|ed)|succeeds?|succeeded|serves?|starts? (?:up )?(?:normally|fine|training)|loads?",
     r"helps?|helped|fix(?:es|ed)|solve[sd]|resolve[sd]|cure[sd]|repair(?:s|ed)|did the trick|does the trick|fits|fine|perfectly",

@@ -12,6 +12,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
+_INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
 
 
@@ -31,6 +32,15 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
                 "bootstrap-unreachable",
             )
             return
+
+
+def loopback_is_named(facts: Facts) -> Iterator[Evidence]:
+    """A variable names the loopback interface, and the job has several machines."""
+    named = [event for event in facts.of("setting") if event.fields["name"] in _INTERFACES and (event.fields["value"] or "").lstrip("=") in ("lo", "lo0")]
+    machines = [*facts.of("several_nodes"), *facts.of("machines_told")]
+    if named and (machines or len(facts.hosts) > 1):
+        why = f"{named[0].fields['name']} names the loopback interface, which reaches no other machine"
+        yield Evidence("wrong_interface", STRONG, why, (named[0], *machines[:1]), "loopback-named")
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
@@ -54,9 +64,12 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
         return
     wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
     wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]
-    slow = [*facts.of("slow_told")]
+    slow, told = [*facts.of("slow_told"), *facts.of("slower_told")], facts.of("rdma_named")
     if wanted and (channels or slow or facts.of("several_nodes")):
         yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is requested or present, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
+    elif told and slow and facts.of("network_socket"):
+        why = "the machines have an RDMA network, NCCL uses sockets, and the job is slow"
+        yield Evidence("ib_misconfig", STRONG, why, (facts.of("network_socket")[0], told[0], slow[0]), "rdma-told-and-sockets")
     elif channels and slow:
         yield Evidence("ib_misconfig", STRONG - 0.4, "the nodes talk over TCP, and the job is slow", (none[0], channels[0], slow[0]), "tcp-and-slow")
 

@@ -93,6 +93,14 @@ def work_is_longer_than_the_limit(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", HINTING, why, (work[0],), "work-longer-than-told-limit")
 
 
+def ranks_were_seen_in_different_calls(facts: Facts) -> Iterator[Evidence]:
+    """Somebody who looked at the ranks names different calls for them."""
+    seen = _plain(facts, "rank_in_call")
+    calls = list(dict.fromkeys(call.strip(".") for event in seen for name in ("call", "second") if (call := event.fields[name])))
+    if len(calls) > 1:
+        yield Evidence("rank_desync_app", STRONG, f"ranks were seen in different calls: {', '.join(calls[:3])}", tuple(seen[:3]), "seen-in-different-calls")
+
+
 def container_is_what_differs(facts: Facts) -> Iterator[Evidence]:
     """The job hangs or fails in a container and works outside, or with fewer processes or without loader workers: its shared memory is the usual difference."""
     outside = [event for event in facts.events if event.signature.id == "outside-container-works-reported" and not event.quoted]

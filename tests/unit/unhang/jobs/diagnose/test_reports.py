@@ -1,0 +1,108 @@
+"""What reports of people taught, in general: progress rules the first transfers out, a run is not a success, and what somebody saw of the ranks is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.base.strict_yaml import load_yaml
+from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.matching.statements import effect_of
+from unhang.jobs.diagnose.next_commands import what_to_run_next
+
+ROOT = Path(__file__).resolve().parents[5]
+REPORTS = {row["id"]: row for row in load_yaml(ROOT / "tests/fixtures/diagnose_reports/second.yml")[0]["reports"]}
+RIGHT = sorted(name for name, row in REPORTS.items() if row["judged"] in ("useful", "misleading", "wrong") and row["cause"] in load_causes())
+EARLIER = {"useful": 6, "open": 4, "misleading": 3}  # the thirteen of the day before, whose texts were not kept
+JUDGED = ("useful", "open", "noisy", "misleading", "wrong")
+
+
+@pytest.fixture
+def answer(tmp_path):
+    def answer(text):
+        (tmp_path / "report.txt").write_text(text)
+        return diagnose([str(tmp_path / "report.txt")])
+
+    return answer
+
+
+def loud(found):
+    return [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
+
+
+def test_page_shows_how_the_answers_were_judged_before_anything_was_learnt():
+    counts = [sum(row["judged"] == word for row in REPORTS.values()) for word in JUDGED]
+    assert all(row["judged"] in JUDGED and row["why"] and row["ending"] for row in REPORTS.values()) and len(REPORTS) + sum(EARLIER.values()) == 40
+    all_40 = [count + EARLIER.get(word, 0) for count, word in zip(counts, JUDGED, strict=True)]
+    page = (ROOT / "docs/diagnosis-scores.md").read_text(encoding="utf-8")
+    for of, (useful, left_open, noisy, misleading, wrong) in ((len(REPORTS), counts), (40, all_40)):
+        assert f"| {of} | {useful} | {left_open} | {noisy} | {misleading + wrong} |" in page
+
+
+@pytest.mark.parametrize("name", sorted(REPORTS))
+def test_no_report_gets_a_loud_cause_other_than_its_ending(answer, name):
+    found = answer(REPORTS[name]["text"])
+    also = {"slow_rank_or_io": {"watchdog_timeout_too_short"}, "wrong_interface": {"firewall_ports"}}.get(REPORTS[name]["cause"], set())
+    assert set(loud(found)) <= {REPORTS[name]["cause"], *also, *({"container_gpu_access"} if name == "container-toolkit-394" else set())}
+    assert found["outcome"]["word"] != "healthy"
+
+
+@pytest.mark.parametrize("told", ["hangs after a few epochs", "hangs in epoch 27, every time", "hangs after 1200 steps"])
+def test_job_that_made_steps_does_not_get_acs_because_one_gpu_works(answer, told):
+    assert "acs_iommu" not in loud(answer(f"DDP on 4 GPUs {told}, with one GPU it works\n"))
+    assert "acs_iommu" in loud(answer("DDP on 4 GPUs hangs before the first step, with one GPU it works\n"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["our CI runs a DataParallel example with driver 525.105.17", "started with torchrun, all steps run and then it hangs", "it works until step 1200"],
+)
+def test_to_run_something_or_for_a_while_is_no_success(text):
+    assert effect_of(text, 0, 2) != "works"
+
+
+def test_success_of_all_ranks_is_read_as_before():
+    assert effect_of("with srun in front all ranks start and it works", 5, 9) == "works"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "py-spy: rank 0 is in send_weights, ranks 1-15 are in full_tensor",
+        "rank 3 is in compute_loss\nall others are in loss.backward()",
+        "seven ranks wait in the backward, rank 5 is already in the optimizer",
+    ],
+)
+def test_ranks_that_somebody_saw_in_different_calls_are_the_finding(answer, text):
+    assert loud(answer(f"the job hangs.\n{text}\n")) == ["rank_desync_app"]
+    assert "rank_desync_app" not in loud(answer("the job hangs.\nrank 0 is in all_gather_base, rank 1 is in all_gather_base\n"))
+
+
+def test_another_cluster_that_is_faster_is_no_slow_rank_and_sockets_beside_an_rdma_network_are_named(answer):
+    slow = "Cross-node all_reduce is 5 times slower than on our other cluster"
+    sockets = "w01:5120:5188 [0] NCCL INFO NET/Socket : Using [0]bond0:10.8.184.2<0>\nw01:5120:5188 [0] NCCL INFO Using network Socket\n"
+    assert loud(answer(f"{slow}, the nodes have mlx5_bond_0 and RoCE\n{sockets}")) == ["ib_misconfig"]
+    assert "ib_misconfig" not in loud(answer(f"{slow}\n{sockets}"))
+
+
+def test_loopback_is_no_interface_of_two_machines_and_right_on_one(answer):
+    lines = "export NCCL_SOCKET_IFNAME=lo\nConnection reset by peer\n"
+    assert loud(answer(f"# reporter: on two machines\n{lines}")) == ["wrong_interface"] and "wrong_interface" not in loud(answer(lines))
+
+
+def test_test_of_collectives_without_a_result_is_not_healthy(answer):
+    header = "# Using devices\n#   Rank  0 on      gpu01 device  0 [0x04] Tesla P100-PCIE-16GB\n"
+    assert answer(header)["outcome"]["word"] == "no_end"
+    row = "     1048576        262144     float     sum      -1    48.51   21.61   37.83      0    47.52   22.07   38.61      0\n"
+    assert answer(header + row)["outcome"]["word"] != "no_end"
+
+
+def test_xid_of_a_program_does_not_ask_for_another_card(answer):
+    found = answer("[1.5] NVRM: Xid (PCI:0000:1a:00): 13, Graphics Exception: ESR 0x57e7b0=0x81e0017\n")
+    assert "xid_hardware" not in [cause["cause"] for cause in found["causes"]]
+
+
+def test_cause_that_another_catalogue_lacks_is_left_out_of_the_commands():
+    assert what_to_run_next([], {"a": {"collect": ["tells a"]}}, usual=("slow_rank_or_io", "a")) == ["tells a"]
