@@ -34,10 +34,11 @@ _PARTS = (
     "jobs|they|all|both|scripts|tests|examples|programs|ones|nodes|it|cards|GPUs|ranks|workers|processes|pods|machines|servers|"
     "collectives|messages|sizes|packets"
 )
+_NO_END = r"(?! (?:(?:an?|our|my|their|its|until|till)\b|(?:\w{1,9} ){1,2}(?:until|till)\b))"  # "runs an example" and "works until" tell no success
 _WORKING = (
     rf"(?:{_PARTS}) (?!steps|epochs)(?:\w{{1,6}} )?(?:run|work|train|pass|finish|complete|start|connect)",
     r"(?:it|everything|all|job|training|server|node|cluster|engine) (?:now |then |also )?(?:starts|started|connects|connected|joins|joined|comes up|came up)",
-    r"(?:works|worked|working|runs|ran|running(?! \S{0,30}(?:run|python|launch)\b)|trains|trained)(?! (?:(?:an?|our|my|their|its|until|till)\b|(?:\w{1,9} ){1,2}(?:until|till)\b))",
+    rf"(?:works|worked|working|runs|ran|running(?! \S{{0,30}}(?:run|python|launch)\b)|trains|trained){_NO_END}",
     r"training starts|finish(?:es|ed)|passes",
     r"(?<!is )(?<!are )(?<!be )(?<!was )(?<!were )(?<!been )passed",
     r"complet(?:es|ed)|succeeds?|succeeded|serves?|starts? (?:up )?(?:normally|fine|training)|loads?",
