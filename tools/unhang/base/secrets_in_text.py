@@ -21,17 +21,33 @@ _LONE_LINE = re.compile(r"(?m)^(?=[^\n]{0,80}[a-z])(?=[^\n]{0,80}[A-Z])(?=[^\n]{
 # Forms that the issuer documents.
 _ISSUED = (
     r"hf_[A-Za-z0-9]{10,80}", r"api_org_[A-Za-z]{30,40}", r"nvapi-[\w-]{20,120}", r"gh[pousr]_[A-Za-z0-9]{20,255}", r"github_pat_\w{20,120}",
-    r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w.-]{16,80}", r"sk-[A-Za-z0-9_-]{16,200}", r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}",
+    r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80}", r"GR1348941[\w-]{20}", r"sk-[A-Za-z0-9_-]{16,200}",
+    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}",
     r"whsec_[\w+/=]{20,80}", r"gsk_[A-Za-z0-9]{20,80}", r"r8_[A-Za-z0-9]{20,60}", r"pplx-[A-Za-z0-9]{20,80}", r"xox[abeoprs]-[\w-]{10,250}",
-    r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}", r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"key-[0-9a-f]{32}", r"npm_[A-Za-z0-9]{36}",
+    r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}", r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"npm_[A-Za-z0-9]{36}",
     r"pypi-AgE[\w-]{40,250}", r"do[oprt]_v1_[0-9a-f]{40,80}", r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}", r"dapi[0-9a-f]{32}(?:-\d)?",
     r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", r"AIza[\w-]{35}",
     r"ya29\.[\w.-]{20,400}", r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}", r"AKID[A-Za-z0-9]{20,40}",
-    r"[\w~.-]{3}[78]Q~[\w~.-]{30,40}", r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", r"ATATT3[\w=-]{40,250}",
-    r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}", r"NRAK-[A-Z0-9]{27}", r"lin_api_[A-Za-z0-9]{30,60}",
+    r"[\w~.-]{3}\dQ~[\w~.-]{30,40}", r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", r"ATATT3[\w=-]{40,250}",
+    r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}", r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}",
+    r"lin_api_[A-Za-z0-9]{30,60}",
     r"ntn_[A-Za-z0-9]{30,60}", r"secret_[A-Za-z0-9]{40,50}", r"PMAK-[0-9a-f-]{30,70}", r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
     r"figd_[\w-]{30,60}", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"sq0(?:csp|atp)-[\w-]{20,50}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"sgp_[\w]{30,90}",
     r"ops_eyJ[\w=-]{50,2000}", r"local-[0-9a-f]{40}", r"wandb_v\d_[\w-]{20,120}", r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}",
+    r"A3(?:-[A-Z0-9]{5,11}){5,6}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", r"AKCp[A-Za-z0-9]{69}", r"cmVmdGtu[A-Za-z0-9]{56}", r"ABSK[A-Za-z0-9+/]{100,300}={0,2}",
+    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"4b1d[A-Za-z0-9]{38}", r"CLOJARS_[a-z0-9]{60}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", r"dnkey-[\w=-]{26}-[\w=-]{52}",
+    r"sl\.(?:u\.)?[\w=-]{100,2000}", r"duffel_(?:test|live)_[\w=-]{43}", r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}", r"EZ[AT]K[A-Za-z0-9]{54}",
+    r"EAA[MC][A-Za-z0-9]{100,400}", r"EAAA[\w-]{56,64}", r"FLWSECK(?:_TEST)?-[\w-]{12,60}", r"fo1_[\w-]{43}", r"fm[12][ar]?_[\w+/=]{100,2000}",
+    r"fio-u-[\w=-]{64}",
+    r"eyJrIjoi[A-Za-z0-9+/=]{60,400}", r"ZXlK[A-Za-z0-9+/]{60,4000}={0,2}", r"HRKU-AA[\w-]{58}", r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}",
+    r"ico-[A-Za-z0-9]{32}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", r"sha256~[\w-]{43}", r"pscale_(?:tkn|oauth|pw)_[\w=.-]{32,64}", r"pnu_[A-Za-z0-9]{36}",
+    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"tk-us-[\w-]{48}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}", r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16}",
+    r"shippo_(?:live|test)_[0-9a-fA-F]{40}", r"tfp_[\w.=-]{59}", r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])[A-Za-z0-9]{24}", r"\d{8,10}:AA[\w-]{33}",
+    r"SK[0-9a-f]{32}", r"API-[A-Z0-9]{26}", r"AQVN[\w-]{35,38}", r"t1\.[\w-]{5,400}={0,2}\.[\w-]{86}={0,2}", r"A{19,22}[A-Za-z0-9%]{80,100}",
+    r"p8e-[A-Za-z0-9]{32}",
+    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"\w{6}_\w{29}_mmk", r"\d{15,16}\|[\w-]{27}", r"(?:live|test)_[0-9a-f]{35}",
+    r"[0-9a-f]{32}-us\d{1,2}",
+    r"(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}",
     r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}", r"[a-z0-9]{6}\.[a-z0-9]{16}",
 )  # fmt: skip
 _FORMS = re.compile(rf"\b(?:{'|'.join(_ISSUED)})(?![\w-])")
@@ -43,6 +59,9 @@ _BEFORE = (
     (r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[\w/-]{10,200}"),
     (r"discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"[\w/-]{10,200}"),
     (r"[\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/", r"[^\s\"']{20,400}"),
+    (r"\b_gitlab_session=", r"[0-9a-z]{32}\b"),
+    (r"\bBUNDLE_\w{1,80}[=:]\s?", r"[0-9a-f]{8}:[0-9a-f]{8}\b"),
+    (r"\bkey=[\"']\w{0,40}password[\"']\s{0,4}value=[\"']", r"[^\"'\n]{3,200}"),
     (r"api\.telegram\.org/bot", r"\d{5,15}:[\w-]{20,60}"),
     (r"[?&]x-(?:amz|goog)-(?:signature|credential|security-token)=", r"[^\s&\"']{8,4000}"),
     (r"[?&](?:signature|sig|key|token|access_token|code|auth|apikey|api_key)=", r"[^\s&\"']{8,2000}"),
@@ -120,7 +139,7 @@ _NO_SECRET = re.compile(
 # Cheap questions first: a page has a hundred thousand texts, and hardly one has a secret.
 _MAY_BE_AROUND = re.compile(
     r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
-    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<"
+    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<|_session=|bundle_"
 )
 _MAY_BE_NAMED = re.compile(r"(?i)pass|secret|credential|token|key|pwd|pat|auth")
 _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")

@@ -1,4 +1,4 @@
-"""Two hundred made-up secrets in the surroundings in which they turn up in logs: none may come out. And text that is no secret stays."""
+"""Some 360 made-up secrets in the surroundings in which they turn up in logs: none may come out. And text that is no secret stays."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ LONGEST_LINE = 20_000
 PLANTED = "BOOT_IMAGE=/vmlinuz-5.4.0-182-generic root=/dev/mapper/vg0-root ro quiet splash amd_iommu=on "  # the one token in the fixtures
 DRAW = random.Random(20261123)
 ALNUM, HEX, BASE64 = string.ascii_letters + string.digits, "0123456789abcdef", string.ascii_letters + string.digits + "+/"
+UPPER = string.ascii_uppercase + string.digits
 
 
 def some(count, letters=ALNUM):
@@ -71,6 +72,41 @@ FORMS = {
     "Shopify": lambda: f"shpat_{some(32, HEX)}",
     "Sentry": lambda: f"sntrys_{some(60)}",
     "JWT": lambda: f"eyJhbGciOiJIUzI1NiJ9.eyJ{some(40)}.{some(43)}",
+    "GitLab flag": lambda: f"glffct-{some(20)}",
+    "1Password": lambda: "A3-" + "-".join(some(count, UPPER) for count in (6, 11, 5, 5, 5)),
+    "Airtable": lambda: f"pat{some(14)}.{some(64, HEX)}",
+    "JFrog": lambda: f"AKCp{some(69)}",
+    "JFrog reference": lambda: f"cmVmdGtu{some(56)}",
+    "Bedrock": lambda: f"ABSK{some(128)}",
+    "ClickHouse": lambda: f"4b1d{some(38)}",
+    "Cloudflare origin": lambda: f"v1.0-{some(24, HEX)}-{some(146, HEX)}",
+    "Dropbox": lambda: f"sl.u.{some(140)}",
+    "Dynatrace": lambda: f"dt0c01.{some(24, UPPER)}.{some(64, UPPER)}",
+    "EasyPost": lambda: f"EZAK{some(54)}",
+    "Meta": lambda: f"EAAC{some(120)}",
+    "Square": lambda: f"EAAA{some(60)}",
+    "Flutterwave": lambda: f"FLWSECK-{some(32)}-X",
+    "Fly": lambda: f"fm2_{some(120)}",
+    "Grafana key": lambda: f"eyJrIjoi{some(72)}",
+    "JWT in base64": lambda: base64.b64encode(FORMS["JWT"]().encode()).decode().rstrip("="),
+    "Heroku": lambda: f"HRKU-AA{some(58)}",
+    "Harness": lambda: f"pat.{some(22)}.{some(24, HEX)}.{some(20)}",
+    "Infracost": lambda: f"ico-{some(32)}",
+    "OpenShift": lambda: f"sha256~{some(43)}",
+    "PlanetScale": lambda: f"pscale_tkn_{some(43)}",
+    "Prefect": lambda: f"pnu_{some(36)}",
+    "Pulumi": lambda: f"pul-{some(40, HEX)}",
+    "Readme": lambda: f"rdme_{some(70, string.ascii_lowercase + string.digits)}",
+    "Brevo": lambda: f"xkeysib-{some(64, HEX)}-{some(16)}",
+    "Shippo": lambda: f"shippo_live_{some(40, HEX)}",
+    "Vault before 1.10": lambda: f"s.{some(24)}",
+    "Telegram bot": lambda: f"{some(10, string.digits)}:AA{some(33)}",
+    "Twilio": lambda: f"SK{some(32, HEX)}",
+    "Octopus": lambda: f"API-{some(26, UPPER)}",
+    "Twitter": lambda: f"{'A' * 22}{some(90)}",
+    "Plaid": lambda: f"access-production-{some(8, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(12, HEX)}",
+    "MaxMind": lambda: f"{some(6)}_{some(29)}_mmk",
+    "Mailchimp": lambda: f"{some(32, HEX)}-us12",
     "kubeadm": lambda: f"{some(6, string.ascii_lowercase + string.digits)}.{some(16, string.ascii_lowercase + string.digits)}",
 }
 AROUND = {
@@ -178,8 +214,12 @@ AROUND = {
     "PASS": "PASS={}",
     "DB_PASS": "DB_PASS={}",
     "pwd": "pwd: '{}'",
+    "GitLab session": "_gitlab_session={}",
+    "NuGet": '<add key="ClearTextPassword" value="{}" />',
+    "bundler": "BUNDLE_GEMS__EXAMPLE__ORG={}",
 }
 SPECIAL = {"wandb login": lambda: some(40, HEX), "Telegram": lambda: some(35), "slurm jwt": FORMS["JWT"], "token option": FORMS["kubeadm"]}
+SPECIAL |= {"GitLab session": lambda: some(32, HEX), "bundler": lambda: f"{some(8, HEX)}:{some(8, HEX)}"}
 
 
 def cases():
@@ -246,6 +286,7 @@ KeyError: 'model.layers.0.self_attn.q_proj.weight' key=layers.0 keys: 17 primary
 ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC8 is a public key; key exchange: curve25519-sha256
 srun --account=ml --partition=train --ntasks-per-node=8 python train.py --seq-length 4096 --tokenizer-type Llama2Tokenizer --vocab-file /data/v.json
 nvidia-smi -pm 1; export HF_HOME=/data/hf WANDB_MODE=offline token=${HF_TOKEN} password=$(cat /run/pw) api_key=***
+sha256~ pul-request API-VERSION test_01 live_migration pat.model.layers.0 s.layers access-control eyJ v1.0-rc1 SKIPPED 4b1d0000 sl.rank dt0 nightly-us1
 bootstrap.c:102 socket.c:538 torch.distributed.elastic.multiprocessing transport.net nvidia.driver0
 """
 
