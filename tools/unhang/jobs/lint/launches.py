@@ -4,6 +4,7 @@ out."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from unhang.jobs.lint.settings import LONGEST_LINE
 
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
+RAY = "https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/on-premises.html"
 ACCELERATE = "https://huggingface.co/docs/accelerate/package_reference/cli"
 SHM = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 MOST_LINES = 20_000
@@ -21,6 +23,7 @@ _LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accele
 _SPREADS = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|clush|pssh|ssh|prun|jsrun|aprun|ibrun|ansible)\b")
 _OPTION = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})")
 _SHORT = {"N": "nodes", "n": "ntasks"}
+_DIRECTIVE = re.compile(r"^#(?P<word>[A-Z]{5,7})\s{1,8}-{1,2}[a-zA-Z]")
 _BATCH = re.compile(r"^#SBATCH\s{1,8}(?P<options>\S.{0,400})")
 _ASSIGNED = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>[\w.:,-]{1,200})[\"']?\s{0,8}(?:#.*)?$")
 _READ = re.compile(r"\$\{?(?P<name>\w{1,60})\}?")
@@ -30,6 +33,9 @@ _DOCKER = re.compile(r"\b(?:docker|podman|nerdctl) run\b")
 _DOCKER_GPUS = re.compile(r"--gpus\b|--runtime[= ]nvidia|nvidia\.com/gpu")
 _DOCKER_SHM = re.compile(r"--shm-size|--ipc[= ](?:host|\"host\")|/dev/shm")
 _BACKGROUND = re.compile(r"(?<![&>])&(?![&>\d])")
+_EXPANDED_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|NODEID)\}?")
+_DOCKER_BRIDGE = re.compile(r"^172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?$")
+_RAY_HEAD = re.compile(r"\bray start\b(?=.*--head).*--node-ip-address[= ](?:0\.0\.0\.0|127\.0\.0\.1|localhost)\b")
 _LOOPBACK = re.compile(r"^(?:localhost|127\.0\.0\.1|::1|\[::1\])(?::\d{1,5})?$")
 _CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
 
@@ -81,11 +87,14 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
             yield from _nodes(command, batch, text)
             yield from _launcher_in_each_task(command, batch)
             yield from _gpus(command, batch, lines)
+            yield from _standalone(command)
         if _DOCKER.search(command.text) and _DOCKER_GPUS.search(command.text) and not _DOCKER_SHM.search(command.text):
             why = "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their segments"
             yield Finding(command.line, "container-shm", "info", command.text[:100], why, "--ipc=host, or --shm-size=8g", SHM)
     yield from _one_gpu(batch, commands)
     yield from _loopback(batch, commands, lines)
+    yield from _address_of_the_head(commands)
+    yield from _directives(batch, lines)
 
 
 def read_batch(lines: Sequence[str]) -> Batch:
@@ -138,10 +147,46 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         yield Finding(command.line, "launcher-on-one-node", "warning", command.text[:160], why, "srun --ntasks-per-node=1 before it", SBATCH)
     fixed = command.number("node_rank", "machine_rank")
     is_static = command.values.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in command.values
+    if fixed is None and _EXPANDED_RANK.fullmatch(command.values.get("node_rank", "")) and "'" not in command.text.partition("torch")[0]:
+        fixed = 0  # the batch script itself expands the variable, on the first node
     if asked > 1 and fixed is not None and is_static and "srun" in command.text.split() and _is_whole_job(command):
         why = f"srun starts this on each of the {asked} nodes, and each one takes itself for node {fixed}"
         instead = "--node_rank=$SLURM_NODEID read on each node (bash -c '...'), or --rdzv-backend=c10d"
         yield Finding(command.line, "same-node-rank", "warning", command.text[:160], why, instead, TORCHRUN)
+
+
+def _standalone(command: Command) -> Iterator[Finding]:
+    """torchrun is told to make a job of one node, and also what only a job of several nodes needs."""
+    given = [name for name in ("node_rank", "master_addr", "rdzv_endpoint") if command.values.get(name, "0") not in ("0", "localhost", "127.0.0.1")]
+    if re.search(r"(?<!\S)--standalone\b", command.text) and command.values.get("nnodes", "1") != "1" and given:
+        why = f"--standalone makes a job of this node alone: --nnodes and --{given[0]} are ignored, and each node trains for itself"
+        instead = "leave --standalone out, or --nnodes and the master's address"
+        yield Finding(command.line, "standalone-of-several-nodes", "warning", command.text[:160], why, instead, TORCHRUN)
+
+
+def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
+    """Lines that are nearly #SBATCH, which Slurm takes for comments."""
+    for number, line in enumerate(lines, 1):
+        found = _DIRECTIVE.match(line) if batch.options else None
+        if found and found["word"] != "SBATCH" and sum((Counter("SBATCH") & Counter(found["word"])).values()) >= len("SBATCH") - 1:
+            why = f"Slurm takes #{found['word']} for a comment, so this option is not set"
+            yield Finding(number, "misspelt-directive", "warning", line[:160], why, "#SBATCH", SBATCH)
+
+
+def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
+    """Addresses that reach only the machine itself, given to the others as the master's or as that of Ray's head."""
+    for command in commands:
+        several = (command.number("nnodes", "num_machines") or 1) > 1
+        address = command.values.get("master_addr", "") or command.values.get("rdzv_endpoint", "")
+        if _RAY_HEAD.search(command.text):
+            why = "Ray tells this address of its head to the workers, and for each of them it is the worker itself"
+            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, "the head's address in the nodes' network", RAY)
+        elif several and _LAUNCHER.search(command.text) and _DOCKER_BRIDGE.match(address):
+            why = f"{address} is on Docker's own bridge, which other machines do not reach"
+            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, "the machine's address, and --network=host", TORCHRUN)
+        elif several and _LAUNCHER.search(command.text) and command.values.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in command.values and address:
+            why = "c10d does not read --master_addr: without --rdzv-endpoint each node meets at its own localhost"
+            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, f"--rdzv-endpoint={address}:29400", TORCHRUN)
 
 
 def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:

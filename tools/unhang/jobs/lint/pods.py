@@ -9,6 +9,7 @@ from itertools import pairwise
 from unhang.jobs.lint.checks import Finding
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
+COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"
 OPERATOR = "https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/"
 _ROLE = re.compile(
     r"^\s{1,40}(?:- )?[\"']?(?:Master|Worker|Launcher|Chief|PS|leaderTemplate|workerTemplate|headGroupSpec|workerGroupSpecs)[\"']?:", re.MULTILINE
@@ -24,6 +25,8 @@ _GPU = re.compile(_ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?
 _RDMA = re.compile(_ITEM + r"[\"']?(?:rdma/|vpc\.amazonaws\.com/efa|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]", re.MULTILINE)
 _SHM = re.compile(r"mountPath:\s{1,8}[\"']?/dev/shm\b|hostIPC:\s{1,8}true\b")
 _LOCK = re.compile(r"\bIPC_LOCK\b|privileged:\s{1,8}true\b")
+_COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
+_DEVICE_IDS = re.compile(r"device_ids:\s{1,8}\[\s{0,8}(?P<list>[\"']\d{1,3}(?:,\s?\d{1,3}){1,15}[\"'])\s{0,8}\]")
 _LIBRARY_PATH = re.compile(r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})")
 
 
@@ -31,6 +34,10 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
     """The findings of a file's pods, each at the line that requests GPUs."""
     if kind != "kubernetes":
         return
+    if _COMPOSE.search(text) and (ids := _DEVICE_IDS.search(text)):
+        why = "compose takes this for the name of one device, and finds none"
+        instead = "[" + ", ".join(f"'{one.strip()}'" for one in ids["list"].strip("\"'").split(",")) + "]"
+        yield Finding(text.count("\n", 0, ids.start()) + 1, "device-ids-in-one", "error", ids.group()[:160], why, instead, COMPOSE)
     start = 0
     for part in _DOCUMENT_END.split(text):
         line = text.count("\n", 0, text.find(part, start)) if part else 0

@@ -128,3 +128,10 @@ def test_pods_of_a_job_that_take_themselves_for_one_node_are_found(first, worker
 def test_shared_memory_of_the_master_is_not_that_of_the_worker():
     assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=""), "kubernetes") == {(18, "pod-shm")}
     assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=MOUNT), "kubernetes") == set()
+
+
+def test_list_of_devices_that_is_one_string_is_found_in_compose_alone():
+    compose = "services:\n  head:\n    deploy: {resources: {reservations: {devices: [{capabilities: [gpu],\n      device_ids: ['0,1,2']}]}}}\n"
+    assert [(one.line, one.rule, one.instead) for one in lint_text(compose, "kubernetes", Context())] == [(4, "device-ids-in-one", "['0', '1', '2']")]
+    assert lint_text(compose.replace("'0,1,2'", "'0', '1', '2'"), "kubernetes", Context()) == []
+    assert lint_text(compose.replace("services", "pods"), "kubernetes", Context()) == []
