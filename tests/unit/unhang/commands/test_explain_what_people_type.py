@@ -40,3 +40,17 @@ def test_what_is_proposed_is_near_in_meaning(capsys, typed, near):
 def test_a_rule_says_who_acts(capsys):
     cli.main(["explain", "xid-fatal"])
     assert "owner:         vendor" in capsys.readouterr().out
+
+
+def test_a_rule_above_info_says_what_it_costs_and_on_which_healthy_machines_it_was_tried(capsys):
+    cli.main(["explain", "driver-545-new-feature-branch", "-v", "-o", "json"])
+    lines = dict(json.loads(capsys.readouterr().out)["topics"][0]["lines"])
+    assert lines["severity"] == "error: jobs on this node hang"
+    assert "desktop_two_5090" in lines["tried on"]
+    assert "dgx_h100_580" not in lines["tried on"]
+
+
+def test_a_rule_that_is_right_on_a_healthy_machine_says_where_it_speaks(capsys):
+    cli.main(["explain", "pcie-width-below-max", "-v", "-o", "json"])
+    lines = dict(json.loads(capsys.readouterr().out)["topics"][0]["lines"])
+    assert lines["tried on"].endswith("; it speaks on desktop_two_5090, four_3090_capped")
