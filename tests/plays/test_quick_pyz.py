@@ -197,6 +197,18 @@ def test_kubernetes_gets_0_1_or_2_and_a_short_line(pyz, nodes):
     assert all(0 < len(one.stdout.strip()) <= 80 for one in done.values())
 
 
+def test_the_short_line_for_kubernetes_has_the_worst_of_many_faults(pyz, nodes, tmp_path):
+    facts, policy = json.loads(H200.read_text()), tmp_path / "policy.json"
+    facts["sections"]["interconnect"]["by_gpu"][0]["nvlinks_active"] = 17
+    nodes["fail"].write_text(json.dumps(facts))
+    policy.write_text(json.dumps({"gpu": {"count": 9}}))
+    rows = json.loads(quick(pyz, nodes, "fail", "--policy", str(policy), "--format", "json").stdout)
+    assert [row["severity"] for row in rows if row["verdict"] == "fail"] == ["error", "critical"]  # in the order of the rules
+    (line,) = quick(pyz, nodes, "fail", "--policy", str(policy), "--as", "kubernetes").stdout.splitlines()
+    assert line.startswith("policy-gpu-count: ")
+    assert len(line) <= 80
+
+
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [

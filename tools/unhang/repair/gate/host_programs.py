@@ -37,7 +37,7 @@ def answer_for(program: str, verdict: str, reason: str, node: str, require_proof
     reason = " ".join("".join(letter if letter.isprintable() else " " for letter in reason).split())
     code = {PASS: 0, FAIL: 1}.get(verdict, NOT_MADE)
     if program == "kubernetes":
-        return HostAnswer(code, reason[:LONGEST_MESSAGE], None)
+        return HostAnswer(code, _printed(reason)[:LONGEST_MESSAGE], None)
     code = code if code != NOT_MADE or require_proof else 0
     if program == "slurm-healthcheck":
         drain = ["scontrol", "update", "NodeName=" + node, "State=DRAIN", "Reason=unhang: " + reason[:LONGEST_REASON]]
@@ -64,8 +64,13 @@ def write_line(stream: TextIO | None, line: str) -> None:
     if stream is None:
         return
     try:
-        stream.write(line.encode("ascii", "backslashreplace").decode("ascii") + "\n")
+        stream.write(_printed(line) + "\n")
         stream.flush()
     except (OSError, ValueError):
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the end of the interpreter would try again
+
+
+def _printed(text: str) -> str:
+    """As any terminal can show it: longer than the text where that is not ASCII."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")

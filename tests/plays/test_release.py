@@ -1,0 +1,111 @@
+"""`make release`: files that can be uploaded as they are, and the wheel as a person without a checkout installs it, by pipx and by uv."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+from installed_wheel import PROJECT, Installed, finished
+
+from unhang import __version__
+
+NAMES = {
+    f"unhang-{__version__}-py3-none-any.whl",
+    f"unhang-{__version__}.tar.gz",
+    "unhang-collect.pyz",
+    "unhang-inspect.pyz",
+    "unhang-offline.pyz",
+    "unhang-quick.pyz",
+    "unhang.cdx.json",
+}
+LOG = PROJECT / "tests" / "fixtures" / "diagnose" / "acs_iommu" / "acsctl-and-hang.log"
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """(finished `make release`, its dist) in a copy of the checkout, so that what lies in the checkout's own dist stays."""
+    tree = tmp_path_factory.mktemp("release") / "unhang"
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, tracked):
+        if not name.startswith("tests/") or name == "tests/tests.mk":
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / name, tree / name, follow_symlinks=False)  # the times too: make does not set the environment up again
+    (tree / "dist").mkdir()
+    (tree / "dist" / "unhang-0.0.1-py3-none-any.whl").touch()  # what an earlier release left is not uploaded again
+    done = finished(["make", "release", f"VENV={PROJECT / '.venv'}"], cwd=tree)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done, tree / "dist"
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory):
+    """The folder of programs of an environment that has pipx and uv."""
+    place = tmp_path_factory.mktemp("installers")
+    for command in ([sys.executable, "-m", "venv", place], [place / "bin" / "python", "-m", "pip", "install", "--quiet", "pipx", "uv"]):
+        done = finished(command)
+        assert done.returncode == 0, done.stderr
+    return place / "bin"
+
+
+@pytest.fixture(scope="module", params=["pipx install", "uv tool install"])
+def unhang(request, release, installers, tmp_path_factory):
+    """The program that a person has after `pipx install FILE` or `uv tool install FILE`, in a folder with nothing in it."""
+    home = tmp_path_factory.mktemp("home")
+    names = {"PIPX_HOME": "pipx", "PIPX_BIN_DIR": "bin", "UV_TOOL_DIR": "uv", "UV_TOOL_BIN_DIR": "bin", "UV_CACHE_DIR": "cache"}
+    program, *words = request.param.split()
+    chosen = ("--python", sys.executable)
+    environment = {**os.environ, "HOME": str(home), "PATH": "/usr/bin:/bin", **{name: str(home / folder) for name, folder in names.items()}}
+    done = finished([installers / program, *words, *chosen, *release[1].glob("*.whl")], env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (home / "empty").mkdir()
+    return Installed(home / "bin" / "unhang", home / "empty")
+
+
+def test_a_release_is_these_files_and_their_checksums(release):
+    _done, dist = release
+    assert {path.name for path in dist.iterdir()} == NAMES | {"SHA256SUMS"}
+    sums = dict(reversed(line.split("  ")) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    assert sums == {name: hashlib.sha256((dist / name).read_bytes()).hexdigest() for name in NAMES}
+
+
+def test_twine_finds_nothing_to_say_about_what_it_would_upload(release):
+    done, dist = release
+    checked = [line for line in done.stdout.splitlines() if line.startswith("Checking ")]
+    assert len(checked) == 2 and all("PASSED" in line for line in checked), checked
+    assert "PASSED with warnings" not in done.stdout
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        assert f"\nVersion: {__version__}\n" in wheel.read(f"unhang-{__version__}.dist-info/METADATA").decode()
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        assert f"unhang-{__version__}/README.md" in archive.getnames()
+    component = json.loads((dist / "unhang.cdx.json").read_text())["metadata"]["component"]
+    assert (component["name"], component["version"]) == ("unhang", __version__)
+
+
+@pytest.mark.parametrize("name", sorted(one for one in NAMES if one.endswith(".pyz")))
+def test_each_program_of_one_file_starts(release, name, tmp_path):
+    done = finished([sys.executable, "-I", release[1] / name, "--help"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("usage: ")
+
+
+def test_a_person_with_a_log_has_the_cause(unhang):
+    (unhang.folder / "job.log").write_bytes(LOG.read_bytes())
+    done = unhang("diagnose", "job.log")
+    assert done.returncode == 1, done.stderr
+    assert "ACS" in done.stdout
+
+
+def test_a_person_without_gpus_sees_the_demo_and_opens_its_report(unhang):
+    done = unhang("demo")
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "23 nodes: 3 critical" in done.stdout and "[driver-545-23-08-p2p-deadlock]" in done.stdout
+    ticket = unhang("report", "--host", "gpu007", "-o", "ticket")
+    assert ticket.returncode == 1, ticket.stderr
+    assert ticket.stdout.startswith("# Hardware fault of gpu007\n")
