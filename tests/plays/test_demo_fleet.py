@@ -14,6 +14,7 @@ from pathlib import Path
 
 import page_commands
 import pytest
+from page_visit import CHROMIUM, SIZES, Visit
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.triage.actions import Setting
@@ -262,3 +263,12 @@ def test_the_readme_shows_the_first_screen_of_the_demo(run):
     cut = shown.index("[…]")  # the README shows the first and the last lines
     printed[cut:] = ["[…]", *printed[len(printed) - (len(shown) - cut - 1) :]]
     assert [counts.sub("N", line) for line in shown[own:]] == [counts.sub("N", line) for line in printed[own:]]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_the_fleet_is_two_thirds_of_what_was_too_long_on_a_phone(run, browser, scheme):
+    with Visit(browser, run / "report.html", "phone", scheme) as visit:
+        width, height = visit.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
+    assert width <= SIZES["phone"][0]
+    assert height < 18_900 * 2 / 3
