@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         from unhang.show.report.table import terminal_shape
 
         _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(render_inspection(found, plain))
+        sys.stdout.write(render_inspection(masked_document(found), plain))
     return EXIT_CODES.get(found["state"], 0)
 
 

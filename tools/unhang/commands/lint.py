@@ -65,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
         show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
-        sys.stdout.write(render_diff(repairs) + render(document) if arguments.format == "table" else render(masked_document(document)))
+        diff = render_diff(repairs) if arguments.format == "table" else ""  # a patch must fit the file: as it is
+        sys.stdout.write(diff + render(masked_document(document)))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe))
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from unhang.base.secrets_in_text import masked_document
+from unhang.base.secrets_in_text import masked_document, without_secrets
 from unhang.base.text import ascii_only, brief, cell_for_csv, visible
 from unhang.show.report.table import terminal_shape
 
@@ -31,7 +31,7 @@ def show_rows(
     if arguments.format == "table":
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         endless = lines_stay and not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-        text = "".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width))
+        text = without_secrets("".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width)))
         text = ascii_only(text) if plain else text
     elif arguments.format == "json":
         text = json.dumps(masked_document(list(rows)), ensure_ascii=True, indent=1) + "\n"

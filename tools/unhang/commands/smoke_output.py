@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.base.secrets_in_text import masked_document
 from unhang.prove.burn_in import verdict as burn_in
 from unhang.prove.burn_in.render import render_burn_in, render_burn_in_junit
 from unhang.prove.smoke import result
@@ -47,4 +48,5 @@ def _print(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
         print(render_burn_in_junit(document) if document["schema"] == burn_in.SCHEMA else render_junit(document), end="")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
+        document = masked_document(document)
         print(render_burn_in(document, plain) if document["schema"] == burn_in.SCHEMA else render_table(document, width, plain), end="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import tarfile
+from pathlib import Path
 
 import fleets
 import pytest
@@ -14,13 +15,17 @@ from unhang.base.junit import Case, Outcome, render_suite
 from unhang.commands.hooks import call
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import FORMATS
+from unhang.commands.smoke_output import deliver
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.prove.smoke.result import judge
+from unhang.prove.smoke.streams import Stream
 from unhang.show.history.changes import FoundChange
 from unhang.show.history.news import LONGEST, news_of
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.json import render_json
 
+EVIDENCE = Path(__file__).resolve().parents[3] / "fixtures" / "inspect" / "evidence"
 BODY = [letter * 40 + "0aZ+" * 6 for letter in "pqr"]
 PARTS = ("hunter2hunter2", "Zq81hd73kd02mcn4", *BODY)
 TEXT = "\n".join(
@@ -85,11 +90,37 @@ def test_a_hook_that_fails_prints_none():
     assert "found 3" in why and holds_secret(why) == []
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "jsonl"])
-def test_rows_for_other_programs_hold_none(capsys, form):
+@pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
+def test_rows_of_a_table_and_for_other_programs_hold_none(capsys, form):
     rows = [{"host": "gpu007", "found": TEXT, "password": "hunter2hunter2"}]
-    show_rows(argparse.Namespace(format=form, quiet=False), lambda width: (), rows, ("host", "found", "password"), "host")
-    assert holds_secret(capsys.readouterr().out) == []
+    show_rows(argparse.Namespace(format=form, quiet=False), lambda width: ("gpu007", *TEXT.splitlines()), rows, ("host", "found", "password"), "host")
+    out = capsys.readouterr().out
+    assert "gpu007" in out and holds_secret(out) == []
+
+
+def test_a_table_of_lint_holds_none(tmp_path, capsys):
+    script = tmp_path / "job.sh"
+    script.write_text(f"export NCCL_NVLS_ENABLE={TEXT.splitlines()[1]}\n")
+    assert cli.main(["lint", str(script)]) == 1
+    out = capsys.readouterr().out
+    assert "NCCL_NVLS_ENABLE=<secret>" in out and holds_secret(out) == []
+
+
+def test_a_table_of_inspect_holds_none(tmp_path, capsys):
+    looked_at = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text())
+    (tmp_path / "a.json").write_text(json.dumps({**looked_at, "asked_as": TEXT.splitlines()[1]}))
+    assert cli.main(["inspect", "--evidence", str(tmp_path / "a.json")]) == 1
+    out = capsys.readouterr().out
+    assert "<secret>" in out and holds_secret(out) == []
+
+
+@pytest.mark.parametrize("form", ["table", "json", "junit"])
+def test_a_result_of_the_smoke_test_holds_none(capsys, form):
+    failed = {"e": "phase_end", "rank": 0, "phase": "environment", "status": "fail", "message": TEXT, "result": {}}
+    events = ({"e": "phase_begin", "rank": 0, "phase": "environment"}, failed, {"e": "node_end"})
+    deliver(judge([Stream("gpu007", (0,), events, None)]), argparse.Namespace(format=form, out=None))
+    out = capsys.readouterr().out
+    assert "gpu007" in out and "secret&" in out.replace(">", "&") and holds_secret(out) == []
 
 
 def test_results_for_a_ci_server_hold_none():
