@@ -11,11 +11,12 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = ("tools", "module_utils", "plugins", "library")
 SCRIPTS = (".yml", ".yaml", ".sh", ".j2")
-# Ansible, pickle, urllib, hatchling, html.parser and templates find these by name.
+# Ansible, ClusterShell, pickle, urllib, hatchling, html.parser and templates find these by name.
 CALLED_FROM_OUTSIDE = {
     "_proved",  # plugins/action/rollout_step.py: a value of its option `part`
     "summary_x",  # templates/smoke.html.j2
     *("_supports_async", "v2_runner_on_start", "STATE_ID", "ROOTFS", "ModuleDocFragment"),
+    *("SHELL_CLASS", "_build_cmd", "_handle_read", "_flush_read"),
     *("PackedProject", "PLUGIN_NAME", "initialize", "redirect_request", "find_class", "persistent_load", "handle_starttag"),
 }
 BY_PREFIX = ("visit_", "write_", "of_")  # methods for the kinds of a syntax tree

@@ -11,18 +11,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from unhang.ansible import run_files
+from unhang.ansible.old_python import read_collector
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.audit.collect.arrivals import Arrived, write_arrivals
 from unhang.audit.collect.files import arrivals_of, check_source
-from unhang.audit.collect.opening import PLAYBOOK, InventoryHost, close_run, open_run
+from unhang.audit.collect.opening import PLAYBOOK, InventoryHost, close_run, drop_run, open_run
+from unhang.audit.collect.ssh_reach import given_options, refusals
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted
 from unhang.run import run_folder
 
-WAYS = ("ansible", "files")
+WAYS = ("ansible", "clush", "auto", "files")
+MANY = 64  # hosts, from which on `auto` takes clush
 SHOWN_LINES = 10
 NO_DOCUMENT = "no document of this node came"
 
@@ -32,7 +35,47 @@ def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str]) -> tuple[
     home = project.find_project()
     if arguments.via == "files":
         return _read_files(arguments, home, more)
-    return _read_by_ansible(arguments, home, more), True
+    if arguments.via == "ansible":
+        return _read_by_ansible(arguments, home, more), True
+    return _read_by_ssh(arguments, home, more), True
+
+
+def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
+    """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts, or where they are few."""
+    from unhang.audit.collect.clush import FANOUT, read_by_ssh  # ClusterShell's tasks take 0.1 s to import
+
+    folder = _folder(arguments, home)
+    hosts = _opened(arguments, home, folder, arguments.ansible, more)
+    given = given_options(run_folder.read_run(folder).document.get("options") or [])
+    refused = refusals(hosts, given, arguments.ansible)
+    if refused and arguments.via == "clush":
+        _give_up(arguments, folder, hosts)
+        raise UserError(f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])}; use --via ansible")
+    if arguments.via == "auto" and (refused or len(hosts) <= MANY):
+        why = refused[0] if refused else f"{counted(len(hosts), 'host')}, {MANY} or fewer"
+        sys.stderr.write(f"unhang: read by --via ansible: {why}\n")
+        arguments.go_on = str(folder)
+        return _read_by_ansible(arguments, home, more)
+    why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
+    sys.stderr.write(f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {arguments.forks or FANOUT} at a time\n")
+    sys.stderr.flush()
+    try:
+        read_by_ssh(folder, hosts, given, read_collector(home), arguments.forks or FANOUT)
+    except KeyboardInterrupt:
+        raise UserError(stopped(folder)) from None
+    except UserError:  # a value of the inventory that is none
+        _give_up(arguments, folder, hosts)
+        raise
+    close_run(folder, hosts, run_files.NOT_ANSWERED)
+    return folder
+
+
+def _give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]) -> None:
+    """Leaves no run of which no node was asked, and an earlier one as it was."""
+    if arguments.go_on:
+        close_run(folder, hosts, run_files.NOT_ASKED)
+    else:
+        drop_run(folder)
 
 
 def _read_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:

@@ -49,6 +49,7 @@ def open_run(command: Sequence[str], home: Path, folder: Path, more: Mapping[str
     command: ansible-playbook's with PLAYBOOK. Without a run, the hosts are [] and Played has Ansible's reasons.
     """
     asked = {"UNHANG_HOST_VALUES": ",".join(NAMES), "UNHANG_HOST_SECRETS": ",".join(SECRETS), "ANSIBLE_STDOUT_CALLBACK": "minimal", "ANSIBLE_NOCOLOR": "1"}
+    asked |= {run_files.NOT_LATEST_ENV: "1"}  # until it is known that this way can read them
     played = play_into(command, home, folder, more={**more, **asked})
     if played.stopped or played.code or not (folder / "run.json").is_file():
         return played, []
@@ -72,3 +73,11 @@ def close_run(folder: Path, hosts: Sequence[InventoryHost], message: str) -> Non
             meant = host.meant
             run_files.write_node(folder, run_files.node_document(host.name, meant.groups, meant.policy, "failed", message, None))
     run_files.finish_run(folder)
+    run_files.point_latest(folder)
+
+
+def drop_run(folder: Path) -> None:
+    """Removes a run that was opened and of which no node was asked."""
+    (folder / "nodes").rmdir()
+    (folder / "run.json").unlink()
+    folder.rmdir()
