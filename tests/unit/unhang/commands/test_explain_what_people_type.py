@@ -20,6 +20,7 @@ def asked(capsys, *words):
     [
         ("Watchdog caught collective operation timeout", ("message", "torch-watchdog-timeout")),
         ("RTX3090", ("gpu_models", "gpu_models/NVIDIA GeForce RTX 3090")),
+        ("H100", ("gpu_models", "gpu_models/NVIDIA H100 80GB HBM3")),  # also the name of an incident
         ("acs_iommu", ("cause", "acs_iommu")),
         ("acs-iommu", ("cause", "acs_iommu")),
         ("gpu_driver", ("role", "gpu_driver")),

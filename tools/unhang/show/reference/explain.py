@@ -382,5 +382,5 @@ def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 _FINDERS: tuple[Finder, ...] = (
-    _rules, _entries, _causes, _roles, _policy_keys, _incidents, _facts, _codes, _variables, _versions, _gpus, _any_row,
+    _rules, _entries, _causes, _roles, _policy_keys, _gpus, _incidents, _facts, _codes, _variables, _versions, _any_row,  # incidents have names such as A100
 )  # fmt: skip
