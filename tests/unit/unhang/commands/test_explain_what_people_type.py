@@ -32,7 +32,10 @@ def test_it_answers_what_is_typed(capsys, typed, topic):
     assert asked(capsys, typed)[0] == topic
 
 
-@pytest.mark.parametrize(("typed", "near"), [("persistence mode", "gpu-persistence-off"), ("bus lost", "gpu-fell-off-the-bus")])
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("persistence mode", "gpu-persistence-off"), ("bus lost", "gpu-fell-off-the-bus"), ("memlok", "memlock"), ("nvlnk down", "nvlink-all-down")],
+)
 def test_what_is_proposed_is_near_in_meaning(capsys, typed, near):
     assert cli.main(["explain", typed]) == 2
     assert near in capsys.readouterr().err

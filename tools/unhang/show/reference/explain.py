@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -81,6 +82,7 @@ def names_among(words: Sequence[str]) -> list[str]:
     return names
 
 
+CLOSE = 0.8  # of two words that differ by a slip of the finger
 _ASKED_ALONE = {"xid": "xid 79", "sxid": "sxid 12028", "driver": "driver 535.154.05", "nccl": "nccl 2.21.5", "gpu": "gpu H200"}
 
 
@@ -89,9 +91,11 @@ def suggestions(catalogue: Catalogue, asked: str) -> str:
     if asked.strip().lower() in _ASKED_ALONE:
         return f" alone; it is asked with what it is of: unhang explain {_ASKED_ALONE[asked.strip().lower()]}"
     known = [rule.id for rule in catalogue.rules] + [row["id"] for row in catalogue.entries] + [key for table in catalogue.tables.values() for key in table]
-    spelt = "" if len(asked.split()) > 1 else nearest(asked.strip(), known)
+    spelt = nearest(asked.strip(), known)
     meant = near_in_meaning(catalogue, asked)
-    return spelt or (f" (did you mean {' or '.join(meant)}?)" if meant else nearest(asked.strip(), known))
+    if not meant or get_close_matches(asked.strip(), [str(one) for one in known], 1, CLOSE):
+        return spelt
+    return f" (did you mean {' or '.join(meant)}?)"
 
 
 def near_in_meaning(catalogue: Catalogue, asked: str, most: int = 3) -> list[str]:
@@ -99,11 +103,17 @@ def near_in_meaning(catalogue: Catalogue, asked: str, most: int = 3) -> list[str
     texts = {rule.id: f"{rule.id} {rule.row['title']}" for rule in catalogue.rules} | {row["id"]: f"{row['id']} {row['title']}" for row in catalogue.entries}
     texts |= {row["id"]: f"{row['id']} {row['title']} {row['means']}" for row in causes()}
     words = {name: set(re.findall(r"[a-z0-9]{3,}", text.lower())) for name, text in texts.items()}
-    wanted = set(re.findall(r"[a-z0-9]{3,}", asked.lower())) - _EMPTY
+    known = set().union(*words.values())
+    wanted = {_respelt(word, known) for word in re.findall(r"[a-z0-9]{3,}", asked.lower())} - _EMPTY
     met = {word: sum(word in own for own in words.values()) for word in wanted}
     scores = {name: sum(1 / met[word] for word in wanted & own) for name, own in words.items()}
     best = max(scores.values(), default=0.0)
     return sorted((name for name in scores if scores[name] and scores[name] > 0.6 * best), key=lambda name: (-scores[name], name))[:most]
+
+
+def _respelt(word: str, known: Collection[str]) -> str:
+    """The known word that a misspelt one is nearest to; the word itself if it is known, or far from all."""
+    return word if word in known else next(iter(get_close_matches(word, known, 1, CLOSE)), word)
 
 
 def _split(word: str) -> tuple[str | None, str]:
