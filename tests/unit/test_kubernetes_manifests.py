@@ -1,0 +1,161 @@
+"""deploy/kubernetes: what is named is there, each privilege has its reason, nothing of the node can be written, and the plugin answers in its three codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unhang.repair.gate.host_programs import LONGEST_MESSAGE
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
+KUSTOMIZATIONS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))
+# What a pod may not do by itself: each such line is explained on the line or above it.
+PRIVILEGES = re.compile(
+    r"^ *(?:hostNetwork: true|hostPID: true|hostIPC: true|hostPath:|runtimeClassName:|runAsUser: 0|type: Unconfined|privileged: true|"
+    r"- [A-Z_]{5,}\b|kind: ClusterRole\b|- serviceAccountToken:|pod-security.*: privileged)"
+)
+
+
+def documents_of(path: Path) -> list[dict]:
+    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
+
+
+def collector_pod(folder: str = "collector.yaml") -> dict:
+    (daemon_set,) = documents_of(DEPLOY / folder)
+    return daemon_set["spec"]["template"]["spec"]
+
+
+def container(pod: dict, name: str) -> dict:
+    return next(one for one in pod["containers"] if one["name"] == name)
+
+
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda folder: folder.name)
+def test_a_kustomization_names_what_is_there_and_forgets_no_file(folder):
+    (found,) = documents_of(folder / "kustomization.yaml")
+    named = [*found.get("resources", []), *(one["path"] for one in found.get("patches", []) if "path" in one)]
+    named += [name for one in found.get("configMapGenerator", []) for name in one["files"]]
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {*named, "kustomization.yaml"} | ({"Containerfile"} if folder == DEPLOY else set())
+    offered = re.findall(r"^# +- ([a-z-]+) ", (folder / "kustomization.yaml").read_text(), re.MULTILINE)
+    assert sorted(offered) == sorted(path.parent.name for path in folder.glob("*/kustomization.yaml"))
+
+
+def without_reason(text: str) -> list[str]:
+    """Lines that give a privilege and neither end with a comment nor follow one; the name that they belong to may stand between."""
+    lines = text.splitlines()
+    rows = [number for number, line in enumerate(lines) if PRIVILEGES.match(line)]
+    return [lines[number].strip() for number in rows if "# " not in "".join(lines[number if "- " in lines[number] else max(number - 2, 0) : number + 1])]
+
+
+@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.yaml")), ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_each_privilege_has_its_reason(path):
+    assert without_reason(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_search_for_privileges_finds_them():
+    bare = re.sub(r"^ *#.*\n| +#.*", "", (DEPLOY / "collector.yaml").read_text(), flags=re.MULTILINE)
+    for privilege in (
+        "hostNetwork: true",
+        "hostPID: true",
+        "runtimeClassName: nvidia",
+        "runAsUser: 0",
+        "- SYS_PTRACE",
+        "- SYS_CHROOT",
+        "hostPath:",
+        "type: Unconfined",
+    ):
+        assert privilege in without_reason(bare)
+
+
+def test_the_collector_writes_one_folder_of_its_own_and_has_three_capabilities():
+    pod = collector_pod()
+    collector = container(pod, "collector")
+    of_the_node = {one["name"] for one in pod["volumes"] if "hostPath" in one}
+    assert of_the_node == {"node"}
+    assert all(one["readOnly"] and one["recursiveReadOnly"] for one in collector["volumeMounts"] if one["name"] in of_the_node)
+    assert [one["mountPath"] for one in collector["volumeMounts"] if not one.get("readOnly")] == ["/work"]
+    security = collector["securityContext"]
+    assert (security["privileged"], security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, False, True)
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT", "DAC_READ_SEARCH", "SYS_PTRACE"]}
+    assert (pod["automountServiceAccountToken"], pod["securityContext"]["seccompProfile"]["type"]) == (False, "RuntimeDefault")
+
+
+def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none():
+    pod = collector_pod("node-condition/pod.yaml")
+    assert {one["name"] for one in pod["containers"]} == {"judge", "node-problem-detector"}
+    assert all(one["securityContext"]["capabilities"] == {"drop": ["ALL"]} for one in pod["containers"])
+    assert [one["name"] for one in pod["containers"] for mount in one["volumeMounts"] if mount["name"] == "token"] == ["node-problem-detector"]
+    assert container(pod, "node-problem-detector")["securityContext"]["runAsNonRoot"] is True
+
+
+def test_no_registry_is_named_but_a_placeholder():
+    images = [one for folder in KUSTOMIZATIONS for one in documents_of(folder / "kustomization.yaml")[0].get("images", [])]
+    assert {one["newName"].partition("/")[0] for one in images} == {"registry.invalid"}
+    named = {one["image"] for path in ("collector.yaml", "node-condition/pod.yaml") for one in collector_pod(path)["containers"]}
+    assert named == {one["name"] for one in images}
+
+
+def test_the_plugin_is_described_as_node_problem_detector_reads_it():
+    plugin = json.loads((DEPLOY / "node-condition" / "unhang.json").read_text())
+    (rule,) = plugin["rules"]
+    (condition,) = plugin["conditions"]
+    assert (plugin["plugin"], rule["type"], rule["condition"], plugin["metricsReporting"]) == ("custom", "permanent", condition["type"], True)
+    assert plugin["pluginConfig"]["max_output_length"] == LONGEST_MESSAGE
+    assert int(rule["timeout"][:-1]) <= int(plugin["pluginConfig"]["timeout"][:-1])  # else it refuses to start
+    mounted = container(collector_pod("node-condition/pod.yaml"), "node-problem-detector")["volumeMounts"]
+    assert Path(rule["path"]).parent.as_posix() in [one["mountPath"] for one in mounted]
+
+
+def asked(folder: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [DEPLOY / "node-condition" / "verdict.sh"], env={"VERDICT": str(folder), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(("code", "expected"), [("0", 0), ("1", 1), ("2", 2), ("64", 2), ("x", 2), ("", 2)])
+def test_the_plugin_passes_a_verdict_on_and_takes_anything_else_for_unknown(tmp_path, code, expected):
+    (tmp_path / "answer").write_text(f"{int(time.time())}\n{code}\nXid 79 on one GPU\n")
+    assert asked(tmp_path) == (expected, "Xid 79 on one GPU\n")
+
+
+@pytest.mark.parametrize("answer", [None, "", "1\n1\nold\n", "half"])
+def test_no_verdict_or_an_old_one_is_unknown(tmp_path, answer):
+    if answer is not None:
+        (tmp_path / "answer").write_text(answer)
+    code, line = asked(tmp_path)
+    assert (code, line.startswith("not checked: ")) == (2, True)
+
+
+def judged(tmp_path: Path, program: str, age_s: float = 0) -> list[str]:
+    """What judge.sh leaves with this quick check, after one round."""
+    quick = tmp_path / "unhang-quick.pyz"
+    quick.write_text(f"#!/bin/sh\n{program}\n")
+    quick.chmod(0o755)
+    document = tmp_path / "node.json"
+    document.write_text("{}")
+    then = time.time() - age_s
+    subprocess.run(["touch", "-d", f"@{then}", document], check=True)
+    # A sleep that fails ends the loop after its first round.
+    places = {"WORK": tmp_path, "VERDICT": tmp_path, "PROGRAMS": tmp_path, "JUDGE_S": "no-number"}
+    subprocess.run(
+        [DEPLOY / "node-condition" / "judge.sh"],
+        env={**{name: str(value) for name, value in places.items()}, "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+    )
+    return (tmp_path / "answer").read_text().splitlines()[1:]
+
+
+def test_the_judge_keeps_the_code_and_the_line_of_the_quick_check(tmp_path):
+    assert judged(tmp_path, 'echo "$@"; exit 1') == ["1", f"--facts {tmp_path}/node.json --as kubernetes"]
+    assert judged(tmp_path, "echo fine") == ["0", "fine"]
+
+
+def test_an_old_document_is_not_judged(tmp_path):
+    assert judged(tmp_path, "echo fine", age_s=3 * 3600) == ["2", "not checked: the collector sent no document in 150 minutes"]

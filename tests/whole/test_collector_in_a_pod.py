@@ -1,0 +1,132 @@
+"""The collector's pod without a cluster: the manifest's own command, mounts, user and capabilities in namespaces of this machine, its log audited."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from fakes.nvml import write_profile
+
+PROJECT = Path(__file__).resolve().parents[2]
+DEPLOY = PROJECT / "deploy" / "kubernetes"
+RECORDING = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
+DRIVER = "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
+KERNEL_LOG = (
+    "{} node kernel: [    0.000000] Linux version 6.8.0\n{} node kernel: [  100.000000] NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
+)
+# The node: this machine, with a driver as the GPU operator installs it, and a log of the kernel. All mounts end with the namespace.
+NODE = """
+set -eu
+mount --make-rprivate /
+mount -t tmpfs none "$BASE"
+mkdir -p "$BASE/etc-upper" "$BASE/etc-work" "$BASE/log" "$BASE/run" "$BASE/image" "$BASE/work"
+mkdir -p "$BASE/{driver}"
+cp "$LIBRARY" "$BASE/{driver}/"
+mount -t overlay none -o "lowerdir=/etc,upperdir=$BASE/etc-upper,workdir=$BASE/etc-work" /etc
+cp "$PROFILE" /etc/unhang-fake-nvml.profile
+cp "$LOG" "$BASE/log/kern.log"
+mount --bind "$BASE/log" /var/log
+mount --bind "$BASE/run" /run
+"""
+# The image: the programs of this machine, and folders for the mounts.
+IMAGE = """
+image=$BASE/image
+mkdir -p "$image/opt/unhang" "$image/proc" "$image/dev" "$image/usr"
+for name in bin sbin lib lib64; do ln -s "usr/$name" "$image/$name"; done
+mount --rbind /usr "$image/usr"
+mount --rbind /proc "$image/proc"
+cp "$COLLECTOR" "$image/opt/unhang/unhang-collect.pyz"
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """The folder of the one-file programs, as the image has it."""
+    folder = tmp_path_factory.mktemp("programs")
+    for script, name in (("build.py", "unhang-collect.pyz"), ("quick.py", "unhang-quick.pyz")):
+        subprocess.run([sys.executable, PROJECT / "tools" / "collector" / script, folder / name], check=True, capture_output=True)
+    return folder
+
+
+def script_of(pod, container):
+    """The shell script that makes the mounts in the order of their depth, as runtimes do, and runs the command with the manifest's privileges."""
+    sources = {one["name"]: one["hostPath"]["path"] if "hostPath" in one else "$BASE/work" for one in pod["volumes"]} | {"scripts": str(DEPLOY)}
+    lines = [NODE.format(driver=DRIVER), IMAGE]
+    for mount in sorted(container["volumeMounts"], key=lambda one: one["mountPath"].count("/")):
+        target = f'"$image{mount["mountPath"]}"'
+        lines.append(f'[ -d {target} ] || mkdir -p {target}; mount --rbind "{sources[mount["name"]]}" {target}')
+        lines += [f"mount -o remount,bind,ro {target}"] if mount.get("readOnly") else []
+    security = container["securityContext"]
+    assert security["capabilities"]["drop"] == ["ALL"]
+    kept = ",".join(["-all", *(f"+{one.lower()}" for one in security["capabilities"]["add"])])
+    privileges = f"--reuid={security['runAsUser']} --regid={security['runAsGroup']} --clear-groups --bounding-set={kept} --inh-caps=-all --no-new-privs"
+    values = [f"{one['name']}={one['value']}" for one in container["env"] if one["name"] != "EVERY_S"]
+    command = shlex.join(["env", "-i", "PATH=/usr/sbin:/usr/bin", *values, "EVERY_S=0", *container["command"]])
+    lines += [f'exec chroot "$image" setpriv {privileges} {command}']
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def log_of_the_pod(programs, fake_library, tmp_path_factory):
+    """What `kubectl logs` would print."""
+    folder = tmp_path_factory.mktemp("pod")
+    (folder / "base").mkdir()
+    (folder / "log").write_text(KERNEL_LOG.format(*[time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())] * 2))
+    (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
+    pod = daemon_set["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    places = {
+        "BASE": folder / "base",
+        "LIBRARY": fake_library,
+        "PROFILE": write_profile(str(RECORDING), str(folder / "profile")),
+        "LOG": folder / "log",
+        "COLLECTOR": programs / "unhang-collect.pyz",
+    }
+    environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script_of(pod, container)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_pod_reads_the_node_its_driver_and_its_kernel_log(log_of_the_pod):
+    sections = json.loads(log_of_the_pod)["sections"]
+    assert sections["node"]["hostname"] == os.uname().nodename
+    assert sections["node"]["virtualization"]["is_container"] is False
+    assert len(sections["gpus"]["devices"]) == 8
+    assert [(one["kind"], one["code"]) for one in sections["faults"]["events"]] == [("xid", 79)]
+    root = next(one for one in sections["limits"]["filesystems"] if one["path"] == "/")
+    assert root["read_only"] is bool(os.statvfs("/").f_flag & os.ST_RDONLY)  # the node's mount, not the pod's
+
+
+def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):
+    environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs"), "UNHANG_HISTORY": "off"}
+    logs = f"[pod/unhang-collector-x7k2p/collector] {log_of_the_pod}"
+    command = [sys.executable, "-m", "unhang", "audit", "--via", "files", "-", "-o", "json"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"},
+        input=logs,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    assert ("xid-fatal", os.uname().nodename) in {(one["rule"], one["host"]) for one in found["findings"]}, done.stderr
+
+
+def test_the_condition_is_the_verdict_of_the_same_document(log_of_the_pod, programs, tmp_path):
+    (tmp_path / "node.json").write_text(log_of_the_pod)
+    environment = {"PATH": os.environ["PATH"], "WORK": str(tmp_path), "VERDICT": str(tmp_path), "PROGRAMS": str(programs), "JUDGE_S": "no-number"}
+    subprocess.run([DEPLOY / "node-condition" / "judge.sh"], env=environment, capture_output=True, check=False)  # ends after one round
+    done = subprocess.run([DEPLOY / "node-condition" / "verdict.sh"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert len(done.stdout.strip()) <= 80
+    assert done.stdout.strip()
