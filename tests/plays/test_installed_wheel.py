@@ -120,7 +120,8 @@ def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variable
         env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")}, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
-    assert unhang("playbook", "nosuch").stderr == "unhang: expected one of audit, inspect, preprovision, remediate, rollback, rollout, smoke, found 'nosuch'\n"
+    names = "audit, inspect, open_audit, preprovision, remediate, rollback, rollout, smoke"
+    assert unhang("playbook", "nosuch").stderr == f"unhang: expected one of {names}, found 'nosuch'\n"
 
 
 def test_one_machine_is_read_and_judged_without_ansible(unhang, audited):
