@@ -75,6 +75,17 @@ def test_the_least_of_all_nodes_is_the_measure_for_sizes_and_links():
     assert written["nvlink"]["links_per_gpu"] == 12
 
 
+def test_an_escape_byte_of_one_node_leaves_its_key_open_names_that_node_and_blocks_nothing_else():
+    hostile = changed(H200, lambda sections: sections["gpus"].update(model="NVIDIA \x1b[2JH200"))
+    draft = policy_from_nodes({"gpu001": H200["sections"], "gpu002": hostile["sections"]})
+    [why] = [one.why for one in draft.undecided if one.key == "gpu.model"]
+    assert why.startswith("the text of gpu002 is none to write down: on gpu002 it ")
+    written = policy_of(draft)
+    assert "model" not in written["gpu"] and written["driver"]["version"] == "580.159.04"
+    text = render_policy(draft, [])
+    assert "gpu002" in text and "\x1b" not in text
+
+
 @pytest.mark.parametrize("text", ["{", "7", '[{"gpu": "NVIDIA H200"}]'])
 def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
     with pytest.raises(UserError, match="of the policy: "):
@@ -88,7 +99,8 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
         (["--from", "RUN"], "found gpu002 without facts"),
         (["--from", "RUN", "--out", "RUN/run.json"], "expected no file at"),
         (["--from", "RUN/nowhere"], "expected a run folder"),
-        (["--from", "RUN", "--smoke", "RUN/run.json"], "expected unhang/smoke/1"),
+        (["--from", "RUN", "--smoke", "RUN/run.json"], "unhang: --smoke: expected unhang/smoke/1"),
+        (["--from", "RUN", "--smoke", "RUN/nowhere"], "unhang: --smoke: expected a result of unhang smoke"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, arguments, message):
