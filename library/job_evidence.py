@@ -17,6 +17,9 @@ options:
   slurm_job:
     description: Number of a job of Slurm. Other jobs of the node are left out.
     type: str
+  container:
+    description: Name or ID of a container, or a namespace such as V(pid:[4026532649]). Processes outside of it are left out.
+    type: str
   pids:
     description: Processes of the job. The default is every job of the node.
     type: list
@@ -70,6 +73,7 @@ from ansible.module_utils.unhang_node.job.look import look
 
 OPTIONS = {
     "slurm_job": {"type": "str"},
+    "container": {"type": "str"},
     "pids": {"type": "list", "elements": "int", "default": []},
     "gap_s": {"type": "float", "default": 3.0},
     "without": {"type": "list", "elements": "str", "default": []},

@@ -33,6 +33,18 @@ options:
     description: Id of the plan's run, to declare an earlier controller dead and take over its locks.
     type: str
     default: ""
+  ending:
+    description: Why the rollout is ended, empty if it goes on.
+    type: str
+    default: ""
+  soak:
+    description: How long released nodes soak before the next wave, such as V(10m,2m) for canaries and others; empty for no soak.
+    type: str
+    default: ""
+  command:
+    description: The command of C(unhang) that a person has typed, for messages; empty for a playbook that was started by itself.
+    type: str
+    default: ""
 author: [unhang maintainers (@unhang)]
 """
 

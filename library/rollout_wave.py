@@ -22,9 +22,14 @@ options:
     required: true
   part:
     description: V(begin) applies the failure limit. V(floor) records how many nodes of the rollout the plan's floor lets out of service now.
+      V(look_back) records what was found on the nodes that were released before. V(soak) records which nodes soak at the end.
+      V(rebuild) records what the nodes have kept of a rollout whose journal was lost.
     type: str
-    choices: [begin, floor]
+    choices: [begin, floor, look_back, soak, rebuild]
     default: begin
+  jobs:
+    description: With O(part=look_back), the result of sacct.
+    type: dict
   states:
     description: With O(part=floor), the fact C(drain_states) of the role drain; empty if the scheduler cannot list its nodes.
     type: dict

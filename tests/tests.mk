@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 BY_FILE := --dist loadfile
 TIERS := test-sweeps test-pages test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
-.PHONY: test test-unit test-whole test-all simulate kill-points pictures system-packages $(TIERS)
+.PHONY: test test-unit test-whole test-all nightly simulate kill-points pictures system-packages $(TIERS)
 
 # System packages are installed before the virtual environment, because python3-venv may be one of them.
 system-packages:
@@ -23,13 +23,20 @@ test-unit: $(DEV_STAMP) ## Run the unit tests: no Ansible, no torch, no node
 test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every release and incident, damaged documents, random rollouts; no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/sweeps $(TEST_ARGS)
 
-simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, and kill one in each step (nightly)
+simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, 40 months of a fleet of 1,000, and kill one in each step (nightly)
 	SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/sweeps/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
+	SIMULATED_MONTHS=40 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/sweeps/test_simulated_month.py -k in_a_month $(TEST_ARGS)
+	SIMULATED_NODES=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/sweeps/test_large_rollout.py -k always_hold $(TEST_ARGS)
 	KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
 
 kill-points: system-packages ## Kill the controller of a booted node's rollout in each step, as root on Linux (nightly)
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	KILL_POINTS=every $(PYTEST) tests/nodes/test_rollout_kill_points_on_nodes.py $(TEST_ARGS)
+
+nightly: system-packages simulate kill-points ## Run what the tiers leave out, as root on Debian: simulations, kills, and the longest tests on booted and emulated nodes
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
+	$(PYTEST) -n 2 $(BY_FILE) --timeout 3600 -m nightly tests/vm tests/packages tests/nodes $(TEST_ARGS)
 
 pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, from the demo fleet, with the system's Chromium
 	@$(MAKE) --no-print-directory demo >/dev/null

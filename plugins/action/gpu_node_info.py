@@ -34,7 +34,7 @@ except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: 
 
 from unhang.ansible import inventory, old_python, run_files
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, read_facts
-from unhang.ansible.memory_watch import MemoryWatch
+from unhang.ansible.memory_watch import MemoryWatch, bound_output
 from unhang.ansible.plays import audits
 from unhang.ansible.printable_text import clean
 from unhang.base.errors import UserError
@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         watch = MemoryWatch()
         try:
             self._move_deadline(task_vars)
-            self._bound_what_is_read()
+            bound_output(self._connection, ANSWER_LIMIT_CHARS)
             with watch:
                 answer = self._read(options, task_vars)
         except AnsibleConnectionFailure as problem:
@@ -99,16 +99,6 @@ class ActionModule(ActionBase):
             return NodeAnswer("failed", message=clean(given_up.get("msg", "the module was not run")))
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
-
-    def _bound_what_is_read(self) -> None:
-        """Limits a command's output before Ansible converts it to a text and a list of lines, which takes twenty times as much memory."""
-        execute = self._connection.exec_command
-
-        def bounded(*arguments: Any, **more: Any) -> Any:
-            code, out, err = execute(*arguments, **more)
-            return code, out[: ANSWER_LIMIT_CHARS + 1], err[:ANSWER_LIMIT_CHARS]
-
-        self._connection.exec_command = bounded
 
     def _move_deadline(self, task_vars: Any) -> None:
         """Replaces the task's `timeout`, whose alarm is already running, by the host's unhang_node_timeout_s."""

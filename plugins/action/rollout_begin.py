@@ -21,24 +21,44 @@ class ActionModule(ActionBase):
     """For all hosts at once: run_once."""
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """{rollout: {folder, run, epoch, read}} for the other plugins of a rollout."""
+        """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back, since_s, job_fields}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
         from unhang.ansible.reach_options import reach_options
         from unhang.base.errors import UserError
         from unhang.repair.rollout.conductor import begin
+        from unhang.repair.rollout.soak import parse_soak
 
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
-        options |= {"ending": {"type": "str", "default": ""}}
+        options |= {"ending": {"type": "str", "default": ""}, "soak": {"type": "str", "default": ""}, "command": {"type": "str", "default": ""}}
         _, given = self.validate_argument_spec(argument_spec=options)
         evidence = {"by": given["by"], "controller": given["controller"], "options": reach_options(context.CLIARGS)}
         hosts = [str(host) for host in given["hosts"]]
         max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
-            begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed)
+            parse_soak(given["soak"])  # before a controller is registered
+            begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed, given["command"])
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
-        return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", ""), "ending": given["ending"]}}
+        rollout = {**begun, "read": os.environ.get("UNHANG_RUN_DIR", ""), "ending": given["ending"], "soak": given["soak"]}
+        return {"changed": False, "rollout": {**rollout, **_looks_back(rollout)}}
+
+
+def _looks_back(rollout: Any) -> dict[str, Any]:
+    """Whether released nodes are to be asked now, and what sacct is asked for."""
+    from unhang.ansible.rollouts import conductor_of
+    from unhang.repair.rollout.job_failures import FIELDS
+    from unhang.repair.rollout.look_back import due, seconds_since_release
+    from unhang.repair.rollout.soak import parse_soak
+
+    conductor = conductor_of(rollout)
+    asked = due(conductor, parse_soak(rollout["soak"]))
+    return {
+        "is_lost": conductor.standing().is_lost,
+        "looks_back": asked is not None,
+        "since_s": seconds_since_release(conductor, asked.hosts) if asked else 0,
+        "job_fields": FIELDS,
+    }
 
 
 def _is_over(holder: Any) -> Any:

@@ -20,20 +20,33 @@ class ActionModule(ActionBase):
     """For the whole wave: run_once."""
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """begin: {wave, begin, postponed, stopped}; floor: {msg}."""
+        """begin: {wave, begin, postponed, stopped}; floor, look_back, soak, rebuild: {msg}."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.base.errors import UserError
+        from unhang.repair.rollout.soak import parse_soak
         from unhang.repair.rollout.wave_line import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
-        options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor"], "default": "begin"}}
-        options |= {"states": {"type": "dict"}, "adapter": {"type": "str", "default": "none"}, "unlisted": {"type": "str", "default": ""}}
+        options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor", "look_back", "soak", "rebuild"], "default": "begin"}}
+        options |= {
+            "jobs": {"type": "dict"},
+            "states": {"type": "dict"},
+            "adapter": {"type": "str", "default": "none"},
+            "unlisted": {"type": "str", "default": ""},
+        }
         _, given = self.validate_argument_spec(argument_spec=options)
         try:
             if given["part"] == "floor":
                 return {"changed": False, "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars)}
-            admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], task_vars["groups"], given["max_failed"])
+            soak = parse_soak(str(given["rollout"].get("soak") or ""))
+            if given["part"] == "look_back":
+                return {"changed": False, "msg": self._look_back(conductor_of(given["rollout"]), given, task_vars, soak)}
+            if given["part"] == "rebuild":
+                return {"changed": False, "msg": conductor_of(given["rollout"]).rebuild(_kept_by_nodes(given["hosts"], task_vars))}
+            if given["part"] == "soak":
+                return {"changed": False, "msg": conductor_of(given["rollout"]).soak_at_the_end(soak)}
+            admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], task_vars["groups"], given["max_failed"], soak)
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
@@ -45,6 +58,36 @@ class ActionModule(ActionBase):
             return conductor.keep_no_room(given["unlisted"])
         if not given["states"]:
             return conductor.keep_floor(None, f"the drain adapter {given['adapter']} lists no nodes")
-        hostvars = task_vars["hostvars"]
         hosts = conductor.fleet([str(host) for host in task_vars["groups"]["all"]])
-        return conductor.keep_floor(service_of(given["states"], hosts, lambda host: str(hostvars[host].get("drain_node") or host)))
+        return conductor.keep_floor(service_of(given["states"], hosts, _name_in_scheduler(task_vars)))
+
+    def _look_back(self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak: Any) -> Any:
+        from unhang.repair.rollout.floor import service_of
+        from unhang.repair.rollout.job_failures import parse_ended_jobs, why_unwatched
+        from unhang.repair.rollout.look_back import Heard, due, look_back
+
+        asked = due(conductor, soak)
+        if asked is None or given["unlisted"]:
+            return f"released nodes were not asked again: {given['unlisted'] or 'nothing is due'}"
+        name_of, jobs = _name_in_scheduler(task_vars), given["jobs"] or {}
+        service = service_of(given["states"], asked.hosts, name_of) if given["states"] else None
+        unwatched = why_unwatched(given["adapter"], jobs)
+        ended = "" if unwatched else str(jobs.get("stdout") or "")
+        return look_back(conductor, asked, Heard(service, parse_ended_jobs(ended), {host: name_of(host) for host in asked.hosts}, unwatched))
+
+
+def _kept_by_nodes(hosts: Any, task_vars: Any) -> dict[str, Any]:
+    """What tasks/rollout/rebuild.yml has read of each host; hosts that did not answer are left out."""
+    from unhang.repair.rollout.rebuilding import Kept
+
+    found = {str(host): task_vars["hostvars"][host].get("rollout_kept") for host in hosts}
+    return {
+        host: Kept(str(one["boot_id"]), [dict(state) for state in one["states"]], bool(one["has_baseline"]), str(one["lock"]))
+        for host, one in found.items()
+        if one
+    }
+
+
+def _name_in_scheduler(task_vars: Any) -> Any:
+    """A host's name in the scheduler."""
+    return lambda host: str(task_vars["hostvars"][host].get("drain_node") or host)

@@ -1,6 +1,6 @@
 """A job of N ranks that trains for a while and then does one thing, for tests/bench/inspect_bench.py: inspect_job.py SCENE SECONDS_OF_HEALTH BACKEND.
 
-The last rank is the one that something happens to; in `slow` it is rank 0.
+The last rank is the one that something happens to; in `slow` it is rank 0. `alone GPU` is no job: a program that computes on that GPU without end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.utils.file_baton
 
 SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
+COMPUTES = {"crowded": 2, "full": 20, "speed": 8, "recorder": 8}  # products of large matrices in a step
 FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")
 
 
@@ -122,9 +123,15 @@ def dump_each_second(prefix: str) -> None:
         time.sleep(1)
 
 
+def compute(weights: torch.Tensor, times: int) -> None:
+    for _ in range(times):
+        torch.mm(weights, weights)
+
+
 def main() -> None:
     if DEVICE == "cuda":
-        torch.cuda.set_device(0)
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % int(os.environ.get("INSPECT_JOB_GPUS", "1")))
+    weights = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) if SCENE in COMPUTES and DEVICE == "cuda" else None
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(BACKEND)
     if SCENE == "first" and rank == world - 1:
@@ -135,7 +142,7 @@ def main() -> None:
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False
-    healthy = ("healthy", "speed", "path", "slow", "longstep", "first", "init")
+    healthy = ("healthy", "speed", "path", "slow", "longstep", "first", "init", "crowded", "full")
     while True:
         # All ranks agree on when it happens: the largest clock decides.
         late = torch.tensor([time.monotonic() - begun], device=DEVICE)
@@ -155,6 +162,8 @@ def main() -> None:
             wait()
         if SCENE == "slow" and rank == 0:
             time.sleep(0.4)
+        if weights is not None:
+            compute(weights, COMPUTES[SCENE])
         dist.all_reduce(x)
         x.div_(world)
         wait()
@@ -164,4 +173,13 @@ def main() -> None:
         time.sleep(0 if SCENE in ("speed", "recorder") else 0.02)
 
 
+def alone(gpu: int) -> None:
+    weights = torch.randn(8192, 8192, device=f"cuda:{gpu}", dtype=torch.bfloat16)
+    while True:
+        compute(weights, 50)
+        torch.cuda.synchronize(gpu)
+
+
+if SCENE == "alone":
+    alone(int(sys.argv[2]))
 main()

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import json
 import pickle
 import random
 import re
-import shlex
+import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import fleets
-import yaml
-
+from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
+from unhang.audit.collect.arrivals import write_arrivals
+from unhang.audit.collect.documents import read_arrival, split_documents
 from unhang.audit.judge.documents import InvalidNode, decode_node
 from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
 from unhang.base.plain_pickle import NotPlain, load_plain
-from unhang.base.printing import safe_text
-from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly
 from unhang.base.strict_yaml import YamlFault, parse_yaml
-from unhang.base.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible
 from unhang.catalogue import BUILT_IN
+from unhang.commands.watch_outputs import Outputs, render_metrics
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
@@ -42,14 +38,12 @@ from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.fixing import fix_text
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import KINDS
+from unhang.jobs.watch.detector import Tick, detect, with_moments
+from unhang.jobs.watch.gpu_table import gpu_table
+from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.prove.smoke.streams import parse_events
-from unhang.repair.plan.policy_from_nodes import policy_from_nodes, render_policy
-from unhang.show.report.exports import RENDERERS
-from unhang.show.report.html import render_page
-from unhang.show.report.json import render_json
 from unhang.show.report.run import summarise_node
-from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks
-from unhang_node.change.drain.reasons import reason_for
+from unhang.show.report.table import printed
 from unhang_node.parse.dpkg import parse_status
 from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
 from unhang_node.parse.kernel_log import find_faults
@@ -218,103 +212,44 @@ def _read_settings(data: bytes) -> None:
         parse(text)
 
 
-HOSTILE = (
-    b"5.15.0-91 {{ lookup('ansible.builtin.pipe', 'id') }}", b"{% for x in y %}{# #}\nansible_ssh_common_args: -oProxyCommand=id", b"NVIDIA H100 \x1b]0;x\x07",
-    b"'; id; '$(id)`id`", b"=cmd|' /C calc'!A0;@SUM(1)", b"<script>alert(1)</script>", b"Reason=x\nNodeName=evil NodeAddr=203.0.113.9", b"!unsafe &a *b #c: [",
-)  # fmt: skip
-
-
-def _write(data: bytes) -> None:
-    """A text of a node in what Ansible, a shell, a spreadsheet, a terminal, Slurm and YAML read: there as data, or not at all."""
-    text = data.decode("utf-8", "surrogateescape")
-    sections = {"gpus": {"model": text}, "kernel": {"release": text}, "driver": {"loaded": {"flavour": text}}, "host": {text: text}}
-    policy = render_policy(policy_from_nodes({"gpu001": sections, text: sections}), [f"from {text}", text])
-    assert set(yaml.safe_load(policy)) == {"unhang_policy"}
-    assert policy.replace("\n", "").isprintable()
-    assert not any(mark in line.partition(" # ")[0] for line in policy.splitlines() if not line.lstrip().startswith("#") for mark in TEMPLATE_MARKS)
-    with contextlib.suppress(UserError):
-        written = data_for_ansible({"x": [text]})
-        assert json.loads(written) == yaml.safe_load(written) == {"x": [text]} and not any(mark in text for mark in TEMPLATE_MARKS)
-    shown = visible(text)
-    assert shown.isprintable()
-    assert shlex.split(shlex.join(["unhang", shown])) == ["unhang", shown]
-    assert not [part for part in re.split(r"[;,\t|]", cell_for_csv(shown)) if part.strip()[:1] in ("=", "+", "-", "@")]
-    assert json.loads(safe_text(json.dumps({"x": text}, ensure_ascii=False), "ascii")) == {"x": text}
-    reason = reason_for("20261120T175745Z-c128066de5", text)
-    assert reason.isprintable() and not set("=[]'\"\\") & set(reason)
-    masked = without_secrets(text)
-    assert without_secrets(masked) == masked
-
-
-class _Markup(HTMLParser):
-    """Tags of a page with the names of their attributes, and the text of its scripts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[tuple[str, str]] = set()
-        self.scripts: list[str] = []
-        self._tag = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._tag = tag
-        self.tags |= {(tag, name) for name, _ in attrs} | {(tag, "")}
-
-    def handle_data(self, data: str) -> None:
-        if self._tag in ("script", "style"):
-            self.scripts.append(data)
-
-
-def _shared(text: str) -> dict[str, str]:
-    """What is made of a run in which a node says `text` wherever it can: format -> file."""
-    found = fleets.finding(
-        "xid-fatal", "gpu007", "critical", text, text, text, owner="vendor", where={"index": 0, "name": text}, remedy={"person": text},
-        evidence=[{"path": "a.b", "value": text}],
-    )  # fmt: skip
-    unread = fleets.finding("a-rule", text, "error", "t", "e", "f", verdict="unknown", missing=[{"path": "gpus", "status": "error", "reason": text}])
-    findings = fleets.document([found, unread], {"ok": 1, "failed": 1})
-    sections = fleets.sections(text, 2, text, text, text, ports=1)
-    nodes = [summarise_node(fleets.node("gpu007", ["all"], sections)), summarise_node(fleets.node(text, [text], None, "failed", text))]
-    blocks = list(ticket_blocks(findings, "gpu007", sections, [], [f"tried: {text}"]))
-    made = {name: render(findings) for name, render in RENDERERS.items()}
-    made |= {"json": render_json(findings), "html": render_page(findings, {}, nodes), "ticket.html": render_html_ticket(blocks)}
-    return made | {"ticket.md": render_markdown_ticket(blocks), "commands": "\n".join(cause["command"] for cause in findings["causes"])}
-
-
 @cache
-def _markup_of_plain_text(form: str) -> tuple[set[tuple[str, str]], list[str]]:
-    return _markup(_shared("plain")[form])
+def _samples() -> list[bytes]:
+    """A trace of two nodes: the header and the first moments of a recorded one."""
+    lines = [json.loads(line) for line in sorted((FIXTURES / "inspect" / "traces").glob("*.jsonl"))[0].read_text().splitlines()[:24]]
+    return [b"\n".join(json.dumps({"asked_as": node, **line}).encode() for line in lines for node in ("gpu001", "gpu002"))]
 
 
-def _markup(page: str) -> tuple[set[tuple[str, str]], list[str]]:
-    markup = _Markup()
-    markup.feed(page)
-    markup.close()
-    return markup.tags, markup.scripts
+def _watch(data: bytes) -> None:
+    """Samples of other nodes, as `unhang watch` takes, shows and counts them."""
+    shown: list[str] = []
+    outputs = Outputs(Namespace(textfile=None), {"cluster": "a"}, shown.append)
+
+    def update(tick: Tick, since_s: float) -> None:
+        outputs.sampled(tick, since_s)
+        if len(shown) < 2:  # a table takes longer than all the rest
+            shown.append(printed([gpu_table(tick, since_s)], 80, False, False))
+
+    for event in detect(with_moments(merged(parsed((b"0", line) for line in data.split(b"\n")), 2), update), 2.0):
+        shown.append(event.why)
+    if outputs.last is not None:
+        shown.append(render_metrics(outputs, 1.0))
+    assert "".join(shown).replace("\n", "").isprintable()
 
 
-def _share(data: bytes) -> None:
-    """The same in what a browser, a spreadsheet, a CI server, an issue and a shell read of a run."""
-    text = data.decode("utf-8", "replace")[:2000]
-    made = _shared(text)
-    for form in ("html", "ticket.html"):
-        tags, scripts = _markup(made[form])
-        plain_tags, plain_scripts = _markup_of_plain_text(form)
-        assert tags <= plain_tags | {("wbr", "")} and scripts == plain_scripts, f"{form}: {sorted(tags - plain_tags)}"
-    for form in ("markdown", "ticket.md"):
-        lines = [line for line in made[form].splitlines() if not line.startswith("    ")]  # indented lines are verbatim in Markdown
-        assert not [line for line in lines if "<" in line or re.search(r"(?<!\\)\[[^]]*\]\(", line)], form
-    for row in csv.reader(io.StringIO(made["csv"])):
-        for cell in row:
-            assert not [part for part in re.split(r"[;,\t|]", cell) if part.strip()[:1] in ("=", "+", "-", "@")], cell
-    ElementTree.fromstring(made["junit"])
-    for form in ("json", "sarif"):
-        json.loads(made[form])
-    for line in made["jsonl"].splitlines():
-        json.loads(line)
-    for line in made["commands"].splitlines():
-        assert shlex.split(line) and line.isprintable()
-    for form, file in made.items():
-        assert file.replace("\n", "").replace("\r", "").isprintable() or form in ("html", "ticket.html"), form
+def _arrive(data: bytes) -> None:
+    """Documents that came by --via files, clush or merge, and the run folder that is written of them."""
+    arrivals = [read_arrival("a file", "gpu001", piece) for piece in split_documents(io.BytesIO(data))]
+    assert all(one.fault.isprintable() for one in arrivals)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "run" / "nodes").mkdir(parents=True)
+        arrived = write_arrivals(Path(folder) / "run", None, (("2026-01-01T00:00:00Z", one) for one in arrivals))
+        assert all(line.isprintable() for line in (*arrived.lines, *arrived.faults))
+        assert sorted(path.name for path in Path(folder).iterdir()) == ["run"]
+        for path in (Path(folder) / "run" / "nodes").glob("*.json"):
+            assert re.fullmatch(r"[\w.%-]+\.json", path.name, re.ASCII)
+            with contextlib.suppress(InvalidNode):
+                node = decode_node(path.read_bytes())
+                assert (node.groups, node.policy) == ((), {})
 
 
 _PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
@@ -324,8 +259,12 @@ READERS: Mapping[str, Reader] = {
     "summary": Reader(_node_files, _summarise, (NotStrict,), structured=True),
     "policy": Reader(lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True),
     "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
-    "writers": Reader(lambda: list(HOSTILE), _write),
-    "shared": Reader(lambda: list(HOSTILE), _share),
+    "writers": Reader(lambda: list(HOSTILE), write),
+    "shared": Reader(lambda: list(HOSTILE), share),
+    "slurm-inventory": Reader(lambda: list(SLURM), list_slurm, (ValueError, UserError), structured=True),
+    "commands": Reader(lambda: list(HOSTILE), type_commands),
+    "arrivals": Reader(_node_files, _arrive, structured=True),
+    "watch-samples": Reader(_samples, _watch),
     "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),
     "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
     "pickle": Reader(lambda: [pickle.dumps({"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]}, 2)], load_plain, (NotPlain,)),

@@ -1,7 +1,8 @@
-"""`unhang inspect --slurm-job` on a real Slurm: a gloo job over two of its nodes hangs, and one look names the rank and its node."""
+"""`unhang inspect` and `unhang watch --slurm-job` on a real Slurm: a gloo job over two of its nodes hangs, and the rank and its node are named."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import slurm_here
 from collector.job import build
 
 JOB = Path(__file__).resolve().parents[1] / "bench" / "inspect_job.py"
+SPY = str(Path(sys.executable).with_name("py-spy"))
 PROGRAM = audits.PROJECT / "dist" / "unhang-inspect.pyz"
 
 pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
@@ -32,19 +34,26 @@ def inspect(slurm, *arguments):
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
-def test_one_look_names_the_rank_and_its_node(slurm, tmp_path):
+@contextlib.contextmanager
+def job_of(slurm, folder, scene):
+    """A gloo job of two ranks, one on each of two nodes of Slurm, of which something has happened to the last; yields its number."""
     build(PROGRAM)
-    script = tmp_path / "job.sh"
-    rank = f"RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 exec {sys.executable} {JOB} never 1 gloo"
-    script.write_text(f"#!/bin/sh\nexport INSPECT_JOB_FOLDER={tmp_path} OMP_NUM_THREADS=1\nexec srun -N2 -n2 sh -c '{rank}'\n")
-    job = slurm.run("sbatch", "--parsable", "--nodelist=gpu[001-002]", "--nodes=2", "--ntasks=2", "--chdir=/tmp", f"--output={tmp_path}/log", str(script))
-    spy = str(Path(sys.executable).with_name("py-spy"))
+    script = folder / "job.sh"
+    rank = f"RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 exec {sys.executable} {JOB} {scene} 1 gloo"
+    script.write_text(f"#!/bin/sh\nexport INSPECT_JOB_FOLDER={folder} OMP_NUM_THREADS=1\nexec srun -N2 -n2 sh -c '{rank}'\n")
+    job = slurm.run("sbatch", "--parsable", "--nodelist=gpu[001-002]", "--nodes=2", "--ntasks=2", "--chdir=/tmp", f"--output={folder}/log", str(script))
     try:
-        audits.wait_until(lambda: "happens" in (tmp_path / "log").read_text() if (tmp_path / "log").exists() else False, "the job trains")
-        audits.wait_until(lambda: inspect(slurm, "--slurm-job", job, "--py-spy", spy)[1].get("state") == "hung", "the job is found hung")
-        code, found, _ = inspect(slurm, "--slurm-job", job, "--py-spy", spy)
+        audits.wait_until(lambda: "happens" in (folder / "log").read_text() if (folder / "log").exists() else False, "the job trains")
+        yield job
     finally:
         slurm.run("scancel", job)
+        audits.wait_until(lambda: slurm.run("squeue", "-h", "-j", job) == "", "the job has ended")
+
+
+def test_one_look_names_the_rank_and_its_node(slurm, tmp_path):
+    with job_of(slurm, tmp_path, "never") as job:
+        audits.wait_until(lambda: inspect(slurm, "--slurm-job", job, "--py-spy", SPY)[1].get("state") == "hung", "the job is found hung")
+        code, found, _ = inspect(slurm, "--slurm-job", job, "--py-spy", SPY)
     assert code == 1
     assert sorted(row["host"] for row in found["hosts"]) == ["gpu001", "gpu002"]
     assert [(suspect["host"], suspect["rank"]) for suspect in found["suspects"]] == [("gpu002", 1)]
@@ -55,3 +64,61 @@ def test_a_job_that_does_not_run_is_told(slurm):
     code, found, errors = inspect(slurm, "--slurm-job", "4711")
     assert (code, found) == (2, {})
     assert "expected a job that runs" in errors
+
+
+def watch(slurm, *arguments):
+    argv = slurm.bed.inside([str(audits.PROGRAMS / "unhang"), "watch", "--every", "1", "--no-progress", "8", "--py-spy", SPY, *arguments], "/tmp")
+    return subprocess.Popen(argv, env=slurm.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+
+
+def test_a_job_of_two_nodes_is_watched_from_outside_and_ended_when_it_hangs(slurm, tmp_path):
+    with job_of(slurm, tmp_path, "never") as job:
+        watcher = watch(slurm, "--slurm-job", job, "--on-hang", "terminate", "--out", str(tmp_path))
+        printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
+        state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
+    assert watcher.returncode == 86, printed
+    assert "hung: rank 1 on gpu002: it sleeps in happen" in printed
+    assert "a second look in 10 s" in printed
+    assert state in ("", "COMPLETING")
+    assert list(tmp_path.glob("hang-*.tar.gz"))
+
+
+def test_a_job_of_two_nodes_that_trains_is_told_nothing_of_until_it_ends(slurm, tmp_path):
+    with job_of(slurm, tmp_path, "healthy") as job:
+        watcher = watch(slurm, "--slurm-job", job)
+        lines = []
+        audits.wait_until(
+            lambda: lines.append(watcher.stdout.readline()) or sum("ranks on" in line or "rank on" in line for line in lines) == 2, "both nodes have samples"
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            watcher.wait(20)
+        slurm.run("scancel", job)
+        rest, _ = watcher.communicate(timeout=audits.DEADLINE_S)
+    assert watcher.returncode == 0, rest
+    assert "looking at the job" not in rest
+
+
+def test_a_job_that_does_not_run_is_not_watched(slurm):
+    watcher = watch(slurm, "--slurm-job", "4711")
+    printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
+    assert watcher.returncode == 2
+    assert "expected a job that runs" in printed and "Traceback" not in printed
+
+
+def test_a_node_watches_the_ranks_of_a_job_as_its_prolog_asks_and_ends_the_job_that_hangs(slurm, tmp_path):
+    with job_of(slurm, tmp_path, "never") as job:
+        watcher = watch(slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--out", str(tmp_path))
+        printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
+        state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
+    assert watcher.returncode == 86, printed
+    assert "hung: rank 1 on" in printed and "it sleeps in happen" in printed
+    assert state in ("", "COMPLETING")
+
+
+def test_a_node_stops_watching_a_job_that_has_ended_without_an_epilog(slurm, tmp_path):
+    with job_of(slurm, tmp_path, "healthy") as job:
+        watcher = watch(slurm, "--slurm-job", job, "--here")
+        audits.wait_until(lambda: "2 ranks on" in watcher.stdout.readline(), "it has samples")
+    rest, _ = watcher.communicate(timeout=audits.DEADLINE_S)
+    assert watcher.returncode == 0, rest
+    assert "looking at the job" not in rest.partition("has ended and others go on")[2]

@@ -12,6 +12,7 @@ import audits
 import driver_node
 import pytest
 import slurm_nodes
+import torch_in_nodes
 from documented_command import as_typed
 from slurm_site import DEADLINE_S, Site, boot_ids, states
 
@@ -40,10 +41,20 @@ def day(fake_library, tmp_path_factory):
         released = seen(site, run)
         by_hand = [rolled_back(site), rolled_back(site, unhang_reboot=True)]
         kept = seen(site, run)
-        site.unhang(*as_typed("unhang remediate --undo RUN --apply", {"RUN": run})[1:], codes=(0,))
+        busy = tried_beside_a_job(site, run)
+        site.unhang(*as_typed("unhang remediate --undo RUN --apply", {"RUN": run})[1:], "--soak", "0", codes=(0,))
         again = [refused(site, "--undo", str(run)), refused(site, str(run), "--apply")]
         yield types.SimpleNamespace(
-            shown=shown, plan=plan, waiting=waiting, released=released, by_hand=by_hand, kept=kept, undone=seen(site, run / "undo"), again=again, run=run
+            shown=shown,
+            plan=plan,
+            waiting=waiting,
+            released=released,
+            by_hand=by_hand,
+            kept=kept,
+            busy=busy,
+            undone=seen(site, run / "undo"),
+            again=again,
+            run=run,
         )
 
 
@@ -73,10 +84,49 @@ def seen(site, run):
     return types.SimpleNamespace(states=states(run, NAMES), boots=boots, drivers=drivers, slurm=slurm)
 
 
+ON_GPUS = ["--backend", "nccl", "--nproc", "1"]  # gloo takes no GPU, so it starts beside jobs
+BEFORE_A_BOOT = """- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Lock the node
+      ansible.builtin.import_role: {name: node_change, tasks_from: lock}
+    - name: What the kernel trial and the roles of driver and kernel play before each boot
+      ansible.builtin.import_role: {name: node_change, tasks_from: before_reboot}
+  post_tasks:
+    - name: Never reached
+      ansible.builtin.fail: {msg: would boot}
+"""
+
+
+def tried_beside_a_job(site, run):
+    """What is tried, by hand, on a node that somebody has drained and whose job still runs."""
+    job = site.cluster.start_job(CANARY, "#!/bin/sh\nsleep 100000\n")
+    site.cluster.must("scontrol", "update", f"NodeName={CANARY}", "State=DRAIN", "Reason=alice looks at it")
+    before = seen(site, run)
+    place = site.work / "before_boot.yml"
+    place.write_text(BEFORE_A_BOOT)
+    found = types.SimpleNamespace(
+        restored=rolled_back(site, unhang_reboot=True),
+        trial=played(site, str(place), {}),
+        gate=played(site, "playbooks/preprovision.yml", {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": ON_GPUS}),
+    )
+    found.before, found.after = before, seen(site, run)
+    found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
+    site.cluster.must("scancel", job)
+    site.cluster.fleet.shell(CANARY, "rm -f /var/lib/unhang/lock.json")
+    site.cluster.must("scontrol", "update", f"NodeName={CANARY}", "State=RESUME")
+    site.cluster.all_idle()
+    return found
+
+
 def rolled_back(site, **variables):
     """(code, output) of playbooks/rollback.yml on the canary, as a person types it without a plan."""
-    asked = json.dumps({"unhang_apply": True, **variables})
-    argv = ["ansible-playbook", "playbooks/rollback.yml", "-i", str(site.inventory), "--limit", CANARY, "-e", asked]
+    return played(site, "playbooks/rollback.yml", {"unhang_apply": True, **variables})
+
+
+def played(site, playbook, variables):
+    """(code, output) of a playbook on the canary."""
+    argv = ["ansible-playbook", playbook, "-i", str(site.inventory), "--limit", CANARY, "-e", json.dumps(variables)]
     done = subprocess.run(
         site.cluster.bed.inside(argv, audits.PROJECT), env=site.cluster.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
@@ -134,6 +184,24 @@ def test_a_rollback_by_hand_that_would_end_half_way_or_boot_a_node_in_service_ch
     assert "expected a reboot to be allowed" in half_way
     assert "expected gpu001 drained, found IDLE" in serving
     assert vars(day.kept) == vars(day.released)
+
+
+def test_a_job_on_a_drained_node_outlives_a_restore_the_gate_and_what_is_played_before_a_boot(day):
+    assert day.busy.job == "RUNNING"
+    assert vars(day.busy.before) == vars(day.busy.after)
+
+
+def test_beside_a_job_nothing_is_restored_and_nothing_booted_by_hand(day):
+    for code, output in (day.busy.restored, day.busy.trial):
+        assert code == 2
+        assert f"expected no job on {CANARY} after 10 s, found" in " ".join(output.split())
+        assert "would boot" not in output
+
+
+def test_the_gate_does_not_prove_a_node_with_a_job(day):
+    code, output = day.busy.gate
+    assert code != 0
+    assert "expected GPUs that nobody uses, found job" in " ".join(output.split())
 
 
 def test_an_undo_brings_every_node_back_boots_and_releases_it(day):

@@ -214,6 +214,15 @@ def test_a_node_that_slurm_does_not_know_is_named(role):
     assert "Node gpu009 not found" in output
 
 
+def test_a_node_that_slurm_does_not_know_has_no_drain_to_lift(role):
+    code, result, output = role("release", "gpu009")
+    assert (code, result["drained"], result["owned"]) == (0, False, False)
+    assert "Node gpu009 not found" in output
+    code, _result, output = role("release", "gpu001", drain_node="gpu[001-004]")
+    assert code != 0
+    assert "expected the name of one node of Slurm" in output
+
+
 def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_host_that_has_them(slurm, role):
     layer = f"{slurm.bed.inner_state}/hides"
     hide = f"mkdir -p {layer}/upper {layer}/work && mknod {layer}/upper/scontrol c 0 0"  # a whiteout of overlayfs

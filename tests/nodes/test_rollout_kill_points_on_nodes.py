@@ -117,7 +117,9 @@ def status(site, run):
 def undo(site, row):
     """Restores a released node with the command that the status names."""
     argv = shlex.split(row["undo"])
-    done = inside(site, [sys.executable, "-P", "-m", "unhang", *argv[argv.index("remediate") :], "--apply", "--no-smoke"], site.cluster.environment)
+    done = inside(
+        site, [sys.executable, "-P", "-m", "unhang", *argv[argv.index("remediate") :], "--apply", "--no-smoke", "--soak", "0"], site.cluster.environment
+    )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     site.cluster.fleet.nodes[NODE].find_leader()
 
@@ -130,7 +132,7 @@ def look_at_the_death(site, run, killed, when, step):
     died, row = as_it_is(site), status(site, run)
     open_step = None if when == "done" else step
     assert (node_of(run, NODE).begun, row["state"], row["step"]) == (open_step, "under way", open_step)
-    assert row["next"].startswith("lock, then ")
+    assert row["next"].startswith("the same command goes on: it ")
     is_drained = "DRAIN" in died.slurm[0]
     assert died.slurm[1].startswith(f"unhang {run.name}: ") == is_drained
     assert row["drained"] >= is_drained

@@ -37,14 +37,19 @@ def report_of(done, hosts):
     return sorted(row for row in rows if set(row[3]) <= set(hosts))
 
 
+def collect_documents(fleet, names, folder):
+    """A new folder with what the one-file collector prints on each node, as `--via files` reads it."""
+    folder.mkdir()
+    for name in names:
+        fleet.plant(name, "/root/collect.pyz", read_collector(find_project()), mode=0o600)
+        (folder / f"{name}.json").write_text(fleet.nodes[name].ssh("python3 -I -S /root/collect.pyz").stdout)
+    return folder
+
+
 def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fleet, tmp_path):
     fleet.shell(UNREAD[0], "systemctl stop ssh", undo="systemctl start ssh")
     fleet.power_off(UNREAD[1])
-    path, documents = hosts_file(fleet), tmp_path / "documents"
-    documents.mkdir()
-    for name in READ:
-        fleet.plant(name, "/root/collect.pyz", read_collector(find_project()), mode=0o600)
-        (documents / f"{name}.json").write_text(fleet.nodes[name].ssh("python3 -I -S /root/collect.pyz").stdout)
+    path, documents = hosts_file(fleet), collect_documents(fleet, READ, tmp_path / "documents")
     ansible, clush, files = (audit(fleet, path, way, *more) for way, more in (("ansible", ()), ("clush", ()), ("files", (str(documents),))))
     assert "read by --via clush: as asked; 4 hosts" in clush.stderr
     for other in (clush, files):

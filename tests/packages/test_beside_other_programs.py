@@ -100,6 +100,7 @@ def package_that_asks(folder, version):
     return built
 
 
+@pytest.mark.nightly
 def test_a_package_that_insists_on_an_answer_fails_is_finished_once_it_is_given_and_comes_back(trial, tmp_path):
     trial.offer(build_package(tmp_path, "asking", "1"), package_that_asks(tmp_path, "2"))
     trial.fleet.undo.callback(trial.shell, "echo PURGE | debconf-communicate asking >/dev/null 2>&1 || :")
@@ -121,6 +122,7 @@ def test_a_package_that_insists_on_an_answer_fails_is_finished_once_it_is_given_
 KERNEL = "linux-image-6.1.0-99-amd64"
 
 
+@pytest.mark.nightly
 def test_a_boot_that_fills_up_while_the_ramdisk_is_made_can_be_taken_back(trial, tmp_path):
     """The room that is needed in /boot is estimated in advance; a ramdisk that became larger fills it anyway."""
     ramdisk = "dd if=/dev/zero of=/boot/initrd.img-6.1.0-99-amd64 bs=1M count=99999"

@@ -94,6 +94,7 @@ def test_a_driver_goes_up_and_down_and_comes_back(node):
     assert versions(node) == [OLD, OLD]
 
 
+@pytest.mark.nightly
 def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(node):
     booted = node.nodes["rpm1"]
     booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")  # its requirements were unmet before, so they are no fault of a change
@@ -121,6 +122,7 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(
     assert versions(node) == [OLD, OLD]
 
 
+@pytest.mark.nightly
 def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_back(node):
     """dnf's own transaction is complete; a plugin of dnf that the site added removes something."""
     booted = node.nodes["rpm1"]
@@ -136,6 +138,7 @@ def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_ba
     assert versions(node) == [OLD, OLD]
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_dnf_would_install_beside_others_is_refused_for_rpm_would_take_those_away_in_a_rollback(node):
     booted = node.nodes["rpm1"]
     booted.shell("dnf -q -y install kernel-core-3:5.14.1 && dnf -q -y install kernel-core-3:5.14.2", timeout_s=rpms.DEADLINE_S)

@@ -79,6 +79,7 @@ def test_a_key_that_has_expired_or_is_another_one_brings_nothing_new(trial, vers
         assert_comes_and_goes(trial, state_id, says)
 
 
+@pytest.mark.nightly
 def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
     state_id = trial.begin()
     trial.offer(*versions, Valid_Until="Sun, 01 Mar 2020 00:00:00 UTC")
@@ -114,6 +115,7 @@ def build(folder, content):
     return file
 
 
+@pytest.mark.nightly
 def test_a_version_that_the_mirror_has_built_anew_is_not_taken_for_the_one_that_is_installed(trial, tmp_path):
     newer = build_package(tmp_path, NAME, "2")
     trial.offer(build(tmp_path / "first", "first\n"), newer)

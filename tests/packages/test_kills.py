@@ -7,6 +7,7 @@ import sys
 import time
 
 import audits
+import pytest
 from repository import build_package
 from trial_node import NODE
 
@@ -51,6 +52,7 @@ def killed_at(trial, code, after_s, victim):
     return json.loads(output.splitlines()[-1]) if output.strip() else None
 
 
+@pytest.mark.nightly
 def test_twenty_kills_at_random_moments_of_changes_and_rollbacks(trial, tmp_path, moments):
     trial.offer(*pair(tmp_path, "1", postinst=SLOW), *pair(tmp_path, "2", preinst=SLOW, postinst=SLOW))
     trial.have(*(f"{name}=1" for name in NAMES))

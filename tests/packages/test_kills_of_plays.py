@@ -6,6 +6,7 @@ import sys
 import time
 
 import audits
+import pytest
 from controller_process import under_way
 from fakes.role_play import write_play
 from playbooks_on_nodes import command_of
@@ -33,6 +34,7 @@ def play_and_kill(trial, after_s, victim):
         return log.read()
 
 
+@pytest.mark.nightly
 def test_sshd_and_ansible_playbook_killed_at_random_moments_while_a_role_plays(trial, tmp_path, moments):
     files = [(name, version) for name in LIBRARIES for version in (OLD, NEW)]
     depends = {"libnccl-dev": "Depends: libnccl2 (= {})\n"}

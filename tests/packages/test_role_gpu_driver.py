@@ -89,6 +89,7 @@ def test_a_node_without_a_driver_gets_one_whose_module_is_built_for_the_kernel_t
     assert play(deb12, policy_for(deb12.versions["new"]), **AS_MACHINE).changed == {deb12.name: 0}
 
 
+@pytest.mark.nightly
 def test_a_branch_too_old_for_the_kernel_is_not_booted_and_comes_back(deb12):
     kernel = install_headers(deb12, deb12.versions["new headers"])
     lay_kernel(deb12, kernel)

@@ -182,6 +182,7 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
     assert versions(fleet) == {OLD}  # the enabled stream has no other version
 
 
+@pytest.mark.nightly
 def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_reported(fleet, built, tmp_path):
     assert play_role(fleet, "gpu_driver", NODE, policy_for(NEWER, "open"), **ACCEPTED).code == 0
     opened = (DRIVER, "nvidia-driver-cuda", LIBRARIES, OPEN_MODULE, "nvidia-open", *FABRIC)

@@ -62,13 +62,14 @@ def test_auto_takes_clush_for_many_plain_hosts_and_ansible_for_few_or_others(fle
         del fleet.hosts[host]
     fleet.hosts |= {f"more{number}": {**fleet.hosts["gpu001"]} for number in range(5)}
     fleet.groups["training"] = list(fleet.hosts)
-    many = unhang("audit", "--via", "auto", "-i", fleet.inventory)
+    many = unhang("audit", "-i", fleet.inventory)
     assert "unhang: read by --via clush: plain ssh, more than 64 hosts; 65 hosts, 64 at a time" in many.stderr
     assert {node["status"] for node in fleet.nodes().values()} == {"ok"}
     fleet.hosts, fleet.groups = {}, {}
     fleet.answering("gpu001", '{"changed": false, "failed": true, "msg": "planned"}')
-    few = unhang("audit", "--via", "auto", "-i", fleet.inventory)
-    assert "unhang: read by --via ansible: the connection 'local' for gpu001" in few.stderr
+    few = unhang("audit", "-i", fleet.inventory)
+    assert few.stderr.splitlines()[0] == "unhang: read by --via ansible: 1 host, 64 or fewer"
+    assert "PLAY" not in few.stderr
     assert fleet.nodes()["gpu001"]["message"] == "planned"
     runs = sorted(fleet.runs.iterdir()), (fleet.runs / "latest").resolve()
     refused = unhang("audit", "--via", "clush", "-i", fleet.inventory)
@@ -76,3 +77,14 @@ def test_auto_takes_clush_for_many_plain_hosts_and_ansible_for_few_or_others(fle
     assert (sorted(fleet.runs.iterdir()), (fleet.runs / "latest").resolve()) == runs
     line = "unhang: --via clush: expected hosts that ssh reaches alone, found the connection 'local' for gpu001; use --via ansible"
     assert refused.stderr.splitlines()[-1] == line
+
+
+def test_auto_takes_ansible_where_ssh_alone_does_not_reach_many_hosts(fleet, unhang):
+    fleet.hosts = {}
+    for host in HOSTS:
+        fleet.answering(host, '{"changed": false, "failed": true, "msg": "planned"}')
+    fleet.groups = {}
+    done = unhang("audit", "-i", fleet.inventory)
+    assert "unhang: read by --via ansible: the connection 'local' for gpu[001-065]" in done.stderr
+    assert {node["message"] for node in fleet.nodes().values()} == {"planned"}
+    assert len(list(fleet.runs.glob("2*"))) == 1

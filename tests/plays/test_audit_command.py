@@ -52,6 +52,15 @@ def test_group_names_and_ansible_patterns_pass(four):
     assert sorted(four.nodes()) == ["gpu002", "gpu003"]
 
 
+def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_suggestion_and_its_file(four):
+    (four.folder / "group_vars").mkdir()
+    (four.folder / "group_vars" / "gpu.yml").write_text("unhang_policy: {driver: {verison: 535.154.05}}\n")
+    done = audit(four, "-i", four.inventory, COLUMNS="80")
+    (line,) = [" ".join(part.split()) for part in done.stdout.split("\n\n") if "verison" in part]
+    assert "correct driver.verison in group_vars/gpu.yml: unknown key (did you mean version?)" in line
+    assert "gpu[001-003]" in line and "login" not in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -87,7 +96,7 @@ def test_findings_of_an_audit_by_another_policy_are_the_record_of_its_run(fleet)
     found = json.loads((fleet.runs / "latest" / "findings.json").read_text())
     assert found["judged_by"]["policy"] == "own.yml"
     assert "filter" not in found
-    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "made-here", "nodes", "findings.json", "parts.json", "report.html"}
 
 
 def test_rules_are_checked_before_a_node_is_asked(fleet):
@@ -139,7 +148,7 @@ def test_unhang_runs_names_where_an_audit_writes_and_judge_reads(four, tmp_path)
     elsewhere = tmp_path / "other disk"
     done = unhang(four, "audit", "-i", four.inventory, "--limit", "login", UNHANG_RUNS=str(elsewhere))
     (run_folder,) = elsewhere.glob("2*")
-    assert {path.name for path in run_folder.iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}, done.stderr
+    assert {path.name for path in run_folder.iterdir()} == {"run.json", "made-here", "nodes", "findings.json", "parts.json", "report.html"}, done.stderr
     assert not (four.folder / "runs").exists()
     judged = unhang(four, "judge", "latest", "--format", "json", UNHANG_RUNS=str(elsewhere))
     assert json.loads(judged.stdout)["run"]["id"] == run_folder.name

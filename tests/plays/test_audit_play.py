@@ -250,4 +250,4 @@ def test_plain_ansible_playbook_does_the_whole_job(fleet):
     done = fleet.play(environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"})
     assert "node-answer-invalid" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1].startswith("next: ")
-    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "parts.json", "report.html"}

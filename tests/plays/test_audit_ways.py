@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
+import shutil
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 from documented_command import as_typed
-from local_fleet import ANY_FACTS, PROJECT, read, run
+from local_fleet import ANY_FACTS, DEADLINE_S, PROJECT, read, run
 
 POLICY = {"driver": {"version": "580.159.04"}}
 
@@ -126,6 +131,82 @@ def test_merge_takes_each_node_once_and_names_what_contradicts_itself(fleet, doc
     assert "failed in the one, ok in the other" in merged.stderr
     alone = unhang("merge", first, first)
     assert (alone.returncode, alone.stderr) == (2, "unhang: expected two runs or more to merge, found one\n")
+
+
+@pytest.fixture
+def sent(fleet, documents, unhang):
+    """(a run that was made here and misses a node, the same run as somebody else may have changed and sent it, the file that its programs would make)."""
+    two_hosts(fleet, documents)
+    (documents / "gpu002.json").rename(fleet.folder / "late.json")
+    unhang("audit", "-i", fleet.inventory, "--via", "files", documents)
+    own = (fleet.runs / "latest").resolve()
+    foreign, program, made = fleet.folder / "sent" / own.name, fleet.folder / "hosts.sh", fleet.folder / "made"
+    shutil.copytree(own, foreign)
+    program.write_text(f"#!/bin/sh\ntouch {made}\necho '{{}}'\n")
+    program.chmod(0o755)
+    document = json.loads((foreign / "run.json").read_text())
+    (foreign / "run.json").write_text(json.dumps({**document, "inventory": [str(program)], "options": ["--vault-password-file", str(program)]}))
+    return own, foreign, made
+
+
+def test_a_run_of_somebody_else_chooses_no_inventory_and_no_option(fleet, sent, unhang):
+    own, foreign, made = sent
+    refused = unhang("audit", "--continue", foreign)
+    assert (refused.returncode, "give it as --inventory" in refused.stderr) == (2, True), refused.stderr
+    given = unhang("audit", "--continue", foreign, "-i", fleet.inventory)
+    assert read(foreign / "nodes" / "gpu002.json")["status"] == "ok", given.stderr
+    assert "--vault-password-file" not in given.stdout
+    assert not made.exists()
+    unhang("audit", "--continue", own)
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"gpu001": "ok", "gpu002": "ok"}
+
+
+def test_merge_takes_no_inventory_from_a_run_of_somebody_else(fleet, sent, unhang):
+    own, foreign, made = sent
+    merged = unhang("merge", own, foreign)
+    assert f"has no inventory of it: {foreign.relative_to(fleet.folder)}\n" in merged.stderr
+    assert read(fleet.runs / "latest" / "run.json")["inventory"] == read(own / "run.json")["inventory"]
+    assert not made.exists()
+
+
+@pytest.fixture
+def held(fleet, documents, unhang):
+    """Two runs, of which another program holds a document: (their folders, whether a program waits for it)."""
+    runs = []
+    for host in ("gpu001", "gpu002"):
+        unhang("audit", "--via", "files", documents / f"{host}.json")
+        runs.append((fleet.runs / "latest").resolve())
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # what the system tells the holder
+    with (runs[1] / "nodes" / "gpu002.json").open() as document:
+        try:
+            fcntl.fcntl(document, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as problem:
+            pytest.skip(f"this file system has no leases: {problem}")
+        yield runs, lambda: fcntl.fcntl(document, fcntl.F_GETLEASE) != fcntl.F_WRLCK
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("command", [("merge",), ("audit", "--via", "files")], ids=" ".join)
+def test_who_stops_the_making_of_a_run_leaves_nothing_of_it(fleet, held, command, number):
+    runs, waits = held
+    environment = fleet.environment(UNHANG_HISTORY="off")
+    arguments = [sys.executable, "-m", "unhang", *command, *map(str, runs)]
+    with subprocess.Popen(arguments, env=environment, cwd=fleet.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as making:
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while not waits():
+                assert time.monotonic() < deadline and making.poll() is None, "it did not come to the second document"
+                time.sleep(0.01)
+            assert len(list(fleet.runs.glob("2*"))) == 3
+            making.send_signal(number)
+            out, errors = making.communicate(timeout=DEADLINE_S)
+        finally:
+            making.kill()
+    assert (making.returncode, out) == (2, "")
+    assert errors.splitlines()[-1] == "unhang: stopped by hand; no run was made, and what was to be read is as it was"
+    assert sorted(path.name for path in fleet.runs.glob("2*")) == sorted(run.name for run in runs)
+    assert (fleet.runs / "latest").resolve() == runs[1]
 
 
 def test_the_play_that_opens_an_audit_asks_no_node(fleet):

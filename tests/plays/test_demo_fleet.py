@@ -15,6 +15,7 @@ from pathlib import Path
 import page_commands
 import pytest
 from page_visit import CHROMIUM, SIZES, Visit
+from report_picture import PICTURE, shown_words, words_in
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.triage.actions import Setting
@@ -266,9 +267,37 @@ def test_the_readme_shows_the_first_screen_of_the_demo(run):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+def test_the_picture_in_the_readme_shows_what_the_page_of_the_demo_shows(run, browser):
+    with Visit(browser, run / "report.html") as visit:
+        shown = shown_words(visit)
+    assert "healthy" in shown
+    assert words_in(PICTURE) == shown, "out of date: make pictures"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_of_the_fleet_is_two_thirds_of_what_was_too_long_on_a_phone(run, browser, scheme):
     with Visit(browser, run / "report.html", "phone", scheme) as visit:
         width, height = visit.page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
     assert width <= SIZES["phone"][0]
     assert height < 18_900 * 2 / 3
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_each_counter_of_the_page_shows_its_things_and_healthy_is_green(run, browser, size, scheme):
+    verdicts = json.loads((run / "findings.json").read_text())["node_verdicts"]
+    with Visit(browser, run / "report.html", size, scheme) as visit:
+        buttons = visit.page.locator(".counts button")
+        for place in range(buttons.count()):
+            buttons.nth(place).click()
+            assert buttons.nth(place).get_attribute("aria-pressed") == "true"
+            number, kind = re.match(r"(\d+)\s+(?:nodes )?(\w+)", buttons.nth(place).inner_text()).groups()
+            line, sign = visit.page.locator("h1").inner_text().strip(), visit.page.locator("h1 use").get_attribute("href")
+            if kind == "healthy":
+                assert (line.startswith(f"{len(verdicts['healthy'])} nodes healthy"), sign) == (True, "#g-ok")
+            elif kind in ("critical", "error", "warning"):
+                assert (line.startswith(f"{number} {kind} cause"), sign) == (True, f"#g-{kind}")
+            buttons.nth(place).click()
+        assert buttons.count() >= 5 and visit.complaints == []

@@ -13,6 +13,7 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import planned
 
+from unhang.audit.judge.own_runs import mark_as_own
 from unhang.repair.plan.plan_document import HostPlan, Remedy, Wave, read_plan, write_plan
 
 NAME = "NCCL_SOCKET_IFNAME"
@@ -30,6 +31,7 @@ def run_folder(tmp_path):
     folder = tmp_path / "runs" / "20261120T070000Z-0123456789"
     (folder / "nodes").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": ["a"], "inventory": [str(tmp_path / "hosts")]}))
+    mark_as_own(folder)
     plan = planned(folder)
     policy = {"nccl": {"settings": {NAME: attack(tmp_path / "ran")}}}
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -55,17 +57,26 @@ def questions():
                 yield name, question["variable"]
 
 
-@pytest.mark.parametrize(("playbook", "variable"), questions())
-def test_an_answer_to_a_survey_is_text(run_folder, tmp_path, playbook, variable):
+def draining(folder):
+    """A playbook of the step of a rollout that the preview of a plan without Slurm does not reach."""
+    step = {"ansible.builtin.include_role": {"name": "drain", "tasks_from": "drain"}}
+    asked = {"drain_adapter": "slurm", "drain_run": "r1", "drain_why": "x"}
+    (folder / "draining.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "vars": asked, "tasks": [step]}]))
+    return folder / "draining.yml"
+
+
+@pytest.mark.parametrize("mark", ["!unsafe ", ""], ids=["as AWX passes it", "as a template, which shows that the play uses it"])
+@pytest.mark.parametrize(("playbook", "variable"), list(questions()))
+def test_an_answer_to_a_survey_is_text(run_folder, tmp_path, playbook, variable, mark):
     """As AWX passes an answer: a file of variables in which each text is !unsafe (safe_dump of awx/main/utils/safe_yaml.py)."""
     marker = tmp_path / "ran"
     answers = {"unhang_plan": str(run_folder)} if playbook == "remediate" else {}
     answers |= {variable: attack(marker)}
-    lines = [f"!unsafe '{name}': !unsafe {json.dumps(text)}" for name, text in answers.items()]
-    (tmp_path / "answers.yml").write_text("\n".join(lines) + "\n")
+    (tmp_path / "answers.yml").write_text("".join(f"{mark}'{name}': {mark}{json.dumps(text)}\n" for name, text in answers.items()))
     assert yaml.compose((tmp_path / "answers.yml").read_text())
-    argv = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(tmp_path / "hosts"), "-e", f"@{tmp_path / 'answers.yml'}"]
+    played = ["--check", str(draining(tmp_path))] if variable == "drain_slurm_host" else [f"playbooks/{playbook}.yml"]
+    argv = ["ansible-playbook", *played, "-i", str(tmp_path / "hosts"), "-e", f"@{tmp_path / 'answers.yml'}"]
     given = environment(tmp_path) | {"UNHANG_RUNS": str(run_folder.parent)}
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=given)
     assert "PLAY [" in done.stdout and "Traceback" not in done.stdout + done.stderr
-    assert not marker.exists()
+    assert marker.exists() == (not mark), done.stdout

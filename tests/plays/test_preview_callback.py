@@ -15,6 +15,7 @@ from unhang.repair.rollout.preview import parse_events
 OUTER = [
     {"name": "Play a part of another role", "ansible.builtin.import_role": {"name": "inner"}},
     {"name": "Report", "ansible.builtin.debug": {"msg": [{"why": "look at it"}]}},
+    {"name": "Report values", "ansible.builtin.debug": {"msg": {"driver": "535.1", "packages": {"a": "1-1", "b": "2-1"}, "stops": [], "needs_reboot": True}}},
     {"name": "Refuse", "ansible.builtin.fail": {"msg": "expected one, found none"}},
 ]
 INNER = [{"name": "Write a file", "ansible.builtin.copy": {"dest": "{{ folder }}/made.conf", "content": "one\n"}}]
@@ -44,6 +45,7 @@ def test_results_stand_under_the_role_that_was_asked_for_and_nothing_is_written(
         ("", "reported", "nothing to do with a role"),
         ("outer", "changed", ""),
         ("outer", "reported", "look at it"),
+        ("outer", "reported", "driver 535.1; needs reboot; packages a 1-1, b 2-1"),
         ("outer", "failed", "expected one, found none"),
     ]
     assert events[1]["diffs"] == [{"name": f"{tmp_path}/made.conf", "before": "", "after": "one\n"}]

@@ -18,7 +18,7 @@ from old_interpreters import interpreter
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.documents import to_fragment
 from unhang.audit.judge.examples import catalogue_view
-from unhang.audit.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.audit.judge.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
 from unhang.audit.judge.values import Undecided
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -135,13 +135,23 @@ def test_its_verdicts_and_words_are_the_judges_own(pyz, make, met):
     assert met <= verdicts
 
 
-def test_it_holds_every_rule_of_severity_error_and_above_and_no_third_package(pyz):
+def test_it_holds_every_rule_of_severity_error_and_above_and_the_packages_that_parse_them_with_their_licences(pyz):
     look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang_quick import data; print(*[row['id'] for row in data.RULES])"
     done = subprocess.run([PYTHON, "-c", look, str(pyz)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [rule.id for rule in CHOSEN]
     with zipfile.ZipFile(pyz) as archive:
-        tops = {name.split("/")[0] for name in archive.namelist() if not name.startswith("code-")}
-    assert tops == {"__main__.py", "jinja2.py", "pynvml.py", "unhang", "unhang_node", "unhang_quick"}
+        names = [name for name in archive.namelist() if not name.startswith("code-")]
+    assert {name.split("/")[0] for name in names} == {"__main__.py", "jinja2", "markupsafe", "pynvml.py", "unhang", "unhang_node", "unhang_quick"}
+    assert {"jinja2/LICENSE.txt", "markupsafe/LICENSE.txt"} <= set(names)
+
+
+def test_a_long_text_is_cut_as_the_judge_cuts_it_without_half_a_secret(pyz):
+    text = f"{'word ' * 98}hf_{'aB3dE5' * 6}"
+    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang.audit.judge.node_rules import cut; print(cut(sys.argv[2]))"
+    done = subprocess.run([PYTHON, "-c", look, str(pyz), text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip("\n") == cut(text)
+    assert text[:490] in done.stdout
+    assert "hf_" not in done.stdout
 
 
 def test_the_same_sources_give_the_same_bytes(pyz, tmp_path):
@@ -333,7 +343,7 @@ def test_a_health_check_drains_for_want_of_a_proof_where_one_is_asked_for(pyz, n
     assert (tmp_path / "asked").read_text().splitlines()[3].startswith("Reason=unhang: not checked: ")
 
 
-@pytest.mark.parametrize("name", ["json.py", "argparse.py", "ctypes.py", "subprocess.py", "stat_.py"])
+@pytest.mark.parametrize("name", ["json.py", "argparse.py", "ctypes.py", "subprocess.py", "stat_.py", "jinja2.py", "markupsafe.py"])
 def test_modules_of_a_job_change_no_answer(pyz, nodes, tmp_path, name):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / name).write_text("raise SystemExit(1)\n")

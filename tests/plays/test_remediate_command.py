@@ -15,6 +15,7 @@ from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.ansible.rollouts import conductor_of
+from unhang.audit.judge.own_runs import mark_as_own
 from unhang.repair.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
 from unhang.repair.rollout.journal import read_journal
 
@@ -28,12 +29,13 @@ def run_folder(tmp_path):
     folder = tmp_path / "runs" / "20261120T070000Z-0123456789"
     (folder / "nodes").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": [str(tmp_path / "hosts")]}))
+    mark_as_own(folder)
     planned(folder)
     return folder
 
 
 def remediate(folder, *argv):
-    return typed(folder, ["unhang", "remediate", str(folder), "--no-smoke", *argv])
+    return typed(folder, ["unhang", "remediate", str(folder), "--no-smoke", "--soak", "0", *argv])
 
 
 def typed(folder, argv):
@@ -63,7 +65,7 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     (run_folder.parent / "latest").symlink_to(run_folder.name)
     done = typed(run_folder, as_typed("unhang remediate"))
     assert done.returncode == 2
-    assert "the node refuses is not proved healthy: unreachable" in " ".join(done.stdout.split())
+    assert "the node not possible is not proved healthy: unreachable" in " ".join(done.stdout.split())
     assert "unhang: a: is not proved healthy: unreachable" in done.stderr
     assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()

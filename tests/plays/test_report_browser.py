@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import five_situations
@@ -18,6 +19,7 @@ from report_picture import PICTURE, size_of, write_picture
 
 from unhang.show.report.html import render_html, render_page
 from unhang.show.report.run import summarise_node
+from unhang.show.report.screen import render_screen
 
 pytestmark = MARKS
 
@@ -174,6 +176,28 @@ def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
+def test_headline_counters_map_and_terminal_speak_of_the_same_things(browser, report, size, scheme):
+    findings = five_situations.fleet()[0]
+    line = next(line for line in render_screen(findings, 100).splitlines() if re.match(r"\d+ nodes: ", line))
+    nodes = {word: int(number) for number, word in re.findall(r"(\d+) (critical|error|warning|unread|healthy)", line)}
+    causes = Counter(one["severity"] for one in findings["causes"])
+    with Visit(browser, report, size, scheme) as visit:
+        page = visit.page
+        said = [int(number) for number in re.findall(r"\d+", page.locator("h1").inner_text())]
+        assert said == [causes["critical"], causes["error"] + causes["warning"], sum(nodes.values()) - nodes["healthy"], sum(nodes.values())]
+        counters = [" ".join(one.split()) for one in page.locator(".verdict button").all_inner_texts()]
+        above_info = [one for one in counters if re.fullmatch(r"\d+ (critical|error|warning)", one)]
+        assert above_info == [f"{causes[one]} {one}" for one in ("critical", "error", "warning") if causes[one]]
+        assert any(one.startswith(f"{nodes['unread']} nodes unread") for one in counters) and f"{nodes['healthy']} nodes healthy" in counters
+        kinds = Counter(page.locator("#fleet a use").evaluate_all("marks => marks.map((mark) => mark.getAttribute('href').slice(3))"))
+        assert {kind: kinds[kind] for kind in ("critical", "error", "warning")} == {kind: nodes.get(kind, 0) for kind in ("critical", "error", "warning")}
+        assert kinds["ok"] + kinds["unknown"] == nodes["healthy"] and kinds.total() == sum(nodes.values()) and not kinds["info"]
+        assert line in " ".join(page.locator("#fleet").inner_text().split())
+        assert page.locator("h1 use").get_attribute("href") == "#g-critical"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
 def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(browser, tmp_path, size, scheme):
     hosts = [f"gpu{number:03d}" for number in range(9)]
     remarks = [fleets.finding(f"r{rule}", host, "info", f"A remark of rather many words, number {rule}", "e", "f") for rule in range(3) for host in hosts[:4]]
@@ -192,6 +216,35 @@ def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(browser,
         assert not visit.page.get_by_text("A GPU is lost").first.is_visible()
         lines.first.locator("summary").first.click()
         assert lines.first.locator("dl.facts").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_remark_of_most_healthy_nodes_is_on_no_card_and_the_filter_works_without_it(browser, tmp_path, size, scheme):
+    hosts = [f"gpu{number:03d}" for number in range(9)]
+    usual = [fleets.finding("usual", host, "info", "A remark of all nodes", "e", "f") for host in hosts]
+    fault = fleets.finding("fault", "gpu000", "critical", "A GPU is lost", "e", "f")
+    page = tmp_path / "page.html"
+    page.write_text(render_page(fleets.document([*usual, fault], {"ok": 9}), {}, [summarise_node(fleets.node(host, ["all"], {})) for host in hosts]))
+    with Visit(browser, page, size, scheme) as visit:
+        visit.page.get_by_role("button", name="8 nodes healthy").click()
+        assert visit.page.locator("h1").inner_text().strip() == "8 nodes healthy"
+        assert visit.page.locator("h1 use").get_attribute("href") == "#g-ok"
+        visit.page.get_by_label("Filter").fill("gpu000")
+        visit.page.get_by_role("button", name="8 nodes healthy").click()
+        assert visit.page.locator("h1").inner_text().strip() == "1 critical cause on gpu000"
+        assert "A remark of all nodes" not in visit.page.content()
+        assert visit.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("owner", ["user", "sre", "facility", "vendor"])
+def test_each_cause_names_who_acts(browser, tmp_path, owner, scheme):
+    page = tmp_path / "page.html"
+    fault = fleets.finding("fault", "gpu000", "critical", "A GPU is lost", "e", "f", owner=owner)
+    page.write_text(render_page(fleets.document([fault], {"ok": 1}), {}, [summarise_node(fleets.node("gpu000", ["all"], {}))]))
+    with Visit(browser, page, "phone", scheme) as visit:
+        assert f"for: {owner}" in visit.page.locator("article.finding").inner_text()
 
 
 def test_a_phone_is_not_scrolled_for_ever(browser, report):

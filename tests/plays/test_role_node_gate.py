@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import audits
 import pytest
 from fakes.ansible_module import tree
 from fakes.role_play import play_here
@@ -141,3 +142,54 @@ def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(roo
     assert refused.code != 0
     assert message in " ".join(refused.output.split())
     assert files(root) == before
+
+
+# Stands for the node's unhang: it prints its arguments.
+PRINTING = "#!/bin/sh\nprintf '<%s>' \"$@\"\n"
+
+
+@pytest.fixture
+def watch(root):
+    """watch(*arguments, **variables): runs the role with only the watcher."""
+    unhang = root.parent / "the unhang"
+    unhang.write_text(PRINTING)
+    unhang.chmod(0o755)
+    given = {"node_gate_record": False, "node_gate_watch": True, "node_gate_watch_unhang": str(unhang)}
+    return lambda *arguments, **variables: play(root, *arguments, **{**given, **variables})
+
+
+def test_the_watcher_is_off_by_default(root):
+    assert play(root, node_gate_record=False).changed == {"planted": 0}
+    assert not (root / "opt/unhang").exists()
+
+
+def test_the_files_of_the_watcher_are_previewed_placed_once_and_taken_back(root, watch):
+    before = files(root)
+    assert watch("--check", "--diff").code == 0
+    assert files(root) == before
+    assert watch().code == 0
+    assert executable(root) == ["/opt/unhang/watch-epilog.sh", "/opt/unhang/watch-prolog.sh", "/opt/unhang/watch.sh"]
+    assert "ExecStart=/opt/unhang/watch.sh %i\n" in (root / "etc/systemd/system/unhang-watch@.service").read_text()
+    assert watch("--check").changed == watch().changed == {"planted": 0}
+    assert watch(node_gate_state="absent").code == 0
+    assert {path: text for path, text in files(root).items() if text is not None} == {path: text for path, text in before.items() if text is not None}
+
+
+@pytest.mark.parametrize(
+    ("instance", "code", "given"),
+    [
+        ("job-4711", 0, ["watch", "--slurm-job", "4711", "--here", "--hook", "/opt/a hook"]),
+        ("pid-815", 0, ["watch", "--pid", "815", "--hook", "/opt/a hook"]),
+        ("4711", 2, []),
+    ],
+)
+def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch, instance, code, given):
+    assert watch(node_gate_watch_arguments=["--hook", "/opt/a hook"]).code == 0
+    done = subprocess.run([root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "".join(f"<{word}>" for word in given))
+
+
+def test_the_options_of_the_unit_are_those_of_the_command(root, watch):
+    assert watch(node_gate_watch_unhang=str(audits.PROGRAMS / "unhang")).code == 0
+    done = subprocess.run([root / "opt/unhang/watch.sh", "job-none"], check=False, capture_output=True, text=True)
+    assert (done.returncode, "expected the number of a job, found 'none'" in done.stderr) == (2, True), done.stderr

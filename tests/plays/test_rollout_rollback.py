@@ -54,3 +54,37 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     assert read_play(subprocess.run(command, check=False, **options)).code == 0
     asked = tmp_path / "restored"
     assert (asked.read_text().splitlines() if asked.exists() else []) == restored
+
+
+UNDONE = """return {{'changed': True, 'lines': ['on hold again: x'], 'needs_manual_action': ['{held}'], 'reboot_needed': True,
+            'states': [{{'id': 's0', 'run': '{run}'}}]}}"""
+
+
+def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path):
+    held = "libnvidia-ml1: found 580.1 on hold; somebody changed it since"
+    (tmp_path / "rollout").mkdir()
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    source = PROJECT / "playbooks" / "tasks"
+    (tmp_path / "remediate_role.yml").write_text((source / "remediate_role.yml").read_text())
+    (tmp_path / "rollout" / "apply.yml").write_text((source / "rollout" / "apply.yml").read_text())
+    for name in ("still_free.yml", "boot_id.yml"):
+        (tmp_path / "rollout" / name).write_text("- name: Nothing\n  ansible.builtin.meta: noop\n")
+    for name in ("saved_state", "state_restore"):
+        (plugins / f"{name}.py").write_text(PLUGIN.format(body=UNDONE.format(held=held, run=RUN)))
+    kept = {"name": "Keep", "ansible.builtin.copy": {"content": "{{ rollout_evidence | to_json }}", "dest": str(tmp_path / "evidence"), "mode": "0600"}}
+    tasks = [{"name": "Apply", "ansible.builtin.include_tasks": "rollout/apply.yml"}, kept]
+    (tmp_path / "play.yml").write_text(json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "remediate_roles": ["undo"], "undo_run": RUN, "unhang_run": RUN}
+    host |= {"rollout_evidence": {"boot_id": "b"}, "rollout_asked": {"order": {"reboots_left": 2}}, "node_change_fencing": 7, "remediate_applies": True}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": host}}}))
+    surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
+    command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
+    options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    played = read_play(subprocess.run(command, check=False, **options))
+    assert played.code == 0, played.output
+    found = json.loads((tmp_path / "evidence").read_text())
+    assert (found["look_at"], found["needs_reboot"]) == ([held], True)
+    reports = [place for text in (held, "on hold again: x") if (place := played.output.find(text)) >= 0]
+    assert len(reports) == 2
+    assert reports == sorted(reports)  # the preview's table has only the first report

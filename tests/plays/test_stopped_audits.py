@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -20,31 +22,36 @@ START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhan
 GO_ON = "judge the nodes that were read with: "
 
 
-@pytest.fixture
-def hung(fleet):
-    """A running audit, in a session of its own: one node has answered, the other never will. It is ended with the test."""
-    fleet.answering("a-good", envelope())
-    fleet.interpreter("hangs", f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch {fleet.folder}/asked\nsleep 5000\n')
+HANGS = f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch ASKED\nsleep 5000\n'
+
+
+@contextlib.contextmanager
+def _running(fleet, inventory, **streams):
+    """An audit in a session of its own; it and what it started are ended in any case."""
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", inventory]
     (fleet.folder / "temp").mkdir()
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", fleet.inventory]
     environment = {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    arguments = list(map(str, command))
     with subprocess.Popen(
-        list(map(str, command)),
-        env=environment,
-        cwd=fleet.folder,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as audit:
+        arguments, env=environment, cwd=fleet.folder, text=True, stdin=subprocess.DEVNULL, start_new_session=True, **streams
+    ) as audit:  # fmt: skip
         try:
-            _until(lambda: (fleet.folder / "asked").exists() and list(fleet.runs.glob("*/nodes/a-good.json")), "both nodes were asked")
-            yield fleet, audit
+            yield audit
         finally:
             audit.kill()
             for process in _processes(fleet.folder):
                 os.kill(process, signal.SIGKILL)
+
+
+@pytest.fixture
+def hung(fleet):
+    """A running audit: one node has answered, the other never will."""
+    fleet.answering("a-good", envelope())
+    fleet.interpreter("hangs", HANGS.replace("ASKED", f"{fleet.folder}/asked"))
+    with _running(fleet, fleet.inventory) as audit:
+        _until(lambda: (fleet.folder / "asked").exists() and list(fleet.runs.glob("*/nodes/a-good.json")), "both nodes were asked")
+        yield fleet, audit
 
 
 def _until(holds, what):
@@ -139,6 +146,36 @@ def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop)
     assert "stopped by hand" in errors.splitlines()[-1]
     _is_closed(fleet)
     _goes_on(fleet, errors)
+
+
+def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothing_was_read(fleet):
+    """The inventory is a program that never answers, so that no node is asked as long as the test looks."""
+    inventory = fleet.folder / "endless"
+    inventory.write_text(f"#!/bin/sh\ntouch {fleet.folder}/asked\nexec sleep 5000\n")
+    inventory.chmod(0o755)
+    screen, terminal = pty.openpty()
+    with (
+        os.fdopen(screen, "rb", buffering=0) as screen,
+        os.fdopen(terminal, "wb") as terminal,
+        _running(fleet, inventory, stdout=terminal, stderr=terminal) as audit,
+    ):
+        _until((fleet.folder / "asked").exists, "the inventory was asked")
+        assert screen.read(65536) == b"unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\r\n"
+        _ctrl_c(audit)
+        assert audit.wait(timeout=DEADLINE_S) == 2
+        assert screen.read(65536).splitlines()[-1] == b"unhang: stopped by hand, before a node was asked; nothing was read"
+    assert not fleet.runs.exists()
+
+
+@pytest.mark.parametrize("stop", [_ctrl_c, _terminate])
+def test_an_audit_that_is_stopped_before_a_node_has_answered_says_that_nothing_was_read(fleet, stop):
+    fleet.interpreter("hangs", HANGS.replace("ASKED", f"{fleet.folder}/asked"))
+    with _running(fleet, fleet.inventory) as audit:
+        _until((fleet.folder / "asked").exists, "the node was asked")
+        stop(audit)
+        errors = _ended(fleet, audit)
+    assert errors.splitlines()[-1] == "unhang: stopped by hand; nothing was read"
+    assert GO_ON not in errors and all(line.startswith("unhang: ") for line in errors.splitlines())
 
 
 def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_it(hung):

@@ -23,8 +23,22 @@ from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
+from unhang.jobs.diagnose.next_commands import ASKED_ABOUT
 from unhang.jobs.flight import compare_flights
 
+SUBJECTS = (
+    *ASKED_ABOUT,
+    "ACSCtl",
+    "/dev/shm",
+    "getent",
+    "ibstat",
+    "show_gids",
+    "ip -br addr",
+    "ulimit -l",
+    "/proc/cmdline",
+    "/proc/driver/nvidia",
+    "LOCAL_RANK",
+)
 LEARNT = "learnt.txt"  # file in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
@@ -174,7 +188,13 @@ def _undecided(failures: Sequence[Scored]) -> dict[str, int]:
     """Cases that the log does not decide, or that were missed with commands to run next, and in how many of them a command is one of the true cause's."""
     asked = [case for case in failures if case.collect and not (case.decided and case.top1)]
     causes = load_causes()
-    return {"cases": len(asked), "would_decide": sum(bool(set(case.collect) & set(causes.get(case.truth, {}).get("collect", ()))) for case in asked)}
+    wanted = {cause: _subjects(row["collect"]) for cause, row in causes.items()}
+    return {"cases": len(asked), "would_decide": sum(bool(_subjects(case.collect) & wanted.get(case.truth, set())) for case in asked)}
+
+
+def _subjects(commands: Sequence[str]) -> set[str]:
+    """What commands look at: the known programs, files and variables in them, and the commands themselves."""
+    return {word for one in commands for word in SUBJECTS if word in one}.union(commands)
 
 
 def _rates(cases: Sequence[Scored]) -> dict[str, Any]:

@@ -69,6 +69,14 @@ def document(
     return made | triage(failures(findings), Explaining(explains or {}), notes(findings, sum(nodes.values()), nodes.get("ok", 0)))
 
 
+def compared_with_a_faulty_node() -> dict[str, Any]:
+    """gpu1 has lost a GPU, and only so differs from gpu2, which is healthy. The comparison names both."""
+    counts = [{"value": value, "count": 1, "hosts": [host]} for host, value in (("gpu1", "7"), ("gpu2", "8"))]
+    both = {"scope": "group", "hosts": ["gpu1", "gpu2"], "comparison": {"majority": None, "counts": counts}}
+    rows = [finding("lost", "gpu1", "critical", "A GPU is lost", "e", "f"), finding("links-differ", None, "error", "Links differ", "e", "f", **both)]
+    return document(rows, {"ok": 2}, explains={"lost": frozenset({"links-differ"})})
+
+
 def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
     """The input of triage for these findings."""
     for number, one in enumerate(findings):

@@ -131,7 +131,8 @@ def _failure_limit(case: Any) -> list[str]:
             continue
         earlier = {host: _standing([one for one in _events(case, host) if one[0] < first]) for hosts in case.plan.waves[:number] for host in hosts}
         put_off = _put_off(case)
-        broken = [host for host, standing in earlier.items() if standing == "broken"]
+        died = {host for what, host, detail in case.world.log[:first] if (what, detail) == ("boot", "by itself after its release")}
+        broken = [host for host, standing in earlier.items() if standing == "broken" and host not in died]
         failed = [host for host, standing in earlier.items() if standing != "proved" and not (standing == "untouched" and host in put_off)]
         canaries = [host for host, standing in earlier.items() if standing != "proved" and host in case.plan.limits.canaries]
         if broken or canaries or len(failed) > case.plan.limits.failed:
@@ -171,7 +172,7 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
         "released": standing == "proved" and not ours and not locked,
         "drained by others": standing == "proved" and not ours and not locked,
         "kept": standing == "back" and node.drained_by is not None and not locked,
-        "lost": node.drained_by is not None,
+        "lost": node.drained_by is not None or states[host].fell,
         "withdrawn": standing == "untouched" and not ours and not locked,
         "refused": standing == "untouched" and not ours and not locked,
         "deferred": standing == "untouched" and not ours and not locked,

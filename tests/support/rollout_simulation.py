@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 
-from rollout_world import FAULTS, ROLLBACK_FAULTS, Node, World
+from rollout_world import DIES, FAULTS, ROLLBACK_FAULTS, Node, World
 
+from unhang.repair.plan.plan_document import Wave
 from unhang.repair.rollout import failure_limit, state_machine
-from unhang.repair.rollout.floor import Service, floor_evidence, floor_left
-from unhang.repair.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
+from unhang.repair.rollout.floor import Floor, Service, floor_evidence, floor_left
+from unhang.repair.rollout.journal_text import LONGEST_LINE_BYTES, JournalParser, last_epoch, parse_journal, render_entry
 from unhang.repair.rollout.node_state import NodeState
 from unhang.repair.rollout.rollout_state import RolloutState, standing_of
-from unhang.repair.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
+from unhang.repair.rollout.soak import Soak, fallen, soaking_before
+from unhang.repair.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, SOAK, STEPS, TOGETHER, Entry, Order, StepResult, Target
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"
@@ -30,11 +33,12 @@ class Killed(Exception):
 
 @dataclasses.dataclass
 class Journal:
-    """The bytes of the journal, as on a disk."""
+    """The bytes of the journal, as on a disk. reads_anew: each controller reads it from its beginning, and what was followed must be the same."""
 
-    content: bytes = b""
+    content: bytearray = dataclasses.field(default_factory=bytearray)
     newest: int = 0
     tears: random.Random | None = None
+    reads_anew: bool = True
     known: RolloutState = dataclasses.field(default_factory=RolloutState)
     followed: JournalParser = dataclasses.field(default_factory=JournalParser)
 
@@ -49,19 +53,25 @@ class Journal:
     def append(self, epoch: int, entry: Entry) -> None:
         if epoch != self.newest:
             raise Superseded
-        new = render_entry(entry, self.content[self.content.rstrip(b"\n").rfind(b"\n") + 1 :] or b"\n")
+        tail = self.content[-LONGEST_LINE_BYTES:]
+        new = render_entry(entry, tail[tail.rstrip(b"\n").rfind(b"\n") + 1 :] or b"\n")
         if self.tears is not None:
             self.content += new[: self.tears.randrange(len(new))]
             raise Killed
         self.content += new
 
     def begin(self) -> int:
+        if not self.reads_anew:
+            return self._begin(self.read().epoch)
         entries = parse_journal(self.content).entries
         followed, anew = self.read(), RolloutState(self.known.waves).take(entries)
         counted = standing_of(anew.waves, anew.nodes, anew.epoch)
         if vars(anew) != vars(followed) or (counted.counts, counted.out) != (followed.counts, followed.out):
             raise AssertionError(f"expected what was followed to be what is read anew, found {vars(followed)} and {vars(anew)}")
-        self.newest = max(self.newest, last_epoch(entries)) + 1
+        return self._begin(last_epoch(entries))
+
+    def _begin(self, last: int) -> int:
+        self.newest = max(self.newest, last) + 1
         self.append(self.newest, Entry(AT, "", ROLLOUT, BEGUN, self.newest))
         return self.newest
 
@@ -74,11 +84,17 @@ class SimulatedPlan:
     waves: tuple[tuple[str, ...], ...]
     limits: failure_limit.Limits
     floor: int = 0
+    soak: Soak = dataclasses.field(default_factory=Soak)
+
+    def named(self):
+        """The waves with their names, as a plan on disk has them."""
+        return SimpleNamespace(waves=[Wave(f"wave {at}" if at else "canary 1", hosts) for at, hosts in enumerate(self.waves)])
 
 
 @dataclasses.dataclass
 class RandomRollout:
-    """One random rollout. machine: the functions that decide; a test passes wrong ones."""
+    """One random rollout. rules, failure_limit, floor: the functions that decide; a test passes wrong ones. at: the present; ending: why the rollout ends here,
+    "" if it goes on."""
 
     plan: SimulatedPlan
     world: World
@@ -86,9 +102,13 @@ class RandomRollout:
     rules: object = state_machine
     failure_limit: object = failure_limit
     floor: object = staticmethod(floor_left)
+    soaking: object = staticmethod(soaking_before)
     finished_at: int = 0
     ended: dict[str, str] = dataclasses.field(default_factory=dict)
     faults_at_first: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    run: str = RUN
+    at: str = AT
+    ending: str = ""
 
     def __post_init__(self) -> None:
         self.journal.of(self.plan.waves)
@@ -107,23 +127,47 @@ def controller(case: RandomRollout) -> Iterator[None]:
     def put(entry: Entry) -> None:
         case.journal.append(epoch, entry)
 
+    yield from look_back(case, fallen(case.journal.read(), case.plan.waves), "", put)
+    given = [case.ending] if case.ending else []
     for number, _wave in enumerate(case.plan.waves):
         yield
+        yield from soak_before(case, number, put)
         yield from keep_floor(case, put)
-        admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits)
-        put(Entry(AT, "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
+        admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits, *given)
+        put(Entry(case.at, "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
-                put(Entry(AT, host, "lock", DEFERRED, 0, {"why": why}))
+                put(Entry(case.at, host, "lock", DEFERRED, 0, {"why": why}))
         for host in admitted.begin:
             why = case.rules.refusal(case.journal.read().node(host), case.plan.targets[host])
             if why:
-                put(Entry(AT, host, "lock", FAILED, 0, {"why": why}))
+                put(Entry(case.at, host, "lock", FAILED, 0, {"why": why}))
         for step in STEPS:
             if step == "drain":
                 yield from keep_floor(case, put)
-            yield from play_step(case, epoch, number, admitted, step, put)
-    put(Entry(AT, "", ROLLOUT, DONE, epoch))
+            yield from play_step(case, epoch, number, admitted, step, put, given)
+    yield from soak_before(case, len(case.plan.waves), put)
+    put(Entry(case.at, "", ROLLOUT, DONE, epoch, {"closed": given[0]} if given else {}))
+
+
+def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
+    """The soak before a wave, or at the end; the controller may be killed while it waits."""
+    soaking = case.soaking(case.journal.read(), case.plan.named(), case.plan.soak, wave)
+    if soaking is None:
+        return
+    put(Entry(case.at, "", SOAK, BEGUN, case.journal.newest, {"until": soaking.until, "hosts": list(soaking.hosts)}))
+    yield
+    yield from look_back(case, soaking.hosts, soaking.until, put)
+    put(Entry(case.at, "", SOAK, DONE, case.journal.newest, {"until": soaking.until}))
+
+
+def look_back(case: RandomRollout, hosts, until: str, put) -> Iterator[None]:
+    """Asks released nodes again: the boot, and whether they take jobs."""
+    for host in hosts:
+        node, known = case.world.nodes[host], case.journal.read().node(host)
+        well = node.up and node.boot_id == known.boot_id and node.drained_by is None
+        put(Entry(case.at, host, SOAK, DONE if well else FAILED, 0, {"until": until} | ({} if well else {"why": "it has booted, or is out of service"})))
+        yield
 
 
 def keep_floor(case: RandomRollout, put) -> Iterator[None]:
@@ -132,16 +176,20 @@ def keep_floor(case: RandomRollout, put) -> Iterator[None]:
         return
     out = case.world.listed()
     yield
-    service = Service(frozenset(case.world.fleet() - out.keys()), out)
-    left = case.floor(service, case.journal.read().out, case.plan.floor)
-    put(Entry(AT, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
+    ours = case.journal.read().out
+    if case.world.scheduler_is_away:
+        left = Floor(len(ours), "the scheduler does not answer")
+    else:
+        left = case.floor(Service(frozenset(case.world.fleet() - out.keys()), out), ours, case.plan.floor)
+    put(Entry(case.at, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
 
 
-def play_step(case: RandomRollout, epoch: int, wave: int, admitted: failure_limit.Admission, step: str, put) -> Iterator[None]:
+def play_step(case: RandomRollout, epoch: int, wave: int, admitted: failure_limit.Admission, step: str, put, given: list[str]) -> Iterator[None]:
     """One step over a batch: finds the nodes that need it, begins all of them, then judges and records each answer."""
     standing = case.journal.read()
     against = {host: case.failure_limit.why_not(standing, host, wave, case.plan.limits) for host in admitted.begin}
-    asked = [case.rules.next_order(standing.node(host), case.plan.targets[host], epoch, why) for host, why in against.items()]
+    targets, ends = case.plan.targets, given[0] if given else None
+    asked = [case.rules.next_order(standing.node(host), targets[host], epoch, ends or why, *given) for host, why in against.items()]
     orders = [order for order in asked if order is not None and order.step == step]
     for group in [orders] if step == TOGETHER and orders else [[order] for order in orders]:
         yield from play_orders(case, group, put)
@@ -152,23 +200,23 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
     going = [order for order in orders if order.host not in refused]
     for order in orders:
         if order in going:
-            put(Entry(AT, order.host, order.step, BEGUN, order.token, {"boot_id": order.boot_id}))
+            put(Entry(case.at, order.host, order.step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why}))
             case.world.note("ordered", order.host, order.step)
         yield
     results = {host: StepResult("failed", {"why": why}) for host, why in refused.items()}
     if going:
-        for part in case.world.carry_out(going, RUN, case.plan.targets):
+        for part in case.world.carry_out(going, case.run, case.plan.targets):
             results |= part
             yield
     for order in orders:
         status, evidence = case.rules.judge(order, results[order.host], case.plan.targets[order.host])
-        put(Entry(AT, order.host, order.step, status, order.token, evidence))
+        put(Entry(case.at, order.host, order.step, status, order.token, evidence))
         yield
 
 
 def target_of(node: Node) -> Target:
     """The plan's number of reboots: one for the trial, and one for a driver, or for a kernel that is not tried first."""
-    reboots = int(node.trial) + int(not node.trial or node.wants[1] != "d1")
+    reboots = int(node.trial) + int(not node.trial or node.wants[1] != node.was[1])
     return Target(node.host, f"{node.host}-boot-1", reboots, {"kernel": node.wants[0], "driver": node.wants[1]})
 
 
@@ -198,7 +246,11 @@ def random_case(seed: int) -> RandomRollout:
     beside = {f"other{number:03}": service.random() < 0.4 for number in range(service.randint(0, 4))}
     fleet = count + len(beside)
     floor = service.choice((0, service.randint(1, fleet), max(1, fleet - 1 - sum(beside.values()))))
-    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits, floor), World(nodes, beside), Journal())
+    soaks = random.Random(seed * 13 + 5)
+    soak = Soak(600, 120) if soaks.random() < 0.5 else Soak()
+    for node in nodes if soak.waves_s else ():
+        node.faults |= {DIES} if soaks.random() < 0.2 else set()
+    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits, floor, soak), World(nodes, beside), Journal())
 
 
 def simulate(case: RandomRollout, seed: int) -> RandomRollout:

@@ -18,12 +18,13 @@ FAULTS = (
     "booted since the plan", "boots before its release", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
     "undrained before its apply", "undrained before its reboot", "a job that ends later",
 )  # fmt: skip
+DIES = "boots after its release"  # only in rollouts whose released nodes soak
 ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
 
 @dataclasses.dataclass
 class Node:
-    """The real state of one node. wants: (kernel, driver) of the plan; trial: its kernel is tried by a trial boot."""
+    """The real state of one node. was, wants: (kernel, driver) before the plan and of the plan; trial: its kernel is tried by a trial boot."""
 
     host: str
     faults: set[str]
@@ -38,6 +39,7 @@ class Node:
     up: bool = True
     jobs: list[str] = dataclasses.field(default_factory=list)
     drained_by: str | None = None
+    was: tuple[str, str] = ("k1", "d1")
 
     @property
     def boot_id(self) -> str:
@@ -53,6 +55,7 @@ class World:
     def __init__(self, nodes: list[Node], beside: Mapping[str, bool] | None = None) -> None:
         self.nodes = {node.host: node for node in nodes}
         self.beside = dict(beside or {})
+        self.scheduler_is_away = False
         self.log: list[tuple[str, str, Any]] = []
         for node in nodes:
             if "booted since the plan" in node.faults:
@@ -134,6 +137,10 @@ class World:
         self.note("resumed by somebody else", node.host)
         return StepResult("failed", {"why": "expected it drained, found a-job-since", "free": False})
 
+    def takes_over(self, node: Node, run: str) -> bool:
+        """Whether the run makes the drain of another run its own."""
+        return False
+
     def _crash(self, node: Node, at: str) -> None:
         if "crashes in between" in node.faults:
             node.faults.discard("crashes in between")
@@ -144,9 +151,9 @@ class World:
         node.boot += 1
         node.running = node.installed
         if "wrong kernel" in node.faults and kind == "reboot":
-            node.running = ("k1", node.running[1])
+            node.running = (node.was[0], node.running[1])
         if "wrong driver" in node.faults and kind == "reboot":
-            node.running = (node.running[0], "d1")
+            node.running = (node.running[0], node.was[1])
 
     def _lock(self, node: Node, order: Order, run: str):
         yield
@@ -166,9 +173,9 @@ class World:
             return refused
         if "drain refused" in node.faults:
             return StepResult("failed", {"why": "access denied"})
-        if "scheduler gone" in node.faults:
+        if "scheduler gone" in node.faults or self.scheduler_is_away:
             return StepResult("failed", {"why": "slurmctld does not answer"})
-        if node.drained_by is None:
+        if node.drained_by is None or self.takes_over(node, run):
             node.drained_by = f"unhang {run}"
             self.note("drain", node.host, run)
         return StepResult("ok", {"drained": True, "owned": node.drained_by == f"unhang {run}", "by": node.drained_by, "reason": "x", "jobs": list(node.jobs)})
@@ -217,13 +224,13 @@ class World:
             self.note("change", node.host, list(node.jobs))
             node.installed = (node.wants[0], node.installed[1])
             yield
-            if refused := self._refuses(node, order):
-                return refused
+            if refused := self._refuses(node, order) or self._in_use(node, "trial"):
+                return refused if refused.status != "failed" else StepResult("failed", {**refused.evidence, "boot_id": node.boot_id, "free": True})
             node.trial_done = True
             if "trial boot fails" in node.faults:
                 self.note("boot", node.host, "trial")
                 node.boot += 1
-                node.installed = ("k1", node.installed[1])
+                node.installed = (node.was[0], node.installed[1])
                 return StepResult("failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id})
             self._boots(node, "trial")
             yield
@@ -303,15 +310,17 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
+        if refused := self._in_use(node, "roll_back"):
+            return refused
         if "rollback fails" in node.faults:
             return StepResult("failed", {"why": "a package is gone", "boot_id": node.boot_id})
         if "rollback vanishes" in node.faults:
             node.up = False
             return StepResult("silent", {"why": "unreachable"})
         self.note("change", node.host, list(node.jobs))
-        came_back = node.installed != ("k1", "d1")
+        came_back = node.installed != node.was
         if "rollback says ok and does nothing" not in node.faults:
-            node.installed, node.trial_done = ("k1", "d1"), False
+            node.installed, node.trial_done = node.was, False
         yield
         # It reports only what it has restored itself: a repeated rollback, after the first answer was lost, finds nothing more to restore.
         return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": came_back})
@@ -323,13 +332,13 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
-        return self._verdict(node, order, node.running == ("k1", "d1"))
+        return self._verdict(node, order, node.running == node.was)
 
     def _keep(self, node: Node, order: Order, run: str):
         yield
         if refused := self._refuses(node, order):
             return refused
-        if "scheduler gone at the end" in node.faults:
+        if "scheduler gone at the end" in node.faults or self.scheduler_is_away:
             return StepResult("failed", {"why": "slurmctld does not answer"})
         if node.drained_by in (None, f"unhang {run}"):
             node.drained_by = f"unhang {run}"
@@ -348,14 +357,17 @@ class World:
             self._boots(node, "by itself before its release")
         if order.boot_id not in (None, node.boot_id):
             return StepResult("failed", {"why": "it has booted since", "boot_id": node.boot_id})
-        if "scheduler gone at the end" in node.faults:
+        if "scheduler gone at the end" in node.faults or self.scheduler_is_away:
             return StepResult("failed", {"why": "slurmctld does not answer"})
-        owned = node.drained_by == f"unhang {run}"
+        owned, boot_id = node.drained_by == f"unhang {run}", node.boot_id
         if owned:
             self.note("undrain", node.host, (node.drained_by, node.boot))
             node.drained_by = None
+            if DIES in node.faults and order.boot_id is not None:
+                node.faults.discard(DIES)
+                self._boots(node, "by itself after its release")
         yield
         node.holder = None
         self.note("unlock", node.host)
         held = f"drained by {node.drained_by}" if node.drained_by else ""
-        return StepResult("ok", {"boot_id": node.boot_id, "drained": node.drained_by is not None, "owned": False, "drained_by_others": held})
+        return StepResult("ok", {"boot_id": boot_id, "drained": node.drained_by is not None, "owned": False, "drained_by_others": held})

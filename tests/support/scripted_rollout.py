@@ -99,8 +99,8 @@ def prepare(folder, waves, real=(), floor=0):
     tasks.mkdir(parents=True)
     plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "rollout.yml").read_text())}
     (folder / "rollout.yml").write_text(json.dumps([plays[name] for name in PLAYS]))
-    for name in ("step", "floor", "boot_id", "still_free", *STEPS, "ours"):
-        is_real = name in ("step", "floor", *real)
+    for name in ("step", "floor", "listed", "look_back", "boot_id", "still_free", "smoke_group", *STEPS, "ours"):
+        is_real = name in ("step", "floor", "listed", "look_back", *real)
         checked = CHECKED if "still_free" in real and name in ("apply", "reboot", "roll_back") else ""
         scripted = HELD if name == "ours" else checked + STEP.format(step=name)
         (tasks / f"{name}.yml").write_text((source / f"{name}.yml").read_text() if is_real else scripted)

@@ -102,16 +102,16 @@ class SlurmHere:
         return subprocess.run(argv, env=environment, check=False, **captured)
 
 
-def booted(work):
-    """The cluster, with every node idle; ends with its namespaces. A generator for a fixture."""
+def booted(work, nodes=NODES, configuration=CONFIGURATION, topology=TOPOLOGY):
+    """The cluster, with every node idle; ends with its namespaces. A generator for a fixture. configuration, topology: texts of their files."""
     with Testbed(CACHE, ()) as bed:
         folder = bed.folder / "slurm"
         for part in ("munge", "state"):
             (folder / part).mkdir(mode=0o700, parents=True)
         (folder / "munge" / "key").write_bytes(os.urandom(128))
         (folder / "munge" / "key").chmod(0o400)
-        (folder / "slurm.conf").write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder))
-        (folder / "topology.conf").write_text(TOPOLOGY)
+        (folder / "slurm.conf").write_text(configuration.format(host=socket.gethostname(), folder=folder))
+        (folder / "topology.conf").write_text(topology)
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (folder / "gres.conf").write_text(f"Name=gpu Type=h200 File={folder}/nvidia[0-1]\n")
         for number in (0, 1):
@@ -120,7 +120,7 @@ def booted(work):
         files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
         cluster.run("munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items()))
         cluster.start_controller()
-        for node in NODES:
+        for node in nodes:
             cluster.start_daemon(node)
-        audits.wait_until(lambda: cluster.run("sinfo", "--noheader", "--states=idle", "--format=%D") == str(len(NODES)), "every node is idle")
+        audits.wait_until(lambda: cluster.run("sinfo", "--noheader", "--states=idle", "--format=%D") == str(len(nodes)), "every node is idle")
         yield cluster

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import pathlib
 import shutil
 import socket
 
@@ -15,10 +14,10 @@ import package_layer
 import pytest
 import torch_in_nodes
 from four_nodes import CACHE, Fleet
+from inotify_room import room_for_nodes
 from testbed import Testbed
 from testbed.tree import ready_tree
 
-INOTIFY, INSTANCES = pathlib.Path("/proc/sys/fs/inotify/max_user_instances"), 512
 PACKAGES = ("slurmd", "munge", "podman", "crun")
 CONTROLLER = ("munged", "slurmctld", "srun", "sinfo", "squeue", "sbatch", "scontrol")
 CONFIGURATION = """ClusterName=unhang
@@ -117,19 +116,6 @@ def configuration(names, folder, auth):
 
 
 @contextlib.contextmanager
-def room_for_nodes():
-    """Each booted node uses seven of the machine's inotify instances, and several workers have a bed each: more than Linux's usual 128."""
-    before = INOTIFY.read_text()
-    if int(before) < INSTANCES and os.access(INOTIFY, os.W_OK):
-        INOTIFY.write_text(str(INSTANCES))
-    try:
-        yield
-    finally:
-        if int(before) < INSTANCES and os.access(INOTIFY, os.W_OK):
-            INOTIFY.write_text(before)
-
-
-@contextlib.contextmanager
 def cluster_of(names, library, work, layers=()):
     """A Cluster of these nodes, with every node idle. library: the fake libnvidia-ml; work: a folder of the test; layers: as for Testbed."""
     layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
@@ -144,7 +130,7 @@ def cluster_of(names, library, work, layers=()):
         node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
         node.write("/var/spool/slurmd/.keep", "")
 
-    with room_for_nodes(), Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed, contextlib.ExitStack() as undo:
+    with room_for_nodes(CACHE), Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed, contextlib.ExitStack() as undo:
         folder = bed.folder / "slurm"
         environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
         cluster = Cluster(bed, Fleet(bed, library, work, undo), environment, folder)

@@ -54,7 +54,7 @@ class Site:
     @contextlib.contextmanager
     def remediating(self, run, python, *argv):
         """A running `unhang remediate --apply`; its output goes to remediate.log. Killed when the block ends."""
-        command = self.command("remediate", str(run), "--apply", "--python", str(python), *argv)
+        command = self.command("remediate", str(run), "--apply", "--python", str(python), *argv, *([] if "--soak" in argv else ["--soak", "0"]))
         with (self.work / "remediate.log").open("a") as log:
             try:
                 with under_way(command, self.cluster.environment, log) as process:

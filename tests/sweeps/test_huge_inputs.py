@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from unhang.audit.judge.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block, Input
+from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.flight import read_dump
@@ -52,7 +51,7 @@ def test_archive_of_ten_gigabytes_is_read_up_to_the_cap_and_no_further(tmp_path,
     log = tmp_path / "a.log.gz"
     piece = gzip.compress(b"step 10 loss 2.5\n" * (1 << 20))
     log.write_bytes(piece * ((10 << 30) // (17 << 20) + 1))
-    monkeypatch.setattr("unhang.jobs.diagnose.diagnosing.Input", partial(Input, most_bytes=64 << 20))
+    monkeypatch.setattr("unhang.jobs.diagnose.diagnosing.MOST_BYTES", 64 << 20)
     [about] = diagnose([str(log)])["inputs"]
     assert about["kind"] == "log" and about["lines"] <= (66 << 20) // 17
     assert any("and no further" in note for note in about["notes"])

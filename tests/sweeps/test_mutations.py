@@ -75,6 +75,7 @@ def test_what_costs_a_job_nothing_is_no_finding(name):
         ("a100_roce: a rail down", "rdma-rail-down", "mlx5_3"),
         ("p5_efa: a card down", "rdma-rail-down", "rdmap88s0"),
         ("h200_infiniband: one port at 100 of 400", "rdma-rail-slow", "mlx5_3"),
+        ("h200_infiniband: LD_PRELOAD of another NCCL for all users", "nccl-library-preloaded", "/etc/environment:3"),
         ("h200_infiniband: half the power", "gpu-power-limit-far-below-default", "GPU 5"),
         ("h200_infiniband: 345 MHz at full load", "gpu-slow-under-load", "GPU 5"),
         ("h200_infiniband: one GPU's memory hotter than its limit under load", "gpu-hot-and-slow-under-load", "GPU 2"),

@@ -106,6 +106,52 @@ def test_fault_is_found_in_the_first_release_that_has_it_and_no_more_in_the_one_
     assert key not in faults_told(with_release(node, table, row, row["below"]), table)
 
 
+OTHERS = {"architectures": ("turing", "hopper"), "processors": ("x86_64", "aarch64"), "flavours": ("open", "proprietary")}
+"""Values of which one is not the condition of a row."""
+MADE_OF = ("shared_cards", "mixed_links")
+ONLY_WITH = ("models", "architectures", "processors", "network", "flavours", "firmware", "several", "driver_from", "driver_below", "setting", "values")
+"""The conditions of a row besides the release; what a card is made of has its near miss in the node that nothing was changed in."""
+
+
+def without_condition(node, row, field):
+    """The node without one condition of the row, all others and the release as they were."""
+    if field == "models":
+        other = next(name for name, one in catalogue().tables["gpu_models"].items() if one["model"] not in row["models"])
+        return changed(node, {"facts": {"gpus.model": other, "gpus.devices[*].model": other}})
+    if field in ("setting", "values"):
+        node["sections"]["nccl"]["settings"] = [one for one in node["sections"]["nccl"]["settings"] if one["name"] != row["setting"]]
+        return changed(node, {"settings": {row["setting"]: "another"}}) if field == "values" else node
+    if field in ("driver_from", "driver_below"):
+        return changed(node, {"driver": "450.80.02" if field == "driver_from" else row["driver_below"]})
+    if field == "several":
+        return changed(node, {"facts": {"gpus.count": 1}})
+    if field == "firmware":
+        return changed(node, {"facts": {"driver.gsp_firmware.enabled": False}})
+    if field == "network":
+        return changed(node, {"facts": {"network.rdma": []}})
+    other = next(one for one in OTHERS[field] if one not in row[field])
+    place = {"architectures": "gpus.devices[*].architecture", "processors": "node.architecture", "flavours": "driver.loaded.flavour"}[field]
+    return changed(node, {"facts": {place: other}})
+
+
+CONDITIONS = [(table, key, field) for table, key in ROWS for field in ONLY_WITH if catalogue().tables[table][key].get(field)]
+
+
+@pytest.mark.parametrize(("table", "key", "field"), CONDITIONS)
+def test_fault_is_not_told_where_one_of_its_conditions_is_missing(table, key, field):
+    row = catalogue().tables[table][key]
+    node = with_release(node_of(table, row), table, row, row["from"])
+    assert key in faults_told(node, table)
+    assert key not in faults_told(without_condition(node, row, field), table)
+
+
+@pytest.mark.parametrize(("table", "key"), [(table, key) for table, key in ROWS if any(catalogue().tables[table][key].get(one) for one in MADE_OF)])
+def test_fault_of_cards_with_several_ports_is_not_told_where_each_card_has_one(table, key):
+    row = catalogue().tables[table][key]
+    plain = node_of(table, {**row, **dict.fromkeys(MADE_OF, False)})
+    assert key not in faults_told(with_release(plain, table, row, row["from"]), table)
+
+
 @pytest.mark.parametrize(("table", "key"), [(table, key) for table, key in ROWS if catalogue().tables[table][key].get("unless")])
 def test_fault_is_not_told_where_it_is_worked_around(table, key):
     row = catalogue().tables[table][key]

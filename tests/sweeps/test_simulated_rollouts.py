@@ -19,6 +19,7 @@ from unhang.repair.rollout import failure_limit, state_machine
 from unhang.repair.rollout.floor import Floor, Service, floor_left
 from unhang.repair.rollout.node_state import NodeState
 from unhang.repair.rollout.rollout_state import standing_of
+from unhang.repair.rollout.soak import soaking_before
 from unhang.repair.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY, WAITING
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
@@ -31,6 +32,7 @@ def played(seed, **wrong):
     case = random_case(seed)
     case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(state_machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
     case.floor = wrong.get("floor", floor_left)
+    case.soaking = wrong.get("soaking", soaking_before)
     case.failure_limit = SimpleNamespace(**{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")})
     return simulate(case, seed)
 
@@ -160,6 +162,10 @@ def admits_others_before_a_canary_that_was_put_off(standing, wave, limits):
     return admitted
 
 
+def asks_before_the_waves_alone(standing, plan, soak, wave):
+    return None if wave == len(plan.waves) else soaking_before(standing, plan, soak, wave)
+
+
 def says_nothing(*_):
     return None
 
@@ -188,6 +194,8 @@ WRONG = {
         "admit": admits_others_before_a_canary_that_was_put_off,
         "why_not": says_nothing,
     },
+    "asks no released node again": {"soaking": says_nothing},
+    "asks no released node at the end": {"soaking": asks_before_the_waves_alone},
     "takes any number out of service": {"admit": takes_any_number_out, "why_not": says_nothing},
 }
 

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from documented_command import as_typed
 
 from collector.job import build
 from unhang.schemas.check import check_schema
@@ -162,6 +163,18 @@ def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
     assert bundle.stat().st_mode & 0o077 == 0
     _, _, errors = inspect("--evidence", str(bundle), "--out", str(bundle))
     assert "found one that exists" in errors
+
+
+def test_given_nothing_it_finds_this_users_ranks_or_asks_which_of_several_jobs(tmp_path):
+    with job("never", tmp_path) as launcher:
+        inspected(launcher, "hung")
+        done = subprocess.run(as_typed("unhang inspect", {"unhang": UNHANG}), capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        ranks = descendants(launcher.pid)
+    if done.returncode == 1:
+        assert "rank 1 on " in done.stdout
+    else:  # other tests run jobs on this machine too
+        assert done.returncode == 2
+        assert any(f"--pid {pid} " in done.stderr for pid in ranks), done.stderr
 
 
 def test_a_process_that_ended_is_said_so():

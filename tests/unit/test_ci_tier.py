@@ -269,3 +269,28 @@ def test_no_listed_module_imports_one_that_is_left_out(tier):
     assert modules
     names = "|".join(re.escape(name) for name in left_out)
     assert [str(path) for path in modules if re.search(rf"^\s*(?:from|import) (?:{names})\b", path.read_text(), re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("tier", ["test-vm", "test-packages"])
+def test_no_listed_task_calls_an_action_that_is_left_out(tier):
+    lines = [line for line in (PROJECT / ".ci" / "tiers" / tier).read_text().splitlines() if not line.startswith("#")]
+    actions = [Path(line).stem for line in lines if line.startswith(":!plugins/action/")]
+    listed = subprocess.run(["git", "ls-files", "--", *lines], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
+    tasks = [PROJECT / path for path in listed if path.endswith((".yml", ".py")) and not path.startswith("tests/fixtures")]
+    assert actions
+    assert any(path.suffix == ".yml" for path in tasks)
+    call = re.compile(rf"^\s*(?:- )?[\"']?(?:{'|'.join(actions)})[\"']?:", re.MULTILINE)  # also as a key in a play that a test writes in Python
+    assert [str(path) for path in tasks if call.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_a_tier_leaves_out_runs_nightly_and_the_tier_still_has_tests(tier):
+    folder = PROJECT / tier.replace("-", "/").replace("test/", "tests/")
+    files = [path.read_text(encoding="utf-8") for path in folder.glob("test_*.py")]
+    whole = [text for text in files if re.search(r"^pytestmark = .*pytest\.mark\.nightly", text, re.MULTILINE)]
+    tests, nightly = (
+        sum(len(re.findall(pattern, text, re.MULTILINE)) for text in files if text not in whole) for pattern in (r"^ *def test_", r"mark\.nightly\n")
+    )
+    assert tests > nightly
+    command = re.search(r"^\t.*-m nightly (.*) \$\(TEST_ARGS\)$", (PROJECT / "tests" / "tests.mk").read_text(encoding="utf-8"), re.MULTILINE)
+    assert not (nightly or whole) or any(folder.is_relative_to(PROJECT / place) for place in command[1].split())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+import unhang.commands
 from unhang.cli import main
+from unhang.commands import COMMANDS
 from unhang.jobs.diagnose.matching.signatures import load_causes, pattern_faults, shape_faults
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -43,6 +46,22 @@ def test_the_parser_reads_what_it_says(text, value):
     names = {}
     exec(compile(example("parser"), "parser", "exec"), names)
     assert names["parse_swappiness"](text) == value
+
+
+def test_the_command_is_found_by_its_name_and_prints_a_runs_nodes(tmp_path, capsys, monkeypatch):
+    (tmp_path / "kernels.py").write_text(example("command"))
+    monkeypatch.setattr(unhang.commands, "__path__", [*unhang.commands.__path__, str(tmp_path)])
+    monkeypatch.setitem(COMMANDS, "kernels", "list the nodes of a run with their kernels")
+    (tmp_path / "run" / "nodes").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").write_text("{}")
+    for host, facts in (("gpu001", {"kernel": {"release": "6.8.0-31-generic"}}), ("gpu002", None)):
+        (tmp_path / "run" / "nodes" / f"{host}.json").write_text(json.dumps({"host": host, "facts": facts}))
+    assert main(["kernels", str(tmp_path / "run"), "-o", "csv"]) == 0
+    assert capsys.readouterr().out.split() == ["host,kernel", "gpu001,6.8.0-31-generic", "gpu002,"]
+    assert main(["kernels", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.splitlines() == ["gpu001  6.8.0-31-generic", "gpu002  -"]
+    assert main(["kernels", str(tmp_path / "none")]) == 2
+    assert "expected a run folder" in capsys.readouterr().err
 
 
 def test_the_signature_proves_itself():

@@ -16,8 +16,8 @@ CALLED_FROM_OUTSIDE = {
     "_proved",  # plugins/action/rollout_step.py: a value of its option `part`
     "summary_x",  # templates/smoke.html.j2
     *("_supports_async", "v2_runner_on_start", "STATE_ID", "ROOTFS", "ModuleDocFragment"),
-    *("SHELL_CLASS", "_build_cmd", "_handle_read", "_flush_read"),
-    *("PackedProject", "PLUGIN_NAME", "initialize", "redirect_request", "find_class", "persistent_load", "handle_starttag"),
+    *("SHELL_CLASS", "_build_cmd", "_handle_read", "_flush_read", "ev_timer"),
+    *("PackedProject", "PLUGIN_NAME", "initialize", "redirect_request", "find_class", "persistent_load", "handle_starttag", "handleError"),
 }
 BY_PREFIX = ("visit_", "write_", "of_")  # methods for the kinds of a syntax tree
 

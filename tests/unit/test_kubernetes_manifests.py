@@ -124,12 +124,38 @@ def test_the_plugin_passes_a_verdict_on_and_takes_anything_else_for_unknown(tmp_
     assert asked(tmp_path) == (expected, "Xid 79 on one GPU\n")
 
 
+@pytest.mark.parametrize("line", [r"a \\033[31m \\0033[2J \\n \\c b", r"\\x1b[2J", "-n", "-e x", "%s %d", "$(touch no) `touch no`"])
+def test_the_plugin_passes_the_line_on_as_it_is(tmp_path, line):
+    """A node's text has backslashes, which a shell's echo would turn into escape sequences for whoever describes the node."""
+    (tmp_path / "answer").write_text(f"{int(time.time())}\n1\n{line}\n")
+    assert asked(tmp_path) == (1, f"{line}\n")
+
+
 @pytest.mark.parametrize("answer", [None, "", "1\n1\nold\n", "half"])
 def test_no_verdict_or_an_old_one_is_unknown(tmp_path, answer):
     if answer is not None:
         (tmp_path / "answer").write_text(answer)
     code, line = asked(tmp_path)
     assert (code, line.startswith("not checked: ")) == (2, True)
+
+
+FIRST_LINES = ("x", "-1", "", " ", "0", "010", "1e9", "1 2", "99999999999999999999", "$(touch no)", "a[$(touch no)]", "date", "0x7fffffff", "NOW")
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "bash"])
+@pytest.mark.parametrize("first", FIRST_LINES)
+def test_a_time_that_is_none_or_in_the_future_is_no_verdict(tmp_path, shell, first):
+    """A shell would work out names and commands in what should be a number, and a time in the future would be fresh for ever."""
+    (tmp_path / "answer").write_text(f"{first.replace('NOW', str(int(time.time()) + 3600))}\n0\nfine\n")
+    script, environment = DEPLOY / "node-condition" / "verdict.sh", {"VERDICT": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([shell, script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.startswith("not checked: ")) == (2, True), done.stderr
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_clock_that_is_a_little_ahead_is_no_fault(tmp_path):
+    (tmp_path / "answer").write_text(f"{int(time.time()) + 30}\n0\nfine\n")
+    assert asked(tmp_path) == (0, "fine\n")
 
 
 def judged(tmp_path: Path, program: str, age_s: float = 0) -> list[str]:

@@ -12,9 +12,9 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ base.__init__ base.errors base.printing base.secrets_in_text | base.text base.strict_json
+    __init__ base.__init__ base.bounded_reads base.errors base.printing base.secrets_in_text | base.text base.strict_json
     | base.junit base.nodeset base.strict_yaml base.plain_pickle base.redact | base.path_arguments base.project
-    | base.kept_files | run | schemas | catalogue | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.flight jobs.lint
+    | base.kept_files | run | schemas | catalogue | audit.__init__ audit.judge jobs.together | audit.triage jobs.__init__ jobs.flight jobs.lint
     | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference jobs.inspect | jobs.watch
     | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | audit.collect | commands | cli | __main__
 """

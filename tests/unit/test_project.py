@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import locale
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.base.project import ansible_environment, program_as_typed, settings_left_out, utf8_locale
+from unhang.base.errors import UserError
+from unhang.base.project import CACHE_ENV, INSTALLED, ansible_environment, link_pynvml, own_folder, program_as_typed, settings_left_out, utf8_locale
 
 
 @pytest.fixture
@@ -89,3 +91,40 @@ def test_the_version_has_its_part_of_the_changelog_and_what_comes_next_stands_ab
     released = [part for part in parts if part != "Unreleased"]
     assert re.fullmatch(rf"{re.escape(__version__)} \(20\d\d-\d\d-\d\d\)", released[0])
     assert parts[0] in ("Unreleased", released[0])
+
+
+def test_an_installed_unhang_keeps_its_link_below_a_folder_of_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
+    link = link_pynvml(INSTALLED)
+    assert link.is_relative_to(tmp_path / "cache")
+    assert link.resolve().name == "pynvml.py"
+    assert link_pynvml(INSTALLED) == link
+
+
+@pytest.mark.parametrize("open_to_all", [".", "cache", "cache/unhang"])
+def test_a_folder_of_links_that_others_can_replace_is_refused(tmp_path, monkeypatch, open_to_all):
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
+    link_pynvml(INSTALLED)
+    (tmp_path / open_to_all).chmod(0o777)
+    with pytest.raises(UserError, match="everybody can write to it; set XDG_CACHE_HOME to a folder of your own"):
+        link_pynvml(INSTALLED)
+
+
+def test_a_way_through_a_shared_folder_that_keeps_each_file_its_owners_is_fine(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    assert own_folder(tmp_path / "shared" / "mine").is_dir()
+    with pytest.raises(UserError, match="everybody can write"):
+        own_folder(tmp_path / "shared")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
+@pytest.mark.parametrize("theirs", ["cache", "cache/unhang", "way"])
+def test_a_folder_of_links_that_belongs_to_another_user_is_refused(tmp_path, monkeypatch, theirs):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "way").symlink_to("cache")
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path / "way"))
+    link_pynvml(INSTALLED)
+    os.chown(tmp_path / theirs, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(UserError, match=f"expected .*/{theirs} to belong to root or to you, .*belongs to user 65534"):
+        link_pynvml(INSTALLED)

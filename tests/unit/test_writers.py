@@ -22,6 +22,7 @@ from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidt
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")
 WRITES = {"write_text", "write_bytes", "write_atomically", "write_named", "write_document", "NamedTemporaryFile", "mkstemp", "mkdtemp", "TemporaryDirectory"}
+WRITES |= {"open_private", "symlink", "symlink_to", "hardlink_to", "copy2", "copyfile", "copyfileobj", "copytree"}  # the first opens a file of a run folder
 FOR_ANSIBLE = {"set_variable", "data_for_ansible"}
 MARKS = ("{{", "{%", "{#")
 
@@ -46,7 +47,11 @@ def is_writer(source: str) -> bool:
     if any(isinstance(node, ast.Attribute) and node.attr == "O_CREAT" for node in ast.walk(tree)):
         return True
     return any(
-        name in WRITES | FOR_ANSIBLE or (base == "shlex" and name in ("quote", "join")) or (name == "open" and opens_to_write(call))
+        name in WRITES | FOR_ANSIBLE
+        or (base == "shlex" and name in ("quote", "join"))
+        or (base == "shutil" and name in ("copy", "move"))
+        or (base == "os" and name == "link")
+        or (name == "open" and opens_to_write(call))
         for base, name, call in calls(tree)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from kernel_plays import boots, default_of
 
 # At the machine's shutdown, so after the role has selected the next boot, another kernel is selected.
@@ -17,6 +18,7 @@ ExecStop=/usr/sbin/grub-reboot "Advanced options for Debian GNU/Linux>Debian GNU
 """
 
 
+@pytest.mark.nightly
 def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_as_default_and_the_next_run_finishes(image, prepared):
     machine = prepared.machine
     machine.shell("mv /srv/other/boot/* /boot/ && mv /srv/other/usr/lib/modules/* /usr/lib/modules/ && update-grub")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from kernel_plays import boots, default_of
 
 
+@pytest.mark.nightly
 def test_power_that_is_lost_in_the_middle_of_dpkg_leaves_a_machine_that_boots_and_the_next_run_finishes(image, fresh):
     machine = fresh.machine
     running = fresh.start()
@@ -41,6 +43,7 @@ def test_a_preview_writes_nothing_and_a_module_that_does_not_build_keeps_the_ker
     assert "next_entry" not in boots(machine)
 
 
+@pytest.mark.nightly
 def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
     machine = fresh.machine
     machine.shell("mkfs.btrfs -q /dev/vdb && mount /dev/vdb /mnt && cp -a /boot/. /mnt/ && umount /mnt && mount /dev/vdb /boot")
@@ -53,6 +56,7 @@ def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
     assert machine.shell(looked_at).split() == []
 
 
+@pytest.mark.nightly
 def test_where_the_root_file_system_is_full_the_role_refuses_and_the_boot_loader_is_told_what_it_was_told(image, fresh):
     machine = fresh.machine
     machine.shell("fallocate -l $(($(df --output=avail -B1 / | tail -n 1) - 200000000)) /fill")

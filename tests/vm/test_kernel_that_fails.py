@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from kernel_plays import GPUS, default_of
 
 
@@ -11,6 +12,7 @@ def record(machine):
     return json.loads(machine.shell("cat /var/lib/unhang/boot_trial.json"))
 
 
+@pytest.mark.nightly
 def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_is_not_tried_again(image, prepared):
     machine = prepared.machine
     machine.shell(f"dd if=/dev/urandom of=/boot/initrd.img-{image.new} bs=64k count=64 conv=notrunc status=none")
@@ -38,6 +40,7 @@ def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(i
     assert record(machine)["status"] == "fell_back"
 
 
+@pytest.mark.nightly
 def test_a_kernel_under_which_a_gpu_is_gone_is_taken_back(image, prepared):
     machine = prepared.machine
     unit = "[Unit]\nConditionKernelVersion={}\nBefore=ssh.service\n[Service]\nType=oneshot\nExecStart=/bin/cp /root/{}.json " + GPUS + "\n"

@@ -128,6 +128,23 @@ def compiled(python: str, sources: dict[str, str]) -> dict[str, bytes]:
     return {f"code-{magic}/{name}": base64.b64decode(code) for name, code in codes.items()}
 
 
+def packages(distributions: Mapping[str, str]) -> dict[str, bytes]:
+    """{path in the archive: bytes} of other projects' packages: only their Python files, with their licences. distributions: {package: its distribution}."""
+    files: dict[str, bytes] = {}
+    for name, distribution in distributions.items():
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            raise SystemExit(f"{name} is not installed for {sys.executable}; run `make setup` first")
+        folder = Path(spec.origin).parent
+        files |= {f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+        of_it = [path for path in folder.parent.glob("*.dist-info/**/*") if path.parts[len(folder.parent.parts)].lower().startswith(f"{distribution}-")]
+        licences = [path for path in of_it if path.name.startswith(("LICENSE", "COPYING"))]
+        if not licences:
+            raise SystemExit(f"expected the licence of {name} beside it, found none")
+        files |= {f"{name}/{path.name}": path.read_bytes() for path in licences}
+    return files
+
+
 def used_names(text: str) -> set[str]:
     """nvidia-ml-py's names in the collector's source; of a function also its later versions, because some names are composed at run time."""
     return set(NVML_NAME.findall(text))

@@ -4,14 +4,13 @@
 
 For login nodes: it installs nothing and contacts neither nodes nor the network. It contains the commands' own modules and the whole catalogue, as data without
 need of a YAML parser; ClusterShell, Jinja, MarkupSafe, PyYAML and rich as Python. Compiled packages are replaced: msgspec by plain objects for the
-catalogue's own examples, jsonschema_rs by nothing, because the build checked everything. At its first start the file unpacks itself into the user's cache.
+catalogue's own examples; jsonschema_rs is not needed, because the build checked everything. At its first start the file unpacks itself into the user's cache.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import json
 import pprint
 import sys
@@ -26,7 +25,7 @@ from unhang.commands import COMMANDS, GROUPS
 from unhang.schemas.shapes import SCHEMAS, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, PROJECT, build_as_asked, imported_names, write_archive
+from collector.build import HERE, PROJECT, build_as_asked, imported_names, packages, write_archive
 
 PARTS = HERE / "offline_parts"
 OFFLINE = ("diagnose", "lint", "explain")
@@ -37,7 +36,7 @@ INSIDE = "home"  # the folder in the archive that is unpacked
 
 def build(target: Path, _pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. It contains no compiled code, so it needs no other interpreter."""
-    files = {**own_sources(), **own_data(), **packed_catalogue(), **packages()}
+    files = {**own_sources(), **own_data(), **packed_catalogue(), **packages(PACKAGES)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     inside = {f"{INSIDE}/{name}": content for name, content in files.items()}
     entry = (PARTS / "entry.py").read_text("utf-8").replace("@DIGEST@", digest)
@@ -51,7 +50,8 @@ def own_sources() -> dict[str, bytes]:
     names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
     texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = OLD_NAMES = OLD_OPTIONS = {{}}\n"
     texts["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
-    texts["jsonschema_rs.py"] = (PARTS / "jsonschema_rs.py").read_text("utf-8")
+    unchecked = "\n\ndef check_schema(document, schema):\n    return iter(())  # the build checked everything\n"
+    texts["unhang/schemas/check.py"] = texts["unhang/schemas/check.py"].replace("import jsonschema_rs\n", "") + unchecked
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")
     texts["unhang/base/strict_yaml.py"] += (
         "\nfrom unhang_packed import with_packed_catalogue\nload_yaml = with_packed_catalogue(load_yaml, Path(__file__).parents[1])\n"
@@ -190,23 +190,6 @@ def _json(content: Any) -> bytes:
     if json.loads(text) != content:
         raise SystemExit("expected content that JSON can hold, found something else; tools/collector/offline.py packs the catalogue as JSON")
     return text.encode("utf-8")
-
-
-def packages() -> dict[str, bytes]:
-    """The packages of other projects that the commands need: only their Python files, with their licences."""
-    files: dict[str, bytes] = {}
-    for name, distribution in PACKAGES.items():
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            raise SystemExit(f"{name} is not installed for {sys.executable}; run `make setup` first")
-        folder = Path(spec.origin).parent
-        files |= {f"{name}/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sorted(folder.rglob("*.py"))}
-        of_it = [path for path in folder.parent.glob("*.dist-info/**/*") if path.parts[len(folder.parent.parts)].lower().startswith(f"{distribution}-")]
-        licences = [path for path in of_it if path.name.startswith(("LICENSE", "COPYING"))]
-        if not licences:
-            raise SystemExit(f"expected the licence of {name} beside it, found none")
-        files |= {f"{name}/{path.name}": path.read_bytes() for path in licences}
-    return files
 
 
 if __name__ == "__main__":

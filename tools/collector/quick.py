@@ -2,8 +2,8 @@
 
     python tools/collector/quick.py [TARGET]
 
-The file contains the judge's own modules, so it gives the judge's own verdicts, and no rule is written twice. Their dependencies are replaced: Jinja's parser
-by the syntax trees that it made here, schemas in YAML by the same schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the judge's own modules, so that no rule is
+written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pynvml
 from jinja2 import nodes
-from jinja2.parser import Parser
 
 from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.judge.documents import STATUSES
@@ -26,7 +24,7 @@ from unhang.audit.judge.rules import Rule
 from unhang.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, PROJECT, build_as_asked, compiled, packed_sources, trim_pynvml, used_names, write_archive
+from collector.build import HERE, PROJECT, build_as_asked, compiled, packages, packed_sources, trim_pynvml, used_names, write_archive
 
 PARTS = HERE / "quick_parts"
 JUDGE = (
@@ -44,6 +42,7 @@ JUDGE = (
     "values",
 )
 SEVERITIES = ("critical", "error")
+PACKAGES = {"jinja2": "jinja2", "markupsafe": "markupsafe"}  # and their distributions
 ROW_KEYS = ("id", "title", "scope", "severity", "applies", "for_each", "when", "expected", "found", "workaround")
 SCHEMAS = ("node-facts-1", "policy-1")
 ALWAYS = "admission-"  # changes since admission are checked at any severity
@@ -54,9 +53,11 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **judge_sources()}
     sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
     sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "repair" / "gate" / "host_programs.py").read_text("utf-8")
-    sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue()), "jinja2.py": (PARTS / "jinja2.py").read_text("utf-8")}
+    sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue())}
     sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
-    files = {name: text.encode("utf-8") for name, text in sources.items()}
+    others = packages(PACKAGES)
+    files = {**others, **{name: text.encode("utf-8") for name, text in sources.items()}}
+    sources |= {name: content.decode("utf-8") for name, content in others.items() if name.endswith(".py")}
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
     files["__main__.py"] = entry_source().encode("utf-8")
@@ -87,8 +88,9 @@ def judge_sources() -> dict[str, str]:
     """The judge's modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
     found = {f"unhang/audit/judge/{name}.py": for_python_3_8((unhang / "audit" / "judge" / f"{name}.py").read_text("utf-8")) for name in JUDGE}
-    found |= dict.fromkeys(("unhang/__init__.py", "unhang/audit/__init__.py", "unhang/audit/judge/__init__.py", "unhang/schemas/__init__.py"), "")
-    found["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n"
+    found["unhang/base/secrets_in_text.py"] = for_python_3_8((unhang / "base" / "secrets_in_text.py").read_text("utf-8"))
+    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/judge/", "base/", "schemas/")}
+    found["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
     found["unhang/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found
@@ -143,54 +145,20 @@ def _head(node: ast.Subscript) -> str | None:
 
 
 def data_source(catalogue: Catalogue) -> str:
-    """The module unhang_quick.data: rules, their syntax trees, and the tables that they read."""
+    """The module unhang_quick.data: rules, and the tables that they read."""
     rules = chosen_rules(catalogue)
-    expressions: dict[str, Any] = {}
-    templates: dict[str, Any] = {}
-    for rule in rules:
-        for field in ("applies", "for_each", "when"):
-            if field in rule.row:
-                text = str(rule.row[field]).lower() if isinstance(rule.row[field], bool) else rule.row[field]
-                expressions[text] = Parser(_ENVIRONMENT, text, state="variable").parse_expression()
-        for text in _texts(rule.row):
-            templates[text] = _ENVIRONMENT.parse(text)
-    trees = [*expressions.values(), *templates.values()]
+    trees = [expression.tree() for rule in rules for expression in (rule.applies, rule.for_each, rule.when, *rule.texts.values()) if expression is not None]
     rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
     values = {
-        "NODE_NAMES": sorted(name for name in dir(nodes) if isinstance(getattr(nodes, name), type) and name[0].isupper()),
         "RULE_IDS": [rule.id for rule in catalogue.rules],
         "RULES": rows,
-        "EXPRESSIONS": {text: packed(tree) for text, tree in expressions.items()},
-        "TEMPLATES": {text: packed(tree) for text, tree in templates.items()},
         "TABLES": {name: [dict(catalogue.tables[name]), shape_of(getattr(catalogue.tables[name], "shape", None))] for name in sorted(tables_in(trees))},
     }
     return f"import json\n\nglobals().update(json.loads({json.dumps(values)!r}))\n"
 
 
-_ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701 - parses only, as the judge's own
-
-
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    return [
-        row["expected"],
-        row["found"],
-        *([row["remedy"]["person"]] if "person" in row["remedy"] else []),
-        *([row["workaround"]["what"]] if "workaround" in row else []),
-    ]
-
-
 def _remedy(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row["remedy"][key] for key in ("role", "person") if key in row["remedy"]}
-
-
-def packed(value: Any) -> list[Any]:
-    """A syntax tree as lists: [name, {field: value}] of a node, ["[", [...]] of a list, ["=", value] of anything else."""
-    if isinstance(value, nodes.Node):
-        names = [name for name in value.fields if name != "ctx"] + (["operator"] if isinstance(value, (nodes.BinExpr, nodes.UnaryExpr)) else [])
-        return [type(value).__name__, {name: packed(getattr(value, name)) for name in names}]
-    if isinstance(value, (list, tuple)):
-        return ["[", [packed(one) for one in value]]
-    return ["=", value]
 
 
 def shape_of(shape: Shape | None) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from unhang.base.printing import printing_safely
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
 from unhang.commands import COMMANDS, GROUPS, HIDDEN
+from unhang.commands.in_place import ColoursOnly
 from unhang.commands.names import command_and_arguments, load_command
 
 COULD_NOT_LOOK = 2
@@ -42,6 +43,8 @@ OTHER_NAMES = {
     "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host", "--nodelist": "--host", "--limit": "--host", "--output": "--format",
     "--json": "--format", "--inventory-file": "--inventory", "--quite": "--quiet",
 }  # fmt: skip
+_MEASURES = "it measured unhang, no job; from a checkout: python tests/support/diagnosis_scores.py DIR"
+GONE = {("diagnose", "--score"): _MEASURES, ("diagnose", "--leave-one-out"): f"{_MEASURES} --leave-one-out"}  # {(command, option): what is typed now}
 NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")  # they act; who mistypes another option does not mean them
 NEAR = 0.7
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unhang.commands.completing import complete
 
         complete()
-    with printing_safely():
+    with printing_safely(), contextlib.redirect_stdout(ColoursOnly(sys.stdout)), contextlib.redirect_stderr(ColoursOnly(sys.stderr)):
         code = _main(arguments)
         try:
             sys.stdout.flush()
@@ -93,7 +96,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         return _say("stopped by hand")
     except Exception as problem:
-        return _say(_kept(problem, name, arguments))
+        return _say(_written_down(problem, name, arguments))
 
 
 def top_parser() -> argparse.ArgumentParser:
@@ -134,6 +137,7 @@ class _Parser(argparse.ArgumentParser):
             meant = near[0] if near else ""
         else:
             unknown = message.partition("unrecognized arguments: ")[2].split()
+            self._refuse_gone(unknown)
             if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
                 self._refuse(f"{message}; leave it out: nothing is changed without --apply")
             meant = self._meant(unknown)
@@ -143,6 +147,13 @@ class _Parser(argparse.ArgumentParser):
     def _refuse(self, message: str) -> NoReturn:
         """Without argparse's lines of usage, which push the message off the eye's place."""
         self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}\n")
+
+    def _refuse_gone(self, unknown: Sequence[str]) -> None:
+        """Ends with 2 where an option of the previous release was typed; of several, the last in GONE says what the others do too."""
+        options = {word.partition("=")[0] for word in unknown}
+        gone = [(option, now) for (command, option), now in GONE.items() if self.prog == f"unhang {command}" and option in options]
+        if gone:
+            self._refuse(f"{' and '.join(option for option, _ in gone)} went with this release: {gone[-1][1]}")
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """The argument that an unknown one probably means; "" if none is similar."""
@@ -177,7 +188,7 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     return command, parser
 
 
-def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
+def _written_down(problem: Exception, name: str, arguments: Sequence[str]) -> str:
     """A fault of unhang itself in one line; the details are in a file, for a bug report."""
     typed = without_secrets(shlex.join(arguments))[:LONGEST_TYPED]
     details = f"unhang {__version__}, Python {sys.version}\n{typed}\n\n{without_secrets(''.join(traceback.format_exception(problem)))}"

@@ -7,6 +7,7 @@ import sys
 from ..command import load_nvidia_ml_py, open_standard_descriptors
 from ..document import clean_text, encode
 from .look import NAMES, look
+from .samples import write_samples
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,13 +26,19 @@ def main(arguments: list[str]) -> int:
         epilog="The verdict: unhang inspect --evidence DOCUMENT…",
     )
     add_look_options(parser)
-    return write_evidence(chosen_look_options(parser.parse_args(arguments)))
+    parser.add_argument("--sample", type=float, metavar="S", help="instead of a look: a sample of the job each S seconds, as lines of JSON, until it is ended")
+    parsed = parser.parse_args(arguments)
+    if parsed.sample:
+        return write_samples({"pids": parsed.pid, "slurm_job": parsed.slurm_job, "container": parsed.container}, max(0.2, parsed.sample))
+    return write_evidence(chosen_look_options(parsed))
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a look."""
     parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it")
     parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm")
+    container = "a container of this machine, looked at from outside (docker, podman, containerd, apptainer, enroot; pid:[N], a namespace of lsns)"
+    parser.add_argument("--container", metavar="NAME|ID", help=container)
     parser.add_argument("--gap", type=float, metavar="S", help="seconds between the two looks (default 3)")
     parser.add_argument("--without", action="append", default=[], choices=NAMES, help="a source that is not to be asked")
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
@@ -43,6 +50,7 @@ def chosen_look_options(parsed: argparse.Namespace) -> dict[str, Any]:
     return {
         "pids": parsed.pid,
         "slurm_job": parsed.slurm_job,
+        "container": parsed.container,
         "gap_s": parsed.gap,
         "without": parsed.without,
         "py_spy": parsed.py_spy,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 
 from ..section import Unread, read_section
-from ..sections.extension_caches import CACHE, read_cache
+from ..sections.extension_caches import CACHE, held_files, read_cache
 from ..sections.faults import read_faults
-from ..sections.users import read_users
-from ..untrusted_files import read_mounts_or_none
 from .finding import MORE
 from .flights import read_flights
+from .views import user_of, view_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..root import Root
     from ..section import SourcePiece
+    from .views import View
 
 TAIL_BYTES = 16 * 1024
 MOST_LINES, MOST_LOGS = 60, 32
@@ -69,20 +69,29 @@ def read_kernel_log(ctx: Context) -> Iterator[SourcePiece]:
 
 def read_locks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section locks: caches, as the node's section torch has extension_caches, of the folders in which the ranks build extensions."""
-    users = {user.name: user for user in read_users(ctx.root).values()}
-    mounts = read_mounts_or_none(ctx.root)
-    wanted: dict[str, str | None] = {}
+    views: dict[str | None, View] = {}
+    wanted: dict[tuple[int, str], tuple[View, str | None, int]] = {}
     for rank in ctx.options["ranks"]:
-        user = users.get(rank["user"])
+        try:
+            view = view_of(ctx.root, rank["pid"], views)
+            user, uid = user_of(ctx.root, rank["pid"], view)
+        except OSError:
+            continue  # it has ended, or is another user's: the section ranks says so
         folder = rank["settings"].get("TORCH_EXTENSIONS_DIR") or (user.home + CACHE if user and user.home.startswith("/") else None)
-        if folder and not rank["container"]:
-            wanted.setdefault(folder, rank["user"])
-    for folder, name in wanted.items():
-        owner = users[name].uid if name in users else None
-        yield *read_section("locks", _cache, ctx.root, mounts, folder, name, ctx.now_s, owner), MORE
+        if folder:
+            wanted.setdefault((id(view), folder), (view, rank["user"], uid))
+    for (_, folder), (view, name, uid) in wanted.items():
+        yield *read_section("locks", _cache, view.root, view, folder, name, ctx.now_s, uid), MORE
     yield "locks", {} if wanted else {"caches": []}, []
 
 
-def _cache(root: Root, unread: Unread, mounts: Any, folder: str, user: str | None, now_s: float, owner: int | None) -> dict[str, Any]:
-    found = read_cache(root, unread, mounts, folder, user, now_s, owner=owner)
+def _cache(root: Root, unread: Unread, view: View, folder: str, user: str | None, now_s: float, owner: int) -> dict[str, Any]:
+    found = read_cache(root, unread, view.mounts, folder, user, now_s, owner=owner)
+    if found and not root.is_live:  # of a container: its locks are held by processes of this node
+        unread.rows[:] = [row for row in unread.rows if not row["field"].endswith(".locks")]
+        for row in found["locks"]:
+            status = os.lstat(root.place(row["path"]))
+            held, complete = held_files(frozenset([(status.st_dev, status.st_ino)]), "/proc")
+            row["held"] = True if held else False if complete else None
+            row["stale"] = None if row["held"] is None else not row["held"]
     return {"caches": [found] if found else []}

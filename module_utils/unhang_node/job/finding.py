@@ -10,10 +10,11 @@ import os
 
 from ..named_tuple import NamedTuple
 from ..parse.process_files import container_of, held_devices, parse_environ, parse_uid
-from ..parse.process_state import Stat, parse_own_pid, parse_stat
+from ..parse.process_state import parse_own_pid
 from ..section import Absent
-from ..sections.processes import kernel_threads
 from ..sections.users import read_users, user_name
+from .containers import processes_of_container
+from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..context import Context
+    from ..parse.process_state import Stat
     from ..root import Root
     from ..section import SourcePiece
 
@@ -64,12 +66,17 @@ class Candidate(NamedTuple):
 
 def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields `ranks`, a row at a time. ctx.options: pids, processes of the job (each with its descendants and the ranks beside it), [] for every job;
-    skipped, pids whose files did not answer."""
-    root, pids = ctx.root, [int(pid) for pid in ctx.options["pids"]]
+    container, whose processes alone are looked at, or None; skipped, pids whose files did not answer."""
+    root, pids, container = ctx.root, [int(pid) for pid in ctx.options["pids"]], ctx.options.get("container")
     stats = read_stats(root)
     gone = [pid for pid in pids if pid not in stats]
     if gone:
         raise Absent(f"no process {gone[0]} on this node: it has ended")
+    if container:
+        stats = processes_of_container(ctx, container, stats)
+        outside = [pid for pid in pids if pid not in stats]
+        if outside:
+            raise Absent(f"process {outside[0]} is not in the container {container}; its number on the node is meant, not the one inside")
     candidates, denied = _candidates(ctx, stats)
     if ctx.options.get("slurm_job"):
         candidates = [one for one in candidates if _is_of_slurm_job(one.environment, ctx.options["slurm_job"])]
@@ -78,30 +85,18 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     chosen = list(_one_for_each_rank(ctx, stats, candidates)) or (_holders(ctx, stats, pids) if candidates or not denied or pids else [])
     if not chosen:
         hidden = f"; the environment of {denied} processes of other users needs root" if denied else ""
-        raise Absent(f"no process with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
+        where = f" of the {len(stats)} in the container {container}" if container else ""
+        raise Absent(f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
     users = read_users(root)
     for candidate in chosen[:MOST_RANKS]:
         yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
-    yield "ranks", {"denied": denied}, []
-
-
-def read_stats(root: Root) -> dict[int, Stat]:
-    """{pid: Stat} of all processes but the kernel's own. Raises OSError when they cannot be listed."""
-    found, of_the_kernel = {}, kernel_threads(root)
-    for name in root.names("/proc"):
-        if name.isdigit() and name not in of_the_kernel:
-            stat = stat_of(root, int(name))
-            if stat:
-                found[int(name)] = stat
-    return found
-
-
-def stat_of(root: Root, pid: int) -> Stat | None:
-    """None when there is no such process."""
-    try:
-        return parse_stat(root.text(f"/proc/{pid}/stat", 4096))
-    except OSError:
-        return None
+    left = len(chosen) - MOST_RANKS
+    cut = {
+        "field": "ranks",
+        "status": "error",
+        "reason": f"{left} ranks are left out: at most {MOST_RANKS} of a node are looked at; name a job of it with --pid",
+    }
+    yield "ranks", {"denied": denied}, [cut] if left > 0 else []
 
 
 def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], int]:
@@ -146,15 +141,6 @@ def _of_the_job(pids: list[int], stats: dict[int, Stat], candidates: list[Candid
 def job_of(environment: dict[str, str], uid: int | None) -> str:
     """A name for a job, alike for its ranks on a node."""
     return " ".join([f"uid={uid}", *(f"{name}={environment[name][:80]}" for name in SAME_JOB if name in environment)])
-
-
-def ancestors(stats: dict[int, Stat], pid: int) -> list[int]:
-    """The process itself, its parent, and so on."""
-    found: list[int] = []
-    while pid in stats and pid not in found:
-        found.append(pid)
-        pid = stats[pid].parent
-    return found
 
 
 def _one_for_each_rank(ctx: Context, stats: dict[int, Stat], candidates: list[Candidate]) -> Iterator[Candidate]:

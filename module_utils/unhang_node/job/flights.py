@@ -13,10 +13,10 @@ import resource
 
 from ..section import Unread
 from ..sections.faults import read_boot_time
-from ..sections.users import read_users
-from ..untrusted_files import open_regular, read_mounts_or_none, resolve_local
+from ..untrusted_files import open_regular, resolve_local
 from .finding import MORE
 from .looks import TICKS
+from .views import user_of, view_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..root import Root
     from ..section import SourcePiece
+    from .views import View
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # torch's own order
 IN_CACHE = "/torch/comm_lib_trace_rank_"
@@ -51,21 +52,33 @@ def read_flights(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a time."""
     root = ctx.root
     _limit_memory()
-    homes = {user.name: user.home for user in read_users(root).values() if user.home.startswith("/")}
-    boot_s, mounts = read_boot_time(root) or 0.0, read_mounts_or_none(root)
+    boot_s = read_boot_time(root) or 0.0
+    views: dict[str | None, View] = {}
     for row in [one for one in ctx.options["ranks"] if one["rank"] is not None and one["framework"] == "torch"][:MOST_RANKS]:
         unread, found = Unread(), None
-        for path in [] if row["container"] else dump_paths(row, homes.get(row["user"])):
-            try:
-                folder, name = os.path.split(path)
-                found = _flight(root, f"{resolve_local(root, mounts, folder)}/{name}", row, boot_s + row["started"] / TICKS)
-                break
-            except FileNotFoundError:
-                continue
-            except Exception as problem:  # a damaged or hostile pickle may raise anything; no code of it was run
-                unread.add(f"flights[{row['rank']}]", "error", f"{path}: {type(problem).__name__}: {str(problem)[:160]}")
-                break
+        try:
+            view = view_of(root, row["pid"], views)
+            user, uid = user_of(root, row["pid"], view)
+        except OSError as problem:
+            unread.of_error(f"flights[{row['rank']}]", problem)
+        else:
+            began_s = boot_s + row["started"] / TICKS
+            found = _first_dump(view, uid, row, dump_paths(row, user.home if user and user.home.startswith("/") else None), began_s, unread)
         yield "log_tail", {"flights": [found] if found else []}, unread.rows, MORE
+
+
+def _first_dump(view: View, uid: int, row: dict[str, Any], paths: list[str], began_s: float, unread: Unread) -> dict[str, Any] | None:
+    for path in paths:
+        try:
+            folder, name = os.path.split(path)
+            local = f"{resolve_local(view.root, view.mounts, folder)}/{name}"
+            return {"rank": row["rank"], "pid": row["pid"], "path": local, **_flight(view.root, local, uid, began_s)}
+        except FileNotFoundError:
+            continue
+        except Exception as problem:  # a damaged or hostile pickle may raise anything; no code of it was run
+            unread.add(f"flights[{row['rank']}]", "error", f"{path}: {type(problem).__name__}: {str(problem)[:160]}")
+            break
+    return None
 
 
 def dump_paths(row: dict[str, Any], home: str | None) -> list[str]:
@@ -81,8 +94,7 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard))
 
 
-def _flight(root: Root, path: str, row: dict[str, Any], began_s: float) -> dict[str, Any]:
-    owner = os.stat(root.place(f"/proc/{row['pid']}")).st_uid
+def _flight(root: Root, path: str, owner: int, began_s: float) -> dict[str, Any]:
     descriptor = open_regular(root, path, follow=False, owner=owner)
     with open(descriptor, "rb") as dump:
         status = os.fstat(descriptor)
@@ -91,7 +103,7 @@ def _flight(root: Root, path: str, row: dict[str, Any], began_s: float) -> dict[
         if status.st_size > LARGEST_DUMP:
             raise ValueError(f"has {status.st_size} bytes, at most {LARGEST_DUMP} are read")
         entries = parse_dump(dump.read(LARGEST_DUMP))
-    return {"rank": row["rank"], "pid": row["pid"], "path": path, "written_s": round(status.st_mtime, 3), "entries": entries}
+    return {"written_s": round(status.st_mtime, 3), "entries": entries}
 
 
 def parse_dump(dump: bytes) -> list[dict[str, Any]]:

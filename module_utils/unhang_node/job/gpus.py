@@ -38,6 +38,7 @@ def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
     handles, lost, _ = open_handles(ctx, asking)
     for index, why in lost.items():
         unread.add(f"gpus_1[{index}]", "error", why)
+    began_s, begun = time.time(), time.monotonic()
     for number in (1, 2):
         for index, handle in sorted(handles.items()):
             about = asking.about(f"gpus_{number}[{index}].", str(index), handle=handle)
@@ -45,7 +46,7 @@ def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
                 yield "nvml", {f"gpus_{number}": [look_at_gpu(about, index)]}, [], MORE
             except Lost as problem:
                 yield "nvml", {f"gpus_{number}": [{"index": index, "lost": str(problem)}]}, [], MORE
-        yield "nvml", {f"at_{number}_s": round(time.time(), 3)}, [], MORE
+        yield "nvml", {f"at_{number}_s": round(began_s + time.monotonic() - begun, 3)}, [], MORE
         if number == 1:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
             time.sleep(ctx.options["gap_s"])
@@ -55,22 +56,29 @@ def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
 def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:
     """One look at one GPU; null for what the driver or the board does not tell. Raises Lost."""
     handle = asking.handle
-    busy = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", handle)
-    power = asking.ask("power_w", "nvmlDeviceGetPowerUsage", handle)
     energy = asking.ask(None, "nvmlDeviceGetTotalEnergyConsumption", handle)
     links = asking.fields(((SENT, ALL_LINKS), (RECEIVED, ALL_LINKS)))
     return {
         "index": index,
         "uuid": asking.ask("uuid", "nvmlDeviceGetUUID", handle),
-        "utilization_percent": busy and busy.gpu,
-        "memory_activity_percent": busy and busy.memory,
-        "power_w": power and power / 1000.0,
+        **work_of_gpu(asking),
         "energy_j": energy and energy / 1000.0,
-        "clock_sm_mhz": asking.ask("clock_sm_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_SM),
-        "throttle": _throttle(asking),
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),
         "nvlink_kib": [value if code == 0 else None for code, value in links.values()] or None,
         "pcie_kib_s": [asking.ask(None, "nvmlDeviceGetPcieThroughput", handle, way) for way in (0, 1)],
+    }
+
+
+def work_of_gpu(asking: Asking) -> dict[str, Any]:
+    """The part of a look that costs little, for samples: the driver measures PCIe's throughput for 20 ms in each direction. Raises Lost."""
+    busy = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", asking.handle)
+    power = asking.ask("power_w", "nvmlDeviceGetPowerUsage", asking.handle)
+    return {
+        "utilization_percent": busy and busy.gpu,
+        "memory_activity_percent": busy and busy.memory,
+        "power_w": power and power / 1000.0,
+        "clock_sm_mhz": asking.ask("clock_sm_mhz", "nvmlDeviceGetClockInfo", asking.handle, CLOCK_SM),
+        "throttle": _throttle(asking),
         "processes": _processes(asking),
     }
 

@@ -17,6 +17,7 @@ from ..merging import merge_section
 from ..probe import run_sources
 from ..root import Root
 from ..version import VERSION
+from .containers import check_name
 from .files import read_kernel_log, read_locks, read_logs
 from .finding import read_ranks
 from .gpus import read_gpu_looks
@@ -46,6 +47,7 @@ NAMES = tuple(name for name, _ in SOURCES)
 OPTIONS: dict[str, Any] = {
     "pids": [],  # processes of the job; none: every job of this node that may be read
     "slurm_job": None,  # the ranks of this job of Slurm, as its environment names it, and of this node of it
+    "container": None,  # the ranks in this container: its name or ID, or a namespace
     "without": [],  # names of sources that are not asked
     "gap_s": 3.0,  # seconds between the two looks
     "silence_s": 3.0,  # longest time that a single call may take
@@ -92,6 +94,8 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     strange = sorted(set(checked["without"]) - set(NAMES))
     if strange:
         raise ValueError(f"without: found {', '.join(strange)}, allowed are {', '.join(NAMES)}")
+    if checked["container"] is not None:
+        check_name(checked["container"])
     for name in ("gap_s", "silence_s", "deadline_s"):
         if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= 600:
             raise ValueError(f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to 600")

@@ -6,7 +6,8 @@ import os
 import time
 
 from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
-from .finding import MORE, ancestors, read_stats, stat_of, targets_of
+from .finding import MORE, targets_of
+from .process_table import ancestors, read_stats, stat_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ GONE, REUSED = "gone", "reused"
 
 def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan, threads_blocked, children}]}], the two of them."""
+    began_s, begun = time.time(), time.monotonic()
     for number in (0, 1):
-        at_s, stats = time.time(), read_stats(ctx.root)
+        # The second moment by the clock that no time server sets: rates between the looks decide between asleep and at work.
+        at_s, stats = began_s + time.monotonic() - begun, read_stats(ctx.root)
         for rank in ctx.options["ranks"]:
             row = look_at(ctx.root, rank["pid"], rank["started"], stats)
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE

@@ -12,6 +12,7 @@ import time
 
 from ..parse.ras import parse_json_form, parse_ras
 from ..section import Absent, one_line, status_of_error
+from .containers import has_own_network
 from .finding import MORE
 
 TYPE_CHECKING = False
@@ -33,6 +34,8 @@ OFFERS_JSON = b"OK"
 
 def read_ras(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section ras: looks [{address, at_s, answered_s, tries, version, form, communicators}], of the first address that answers about this job."""
+    if all(has_own_network(ctx.root, row["pid"]) for row in ctx.options["ranks"]):
+        raise Absent("the ranks have a network of their own, and RAS listens at its localhost; run unhang-inspect.pyz in the container")
     addresses = ras_addresses(ctx.options["ranks"])
     pids = {number for row in ctx.options["ranks"] for number in (row["pid"], row["own_pid"])}
     chosen, first = _first_answer(ctx, addresses, pids)

@@ -5,6 +5,7 @@ live and recorded.
     {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "ops": {…}, "missing": [], "starting": []}}      or {"t", "ras": null, "why"}
     {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz", "throttle", "pids"}
     {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s", "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "compilers"}
+    {"t": 3.0, "nic": "eth0", "carrier_changes": 2, "up": true}
     {"t": 3.0, "log_bytes": 1024}
 """
 
@@ -21,22 +22,26 @@ from ..nvml.calls import Asking, Lost
 from ..nvml.live import LiveSession
 from ..parse.process_state import parse_io, parse_switches
 from ..parse.ras import parse_ras
+from ..parse.values import parse_json
 from ..root import Root
 from ..section import Absent, Unread, one_line
-from .finding import ancestors, read_ranks, read_stats, stat_of
-from .gpus import look_at_gpu
+from .finding import read_ranks
+from .gpus import work_of_gpu
 from .looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
+from .process_table import descendants, read_stats, read_stats_again, stat_of
 from .ras import ask, ras_addresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ..parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")
+MOST_NICS = 64
+SEARCH_S = 10.0  # between two searches for ranks, each of which reads the environment of every process
 GPU_FIELDS = ("utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz", "throttle")
 
 
@@ -46,21 +51,21 @@ def header_of(host: str, ranks: list[dict[str, Any]], every_s: float, now_s: flo
     return {"schema": SCHEMA, "host": host, "ranks": rows, "every_s": every_s, "at": round(now_s, 3)}
 
 
-def process_samples(root: Root, ranks: list[dict[str, Any]], t: float) -> Iterator[dict[str, Any]]:
-    """A line for each rank, and one for the log."""
-    stats = read_stats(root)
+def process_samples(root: Root, ranks: list[dict[str, Any]], t: float, stats: dict[int, Stat] | None = None) -> Iterator[dict[str, Any]]:
+    """A line for each rank, and one for the log. stats: the processes, where they are known."""
+    stats = read_stats(root) if stats is None else stats
+    below = descendants(stats, [row["pid"] for row in ranks])
     for row in ranks:
-        yield {"t": t, "pid": row["pid"], "rank": row["rank"], **_process(root, row, stats)}
+        yield {"t": t, "pid": row["pid"], "rank": row["rank"], **_process(root, row, stats, [stats[pid] for pid in below[row["pid"]]])}
     sizes = [size for row in ranks for size in [log_size_of(root, row["pid"])] if size is not None]
     if sizes:
         yield {"t": t, "log_bytes": sum(sizes)}
 
 
-def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat]) -> dict[str, Any]:
+def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[Stat]) -> dict[str, Any]:
     stat = stats.get(row["pid"])
     if stat is None or stat.started != row["started"]:
         return {"state": REUSED if stat else GONE}
-    below = [stats[pid] for pid in stats if pid != row["pid"] and row["pid"] in ancestors(stats, pid)]
     io = parse_io(text_or_empty(root, row["pid"], "io"))
     return {
         "state": stat.state,
@@ -106,10 +111,34 @@ def _counted(answer: dict[str, Any]) -> dict[str, Any]:
     return {"counts": counts, "uneven": uneven, "missing": missing, "starting": sorted({rank for row in rows for rank in row["starting"]})}
 
 
+def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
+    """A line for each network interface that has a link of its own. Those of containers (veth), VLANs and bridges change with what is started on the node."""
+    folder = "/sys/class/net"
+    for name in _names(root, folder)[:MOST_NICS]:
+        values = {one: _value(root, f"{folder}/{name}/{one}") for one in ("ifindex", "iflink", "carrier_changes", "carrier")}
+        is_own = values["ifindex"] == values["iflink"] and name != "lo" and "bridge" not in _names(root, f"{folder}/{name}")
+        if is_own and values["carrier_changes"].isdigit():
+            yield {"t": t, "nic": name, "carrier_changes": int(values["carrier_changes"]), "up": values["carrier"] == "1"}
+
+
+def _names(root: Root, folder: str) -> list[str]:
+    try:
+        return root.names(folder)
+    except OSError:
+        return []
+
+
+def _value(root: Root, path: str) -> str:
+    try:
+        return root.line(path)
+    except OSError:  # the carrier of an interface that is down cannot be read
+        return ""
+
+
 def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
     """One GPU; {"lost": why} when it no longer answers."""
     try:
-        row = look_at_gpu(asking, index)
+        row = work_of_gpu(asking)
     except Lost as problem:
         return {"t": t, "gpu": index, "lost": str(problem)}
     pids = [one[0] for one in row["processes"] or []]
@@ -117,29 +146,89 @@ def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The sampler as a process of its own: a call of the driver that never returns stops only it. argv: the process of the job, seconds between samples,
-    and `no-driver` where the driver is not to be asked. Lines on stdout until the process is gone or nobody reads them."""
-    pid, every_s = int(sys.argv[1]), float(sys.argv[2])
-    asking = None if "no-driver" in sys.argv[3:] else _open_driver()
+    """The sampler as a process of its own: a call of the driver that never returns stops only it. argv: the options of read_ranks as JSON, seconds between
+    samples, and `no-driver` where the driver is not to be asked."""
+    return write_samples(parse_json(sys.argv[1]), float(sys.argv[2]), "no-driver" not in sys.argv[3:])
+
+
+def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = True) -> int:
+    """Lines on stdout until the process of options["pids"] is gone or nobody reads them. options: of read_ranks; without a process it goes on until it is
+    ended, as the step of a job is."""
+    asking = _open_driver() if asks_driver else None
     root, begun = Root(), time.monotonic()
-    ranks: list[dict[str, Any]] = []
-    started = stat_of(root, pid)
-    while started and (now := stat_of(root, pid)) and now.started == started.started and now.state != "Z":
-        t = round(time.monotonic() - begun, 2)
-        found = _ranks_of(root, pid)
-        if found and [row["pid"] for row in found] != [row["pid"] for row in ranks] and len(found) >= len(ranks):
-            ranks = found
-            _write(header_of(socket.gethostname(), ranks, every_s, time.time()))
-        if ranks:
-            _write(ras_sample(ranks, t))
-            for line in process_samples(root, ranks, t):
+    job = Watched(root, options)
+    is_there = _presence(root, options.get("pids") or [])
+    try:
+        while is_there():
+            t = round(time.monotonic() - begun, 2)
+            if job.has_other_ranks(t):
+                _write(header_of(socket.gethostname(), job.ranks, every_s, time.time()))
+            for line in _moment(job, asking, t):
                 _write(line)
-            for line in _gpu_samples(asking, t):
-                _write(line)
-        else:
-            _write({"t": t, "waiting": "no rank yet"})
-        time.sleep(max(0.1, every_s - (time.monotonic() - begun - t)))
+            time.sleep(max(0.1, every_s - (time.monotonic() - begun - t)))
+    except BrokenPipeError:
+        pass
     return 0
+
+
+class Watched:
+    """A job and the processes of its node as they were in the last sample, so that the next one reads only what may have changed."""
+
+    def __init__(self, root: Root, options: dict[str, Any]) -> None:
+        self.root, self.options = root, options
+        self.ranks: list[dict[str, Any]] = []
+        self._stats: dict[int, Stat] = {}
+        self._found: list[int] = []
+        self._is_settled, self._searched = False, 0.0
+
+    def has_other_ranks(self, t: float) -> bool:
+        """Searches for ranks: while there are none, until two searches agree, when one has gone, and now and then. Whether others are watched from now on."""
+        if self.ranks and self._is_settled and t - self._searched < SEARCH_S and all(map(self._is_alive, self.ranks)):
+            return False
+        found = _ranks_of(self.root, self.options)
+        pids = [row["pid"] for row in found]
+        self._is_settled, self._found, self._searched, self._stats = pids == self._found, pids, t, {}
+        if not _replaces(found, self.ranks):
+            return False
+        self.ranks = found
+        return True
+
+    def _is_alive(self, row: dict[str, Any]) -> bool:
+        stat = self._stats.get(row["pid"])
+        return stat is not None and stat.started == row["started"]
+
+    def stats(self) -> dict[int, Stat]:
+        """All processes; those that are no ranks and not below one may be as they were up to SEARCH_S ago."""
+        tops = [row["pid"] for row in self.ranks]
+        watched = {*tops, *(pid for below in descendants(self._stats, tops).values() for pid in below)}
+        self._stats = read_stats_again(self.root, self._stats, watched)
+        return self._stats
+
+
+def _replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
+    """Whether the job has other ranks now. Fewer of the same are those that are left; the next step of a job may have fewer of its own."""
+    now, before = [row["pid"] for row in found], [row["pid"] for row in ranks]
+    return bool(now) and now != before and (len(now) >= len(before) or not set(now) & set(before))
+
+
+def _presence(root: Root, pids: list[int]) -> Callable[[], bool]:
+    started = [(pid, stat.started) for pid in pids for stat in [stat_of(root, pid)] if stat]
+
+    def is_there() -> bool:
+        stats = [(stat_of(root, pid), when) for pid, when in started]
+        return len(started) == len(pids) and all(stat and stat.started == when and stat.state != "Z" for stat, when in stats)
+
+    return is_there
+
+
+def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
+    if not job.ranks:
+        yield {"t": t, "waiting": "no rank yet"}
+        return
+    yield ras_sample(job.ranks, t)
+    yield from process_samples(job.root, job.ranks, t, job.stats())
+    yield from nic_samples(job.root, t)
+    yield from _gpu_samples(asking, t)
 
 
 def _write(line: dict[str, Any]) -> None:
@@ -147,8 +236,8 @@ def _write(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _ranks_of(root: Root, pid: int) -> list[dict[str, Any]]:
-    context = Context(root, {"pids": [pid], "skipped": []}, (), None)
+def _ranks_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
+    context = Context(root, {"pids": [], "skipped": [], **options}, (), None)
     try:
         return [row for piece in read_ranks(context) for row in piece[1].get("ranks", []) if row["rank"] is not None]
     except (OSError, Absent):
@@ -161,7 +250,17 @@ def _open_driver() -> Asking | None:
         session.nvmlInit()
     except Exception:  # no driver, no library, or one that refuses: the job is watched without it
         return None
+    _give_memory_back()
     return Asking(session, no_mark, Unread())
+
+
+def _give_memory_back() -> None:
+    """Where nvidia-ml-py lies without compiled code, compiling it leaves 10 MB behind that only the C library can return."""
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's own; musl has none
+    if trim is not None:
+        trim(0)
 
 
 def _gpu_samples(asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:

@@ -13,8 +13,9 @@ import time
 
 from ..parse.spy_stacks import parse_spy
 from ..process import FOLDERS, run_process
-from .finding import MORE, ancestors, read_stats
+from .finding import MORE
 from .looks import text_or_empty, wchan_of
+from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

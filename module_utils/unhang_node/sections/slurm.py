@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PLUGIN_FOLDERS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/local/lib/slurm", "/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
 SLURMD_PATHS = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "/opt/slurm/sbin/slurmd", "/cm/shared/apps/slurm/current/sbin/slurmd")
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc", "/opt/slurm/etc", "/run/slurm/conf", "/var/spool/slurmd/conf-cache")
+# The unit while it runs: a slurmd on a network file system is not looked for there.
+SLURMD_RUNS = ("/sys/fs/cgroup/system.slice/slurmd.service", "/sys/fs/cgroup/systemd/system.slice/slurmd.service")
 PAM_FILES = ("/etc/pam.d/sshd", "/etc/pam.d/password-auth", "/etc/pam.d/common-account", "/etc/pam.d/system-auth")
 BESIDE = ("cgroup", "gres", "plugins_missing")
 BYTES = 1 << 20
@@ -35,7 +37,7 @@ NO_CORE = -1  # no core is named
 def read_slurm(root: Root, unread: Unread, mounts: Sequence[Mount]) -> dict[str, Any]:
     """{slurmd, version, config, cgroup, gres, plugins_missing, ssh_adopted}; all but slurmd null without slurmd. Raises OSError."""
     paths = [path for path in SLURMD_PATHS if not is_network(mount_of(mounts, path))]
-    slurmd = first_there(root, paths) is not None
+    slurmd = first_there(root, [*paths, *SLURMD_RUNS]) is not None
     found: dict[str, Any] = {"slurmd": slurmd, "version": None, "config": None, "cgroup": None, "gres": None, "plugins_missing": None, "ssh_adopted": None}
     if not slurmd:
         return found

@@ -235,6 +235,21 @@ class TestHolds:
         assert self.quiet(held) == before
         assert not run_module("package_pin", rootfs=str(held), groups=["driver"])["changed"]
 
+    def test_a_hold_that_an_admin_has_set_since_unhang_let_its_own_go_stays_and_is_named(self, held):
+        for number, groups in enumerate((["driver"], [])):
+            state_id = saved(held, "begun", role="package_hold", run=f"r{number}")["id"]
+            run_module("package_pin", rootfs=str(held), groups=groups, state_id=state_id)
+            saved(held, "finished", id=state_id)
+        assert "nvidia-driver" not in self.names(held)
+        subprocess.run(["dpkg", f"--root={held}", "--set-selections"], input="nvidia-driver hold\n", text=True, check=True)
+        first = run_module("saved_state", rootfs=str(held), state="listed")["states"][0]["id"]
+        foretold = restore(held, first, check=True)
+        answer = restore(held, first)
+        assert foretold["needs_manual_action"] == answer["needs_manual_action"]
+        assert answer["unheld"] == []
+        assert any(line.startswith("nvidia-driver:amd64: on hold, and not by unhang") for line in answer["needs_manual_action"]), answer
+        assert "nvidia-driver" in self.names(held)
+
     def test_a_hold_that_was_there_and_still_is_stays(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
         keep_selections(str(held), state_id, {"libnccl2:amd64": "hold"})

@@ -49,6 +49,19 @@ def test_what_a_module_changes_is_saved_where_it_can_be(role):
     assert [f"{name}: {task['name']}" for name, task, module in acting if "fencing" not in task[module]] == [], "a run that lost the node has to be stopped"
 
 
+def test_a_preview_asks_a_node_for_nothing_that_a_saved_state_is_needed_for():
+    closing = ("step.yml", "end.yml", "failed.yml")
+    saving = [(name, task) for name, task in tasks_of(PROJECT / "roles" / "node_change") if name in closing and "saved_state" in task]
+    assert len(saving) == 3
+    assert [name for name, task in saving if task.get("when") != "node_change_id | length > 0"] == []
+
+
+def test_a_role_of_a_preview_does_not_ask_for_the_lock_again():
+    [taking] = [task for name, task in tasks_of(PROJECT / "roles" / "node_change") if name == "begin.yml" and "ansible.builtin.include_tasks" in task]
+    assert taking["ansible.builtin.include_tasks"] == {"file": "take.yml", "apply": {"tags": "always"}}
+    assert taking["when"] == "not (__node_change_locked is defined and node_change_previews | default(false))"
+
+
 FENCED = {path.stem for path in (PROJECT / "library").glob("*.py") if '"fencing": {' in path.read_text()}
 CHANGING = ("file", "copy", "template", "lineinfile", "systemd_service", "service", "package", "command", "shell", "reboot")
 

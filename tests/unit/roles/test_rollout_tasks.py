@@ -61,8 +61,11 @@ def test_a_step_of_a_rollout_is_done_with_the_roles_and_modules_that_there_are(s
 
 
 def test_every_file_of_the_rollouts_tasks_is_used_by_a_step():
-    reached = {path.name for step in STEPS for path in files_of(ROLLOUT / f"{step}.yml")}
-    assert {path.name for path in ROLLOUT.glob("*.yml")} - reached == {"step.yml", "floor.yml"}  # of each step, and before each wave
+    begun_by = ("step", "floor", "look_back", "rebuild")  # each step, before each wave, after a soak, and where the journal was lost
+    reached = {path.name for name in (*STEPS, *begun_by) for path in files_of(ROLLOUT / f"{name}.yml")}
+    assert {path.name for path in ROLLOUT.glob("*.yml")} == reached
+    played = (PROJECT / "playbooks" / "rollout.yml").read_text()
+    assert not [name for name in begun_by if f"tasks/rollout/{name}.yml" not in played]
 
 
 def files_of(path):

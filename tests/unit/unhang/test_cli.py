@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from unhang.base.errors import UserError
-from unhang.cli import main
+from unhang.cli import command_and_parser, main
 from unhang.commands import COMMANDS, GROUPS
 
+PROJECT = Path(__file__).resolve().parents[3]
 HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 
@@ -139,6 +141,27 @@ def test_an_old_name_works_and_says_what_it_is_now(capsys, typed, now):
     assert ended.value.code == 0
     assert out.startswith(f"usage: unhang {now.partition(' --')[0]} ")
     assert f"is now `unhang {now}`; the next release has only the new name" in problems and len(problems.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "named", "now"),
+    [
+        ("--score DIR", "--score", "DIR"),
+        ("--score=DIR", "--score", "DIR"),
+        ("--leave-one-out", "--leave-one-out", "DIR --leave-one-out"),
+        ("--leave-one-out --score DIR", "--score and --leave-one-out", "DIR --leave-one-out"),
+    ],
+)
+def test_an_option_that_only_measured_unhang_says_that_it_went_and_what_measures(capsys, typed, named, now):
+    with pytest.raises(SystemExit) as ended:
+        main(["diagnose", *typed.split()])
+    out, problems = capsys.readouterr()
+    script = "tests/support/diagnosis_scores.py"
+    expected = f"unhang diagnose: error: {named} went with this release: it measured unhang, no job; from a checkout: python {script} {now}\n"
+    assert (ended.value.code, out, problems) == (2, "", expected)
+    shown = subprocess.run([sys.executable, PROJECT / script, "--help"], check=True, capture_output=True, text=True).stdout
+    assert all(word in shown for word in now.split())
+    assert not [option for option in ("--score", "--leave-one-out") if option in command_and_parser("diagnose")[1].format_help()]
 
 
 def test_the_first_word_of_a_command_of_two_is_answered_with_both(capsys):

@@ -47,7 +47,7 @@ class Fleet:
 
     def rolled_out(self, run):
         """(exit code, status) of the plan's rollout, without a smoke test: the machines have no torch."""
-        done = self.unhang("remediate", str(run), "--apply", "--no-smoke")
+        done = self.unhang("remediate", str(run), "--apply", "--no-smoke", "--soak", "0")
         return done.returncode, json.loads(self.unhang("remediate", str(run), "--status", "--format", "json").stdout)
 
 

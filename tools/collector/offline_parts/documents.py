@@ -1,15 +1,15 @@
-# Replaces the judge's strict reader in unhang-offline.pyz, where no node file is read: only the catalogue's own examples become facts.
+# Replaces the judge's strict reader in unhang-offline.pyz and unhang-quick.pyz: the catalogue's examples, and what this node's collector read, become facts.
 from types import SimpleNamespace
 
 from unhang.schemas.shapes import ANY, fact_shapes
 
 
 class InvalidNode(ValueError):
-    """Never raised here: every example was read strictly when the file was built."""
+    """Never raised here: no file of others is read."""
 
 
 def to_fragment(sections):
-    """Sections of an example as objects with every field of the schema, None where the example has none."""
+    """Sections as objects with every field of the schema, None where they have none."""
     return SimpleNamespace(**{name: typed(sections.get(name), shape) for name, shape in fact_shapes().items()})
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from types import SimpleNamespace
 
 from unhang_quick import data
 
+from unhang.audit.judge.documents import to_fragment
 from unhang.audit.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
 from unhang.audit.judge.rules import compile_rule, node_names, tables_shape
 from unhang.audit.judge.values import RuleStopped, Undecided
-from unhang.schemas.shapes import ANY, Shape, fact_shapes, policy_shape
+from unhang.schemas.shapes import Shape, policy_shape
 
 
 class Table(dict):
@@ -45,19 +45,6 @@ def rules_here():
     return [compile_rule(row, tables_here(), names) for row in data.RULES]
 
 
-def typed(value, shape):
-    """Facts as the judge's reader types them: objects with every field of the schema, null where the document has none."""
-    if value is None or shape is None:
-        return value
-    if shape.kind == "object":
-        return SimpleNamespace(**{name: typed(value.get(name), below) for name, below in shape.fields.items()})
-    if shape.kind == "list":
-        return [typed(one, shape.item or ANY) for one in value]
-    if shape.kind == "map" and shape.item is not None:
-        return {name: typed(one, shape.item) for name, one in value.items()}
-    return value
-
-
 KINDS = {"text": (str,), "number": (int, float), "flag": (bool,), "object": (dict,), "map": (dict,), "list": (list,)}
 
 
@@ -84,8 +71,7 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
     """
     tables = tables_here()
     view = CatalogueView(tables, tables_shape(tables), tuple(data.RULE_IDS), today)
-    sections = SimpleNamespace(**{name: typed(facts["sections"].get(name), shape) for name, shape in fact_shapes().items()})
-    world = node_world(NodeView(host, tuple(groups), policy, "ok", "", "", sections), view)
+    world = node_world(NodeView(host, tuple(groups), policy, "ok", "", "", to_fragment(facts["sections"])), view)
     found = []
     for rule in rules_here():
         if rule_ids is not None and rule.id not in rule_ids:

@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 MOST_BYTES = 192 * 1024 * 1024  # memory by which a worker may grow during the answer of one node; an answer has at most 4 MiB
 LOOK_EVERY_S = 0.05
@@ -41,6 +42,20 @@ class MemoryWatch:
                 self.exceeded = True
                 os.kill(os.getpid(), signal.SIGALRM)
                 return
+
+
+def bound_output(connection: Any, most_bytes: int) -> None:
+    """Limits the output of a connection's commands, before Ansible converts it to a text and a list of lines, which takes twenty times as much memory.
+
+    One byte more than the limit remains, so that the reader sees that it was exceeded.
+    """
+    execute = connection.exec_command
+
+    def bounded(*arguments: Any, **more: Any) -> Any:
+        code, out, err = execute(*arguments, **more)
+        return code, out[: most_bytes + 1], err[:most_bytes]
+
+    connection.exec_command = bounded
 
 
 def resident_bytes() -> int:

@@ -49,9 +49,18 @@ def event_of(host: str, role: str, task: str, action: str, status: str, result: 
 
 
 def _text(messages: Any) -> str:
-    """Ansible's message: a text, or a list of texts or of what a person has to look at (`why`)."""
+    """Ansible's message: a text, a list of texts or of what a person has to look at (`why`), or values by name."""
     rows = messages if isinstance(messages, Sequence) and not isinstance(messages, str) else [messages]
-    return "; ".join(str(row.get("why") or row) if isinstance(row, Mapping) else str(row) for row in rows)[:LONGEST_TEXT]
+    return "; ".join(str(row["why"]) if isinstance(row, Mapping) and row.get("why") else _plain(row, "; ") for row in rows)[:LONGEST_TEXT]
+
+
+def _plain(value: Any, between: str = ", ") -> str:
+    """A value as a person writes it: names with their values, without those that are empty or false."""
+    if isinstance(value, Mapping):
+        return between.join(f"{str(name).replace('_', ' ')} {_plain(inner)}".removesuffix(" True") for name, inner in value.items() if inner)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_plain, value))
+    return str(value)
 
 
 def _diffs(result: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -9,6 +9,7 @@ import importlib.util
 import locale
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from unhang.base.errors import UserError
 # What a wheel holds besides the Python packages, in the layout of the checkout (tools/setup/packed_project.py puts it there).
 INSTALLED = Path(__file__).resolve().parents[1] / "home"
 CACHE_ENV = "XDG_CACHE_HOME"
+_OWN_CACHE = f"set {CACHE_ENV} to a folder of your own"
 OWN_CALLBACKS = ("unhang_run", "unhang_rollout")
 # Settings that would unplug the project's own modules and plugins, or the assertion that every playbook makes.
 NOT_INHERITED = (
@@ -71,16 +73,33 @@ def links_folder(project: Path) -> Path:
     return cache / "unhang" / f"module_utils-{hashlib.sha256(str(project).encode()).hexdigest()[:12]}"
 
 
+def own_folder(folder: Path) -> Path:
+    """The folder, made if it is missing. Programs are read from it, so all of its way belongs to root or this user. Raises OSError, UserError."""
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o755, exist_ok=True)
+    absolute = folder.absolute()
+    for place in sorted({*absolute.parents, absolute, *folder.resolve().parents, folder.resolve()}):
+        state = place.lstat()
+        if state.st_uid not in (0, os.geteuid()):
+            raise UserError(f"expected {place} to belong to root or to you, for {folder}; found that it belongs to user {state.st_uid}; {_OWN_CACHE}")
+        open_to_all = state.st_mode & stat.S_IWOTH and not stat.S_ISLNK(state.st_mode)
+        if open_to_all and (place == absolute or not state.st_mode & stat.S_ISVTX):
+            raise UserError(f"expected {place} to be closed to others, for {folder}; found that everybody can write to it; {_OWN_CACHE}")
+    return folder
+
+
 def link_pynvml(project: Path) -> Path:
     """A link to the installed pynvml.py in a folder of module_utils, so that Ansible packs the controller's own nvidia-ml-py. Raises UserError."""
     found = importlib.util.find_spec("pynvml")
     if found is None or not found.origin:
         raise UserError(f"expected the Python package nvidia-ml-py, found none; {repair_advice()}")
     link = links_folder(project) / "pynvml.py"
-    if link.is_symlink() and os.readlink(link) == found.origin:  # noqa: PTH115 -- the text of the link is compared, not where it leads
-        return link
     beside = link.with_name(f".pynvml-{os.getpid()}.py")
     try:
+        if not checkout_of(project):
+            own_folder(link.parent)
+        if link.is_symlink() and os.readlink(link) == found.origin:  # noqa: PTH115 -- the text of the link is compared, not where it leads
+            return link
         link.parent.mkdir(parents=True, exist_ok=True)
         beside.symlink_to(found.origin)
         beside.replace(link)

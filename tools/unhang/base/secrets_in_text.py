@@ -6,102 +6,143 @@ Text is masked as it was read, before anything is escaped or cut: a key in PEM s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
+from operator import ne
 from typing import Any
 
 MASK = "<secret>"
+_PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"), ("ParameterKey", "ParameterValue"), ("path", "value"))
+LONGEST_BEGINNING, LONGEST_IN_A_TAG = 120, 1_002  # characters by which a value is judged
 LONGEST_KEPT, MOST_KEPT = 400, 20_000  # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
 
 # Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two characters, as in JSON.
 _HEAD, _END = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----", r"-----END [A-Z0-9 ]{0,40}-----"
-_BLOCK = re.compile(rf"{_HEAD}(?:.{{0,20000}}?{_END}|(?:\\n|[\s\w+/=:,.-]){{0,20000}})", re.DOTALL)
+_BLOCK = re.compile(rf"{_HEAD}(?:.{{0,20000}}?{_END}|(?:\\+[nr]|[\s\w+/=:,.-]){{0,20000}})", re.DOTALL)
 _LONE_LINE = re.compile(r"(?m)^(?=[^\n]{0,80}[a-z])(?=[^\n]{0,80}[A-Z])(?=[^\n]{0,80}[0-9+])[ \t]{0,16}[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$")
 
-# Forms that the issuer documents.
+# Forms that the issuer documents and that do not look drawn by lot (see _WORD), or are too short for that.
 _ISSUED = (
-    r"hf_[A-Za-z0-9]{10,80}", r"api_org_[A-Za-z]{30,40}", r"nvapi-[\w-]{20,120}", r"gh[pousr]_[A-Za-z0-9]{20,255}", r"github_pat_\w{20,120}",
+    r"hf_[A-Za-z0-9]{10,80}", r"AIza[\w-]{35}", r"ya29\.[\w.-]{20,400}", r"api_org_[A-Za-z]{30,40}", r"nvapi-[\w-]{20,120}",
+    r"gh[pousr]_[A-Za-z0-9]{20,255}", r"github_pat_\w{20,120}",
     r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80}", r"GR1348941[\w-]{20}", r"sk-[A-Za-z0-9_-]{16,200}",
-    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}",
-    r"whsec_[\w+/=]{20,80}", r"gsk_[A-Za-z0-9]{20,80}", r"r8_[A-Za-z0-9]{20,60}", r"pplx-[A-Za-z0-9]{20,80}", r"xox[abeoprs]-[\w-]{10,250}",
-    r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}", r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"npm_[A-Za-z0-9]{36}",
-    r"pypi-AgE[\w-]{40,250}", r"do[oprt]_v1_[0-9a-f]{40,80}", r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}", r"dapi[0-9a-f]{32}(?:-\d)?",
-    r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}", r"AIza[\w-]{35}",
-    r"ya29\.[\w.-]{20,400}", r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}", r"AKID[A-Za-z0-9]{20,40}",
-    r"[\w~.-]{3}\dQ~[\w~.-]{30,40}", r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", r"ATATT3[\w=-]{40,250}",
-    r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}", r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}",
-    r"lin_api_[A-Za-z0-9]{30,60}",
-    r"ntn_[A-Za-z0-9]{30,60}", r"secret_[A-Za-z0-9]{40,50}", r"PMAK-[0-9a-f-]{30,70}", r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
-    r"figd_[\w-]{30,60}", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"sq0(?:csp|atp)-[\w-]{20,50}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"sgp_[\w]{30,90}",
-    r"ops_eyJ[\w=-]{50,2000}", r"local-[0-9a-f]{40}", r"wandb_v\d_[\w-]{20,120}", r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}",
-    r"A3(?:-[A-Z0-9]{5,11}){5,6}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", r"AKCp[A-Za-z0-9]{69}", r"cmVmdGtu[A-Za-z0-9]{56}", r"ABSK[A-Za-z0-9+/]{100,300}={0,2}",
-    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"4b1d[A-Za-z0-9]{38}", r"CLOJARS_[a-z0-9]{60}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", r"dnkey-[\w=-]{26}-[\w=-]{52}",
-    r"sl\.(?:u\.)?[\w=-]{100,2000}", r"duffel_(?:test|live)_[\w=-]{43}", r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}", r"EZ[AT]K[A-Za-z0-9]{54}",
-    r"EAA[MC][A-Za-z0-9]{100,400}", r"EAAA[\w-]{56,64}", r"FLWSECK(?:_TEST)?-[\w-]{12,60}", r"fo1_[\w-]{43}", r"fm[12][ar]?_[\w+/=]{100,2000}",
-    r"fio-u-[\w=-]{64}",
-    r"eyJrIjoi[A-Za-z0-9+/=]{60,400}", r"ZXlK[A-Za-z0-9+/]{60,4000}={0,2}", r"HRKU-AA[\w-]{58}", r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}",
-    r"ico-[A-Za-z0-9]{32}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", r"sha256~[\w-]{43}", r"pscale_(?:tkn|oauth|pw)_[\w=.-]{32,64}", r"pnu_[A-Za-z0-9]{36}",
-    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"tk-us-[\w-]{48}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}", r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16}",
-    r"shippo_(?:live|test)_[0-9a-fA-F]{40}", r"tfp_[\w.=-]{59}", r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])[A-Za-z0-9]{24}", r"\d{8,10}:AA[\w-]{33}",
-    r"SK[0-9a-f]{32}", r"API-[A-Z0-9]{26}", r"AQVN[\w-]{35,38}", r"t1\.[\w-]{5,400}={0,2}\.[\w-]{86}={0,2}", r"A{19,22}[A-Za-z0-9%]{80,100}",
-    r"p8e-[A-Za-z0-9]{32}",
-    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"\w{6}_\w{29}_mmk", r"\d{15,16}\|[\w-]{27}", r"(?:live|test)_[0-9a-f]{35}",
-    r"[0-9a-f]{32}-us\d{1,2}",
+    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}", r"xox[abeoprs]-[\w-]{10,250}", r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}",
+    r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"do[oprt]_v1_[0-9a-f]{40,80}", r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}",
+    r"dapi[0-9a-f]{32}(?:-\d)?", r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
+    r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}", r"AKID[A-Za-z0-9]{20,40}", r"[\w~.-]{3}\dQ~[\w~.-]{30,40}",
+    r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}",
+    r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}", r"PMAK-[0-9a-f-]{30,70}", r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
+    r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"local-[0-9a-f]{40}", r"wandb_v\d_[\w-]{20,120}",
+    r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}", r"A3(?:-[A-Z0-9]{5,11}){5,6}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",
+    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}",
+    r"fm[12][ar]?_[\w+/=]{100,2000}", r"eyJrIjoi[A-Za-z0-9+/=]{60,400}", r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}",
+    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}", r"shippo_(?:live|test)_[0-9a-fA-F]{40}",
+    r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}", r"\d{8,10}:AA[\w-]{33}", r"SK[0-9a-f]{32}",
+    r"API-[A-Z0-9]{26}", r"A{19,22}[A-Za-z0-9%]{80,100}", r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"[0-9a-f]{32}-us\d{1,2}",
     r"(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}",
-    r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}", r"[a-z0-9]{6}\.[a-z0-9]{16}",
+    r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}", r"[a-z0-9]{6}\.[a-z0-9]{16}", r"rpa_[A-Za-z0-9]{30,60}",
+    r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}", r"sbp_[0-9a-f]{40}", r"GOOG1?[A-Z0-9]{20,61}", r"MUNGE:[A-Za-z0-9+/=]{20,4000}",
 )  # fmt: skip
+# A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two letters of five. A name in camel case changes less
+# often; a symbol (_Z, _R), JSON in base64 (eyJ), a public key (AAAA) and a fingerprint are no secrets, nor is what stands in a path.
+_WORD = re.compile(r"(?<![\w+/@%-])(?<!SHA256:)(?!_[ZR]|eyJ|AAAA)[\w-]{24,2000}(?![\w+/@-]|\.\w)")
+_MIXED, _SHORTEST_DRAWN, _SHORTEST_PART, _FEWEST_CASES = 0.4, 22, 10, 4
 _FORMS = re.compile(rf"\b(?:{'|'.join(_ISSUED)})(?![\w-])")
 # (what stays, what goes): found by what stands before a value.
+_IN_QUERY, _OF_QUERY = r"(?:[?&]|&amp;|\\u0026|%3F|%26)", r"(?:(?!&|%26|\\)[^\s\"'])"
+_BREAK = r"(?:\r?\n|(?:\\r)?\\n)"
+_ARGUMENT = r"(?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"'-][^\s\"']{2,200})"
 _BEFORE = (
-    (r"\b(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:(?:bearer|basic|token|apikey|negotiate|digest|aws4-hmac-sha256)\s+)?", r"[^\s\"',]{6,4000}"),
-    (r"\b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])", r"[\w.~+/=-]{12,4000}"),
-    (r"\b(?:set-)?cookie[\"']?:\s{0,3}[\"']?", r"[^\n\"']{6,4000}"),
+    (
+        r"\b(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}\[?[\"']?(?:(?:bearer|basic|token|apikey|negotiate|digest|aws4-hmac-sha256)\s+)?",
+        r"[^\s\"',]{6,4000}",
+    ),
+    (r"\b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])(?!(?:gpu|mig)-)", r"[\w.~+/-]{12,4000}={0,2}(?![\w.~+/=-])"),
+    (r"\b(?:set-)?cookie[\"']?:\s{0,3}[\"']?", r"[\w.-]{1,80}=[^\n\"']{4,4000}"),
     (r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[\w/-]{10,200}"),
+    (r"/(?:hooks|bot/v2/hook)/", r"(?:[a-z0-9]{26}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"),
     (r"discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"[\w/-]{10,200}"),
     (r"[\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/", r"[^\s\"']{20,400}"),
     (r"\b_gitlab_session=", r"[0-9a-z]{32}\b"),
     (r"\bBUNDLE_\w{1,80}[=:]\s?", r"[0-9a-f]{8}:[0-9a-f]{8}\b"),
-    (r"\bkey=[\"']\w{0,40}password[\"']\s{0,4}value=[\"']", r"[^\"'\n]{3,200}"),
     (r"api\.telegram\.org/bot", r"\d{5,15}:[\w-]{20,60}"),
-    (r"[?&]x-(?:amz|goog)-(?:signature|credential|security-token)=", r"[^\s&\"']{8,4000}"),
-    (r"[?&](?:signature|sig|key|token|access_token|code|auth|apikey|api_key)=", r"[^\s&\"']{8,2000}"),
-    (r"://", r"[^\s/@:\"']{0,80}:[^\s/@\"']{1,200}(?=@)"),
+    (rf"{_IN_QUERY}x-(?:amz|goog)-(?:signature|credential|security-token)(?:=|%3D)", rf"{_OF_QUERY}{{8,4000}}"),
+    (rf"{_IN_QUERY}(?:signature|sig|token|access_token|apikey|api_key)(?:=|%3D)", rf"{_OF_QUERY}{{8,2000}}"),
+    (rf"{_IN_QUERY}(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{{8,400}}(?:[&\s\"']|$))(?=\D{{0,400}}\d)", rf"{_OF_QUERY}{{8,2000}}"),
+    (r"://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])", r"[^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)"),
     (r"https?://", r"[^\s/@:\"'.]{16,200}(?=@)"),
     (r"\bcurl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?", r"[^\s\"':]{1,80}:[^\s\"']{1,200}"),
     (
-        r"\b(?:sshpass|(?:docker|podman) login|mysql\w{0,8}|mariadb\w{0,8}|redis-cli|ldapsearch|ipmitool)\b[^\n]{0,300}?\s-(?:p|a|w) ?[\"']?",
-        r"[^\s\"'-][^\s\"']{2,200}",
+        r"\b(?:sshpass|\w{2,20} login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}"
+        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|snmp\w{2,10}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",
+        rf"(?!\d{{1,5}}\b){_ARGUMENT}",
     ),
+    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s-x ?", _ARGUMENT),
+    (r"\brclone\s{1,4}obscure\s{1,4}", _ARGUMENT),
+    (r"^[\w.*-]{1,80}:(?:\d{4}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:", r"[^\s:]{6,200}$"),
+    (r"\{s?(?:sha|md5|crypt)\d{0,3}\}", r"[\w+/=$.-]{16,200}"),
+    (r"\bgrub\.pbkdf2\.sha512\.\d{1,9}\.", r"[0-9a-f.]{20,400}"),
+    (r"\bcookie=(?!0x)(?=\S{0,80}\d)", r"[\w%+/=-]{16,4000}"),
+    (r"\blftp\b[^\n]{0,200}?\s(?:-u|--user) ?[\"']?[^\s,]{1,60},", r"[^\s\"']{2,200}"),
+    (r"\bprivate-mac: ", r"[0-9a-f]{40,64}\b"),
+    (rf"\bprivate-lines: \d{{1,3}}{_BREAK}", rf"[a-z0-9+/=]{{1,64}}(?:{_BREAK}[a-z0-9+/=]{{1,64}}(?={_BREAK}|$)){{0,100}}"),
+    (r"\bunseal key(?: \d{1,2})?: ", r"\S{20,200}"),
     (r"\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4}", r"\S{1,200}"),
-    (r"\bwandb\b.{0,40}?\b", r"[0-9a-f]{40}\b"),
+    (r"(?<![a-z])wandb(?![a-z]).{0,40}?\b", r"[0-9a-f]{40}\b"),
+    (r"://[^\s/\"']{1,200}/t/", r"[a-z]{2}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     (r"\b(?:cryptkey|(?:rd\.)?luks\.key)=", r"\S{1,400}"),
     (r"\bsmbclient\b[^\n]{0,200}?\s(?:-U|--user)[ =]?[^\s%]{1,80}%", r"\S{1,200}"),
     (r"\b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}", r"[^\s\"']{4,400}"),
     (r"\b(?:az login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}", r"[^\s\"'-]\S{2,200}"),
     (r"\bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?", r"(?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}"),
     (r"^[ \t]{0,8}password[ \t]{1,4}", r"(?=\S{0,80}\d)[^\s\"']{6,200}(?=[ \t]{0,8}$)"),
-    (r"(?:(?<![a-z])|(?<=storage))pass=[\"']?", r"(?=\S{0,80}\d)[^\s\"',;&]{6,200}"),
-    (r"(?<!\w)pwd[\"']?\s?[:=]\s?[\"']?", r"(?=\S{0,80}\d)[^\s\"',;&/~.$]{6,200}"),
     (r"\bx-[a-z-]{2,30}-key:\s?", r"[^\s\"']{8,400}"),
     (r"\$(?:2[aby]|5|6|y|gy)\$", r"[\w./=,$-]{20,200}"),
-    (r"\b(?:wpa_)?psk\s?=\s?[\"']?", r"[^\s\"']{8,64}"),
+    (r"\b(?:wpa_)?psk\s?[=:]\s{0,3}[\"']?", r"[^\s\"']{8,64}"),
     (r"\buser\s?=\s?[\"'][^\s:\"']{1,60}:", r"[^\s\"']{4,200}"),
     (r"\bmc\s+alias\s+set(?:\s+\S{1,200}){3}\s+", r"\S{8,200}"),
     (r"\bsudo\s[^\n|]{0,80}<<<\s?[\"']?", r"[^\s\"']{3,200}"),
-    (r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?", r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)"),
+    (
+        r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?",
+        r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)",
+    ),
 )
 _AROUND = tuple(re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE)
 
-# A name that says that its value is a secret, and the value: after = or :, also on the next line, or after a blank for an option.
-_WORDS = r"password passwd passphrase passcode secret credential token (?<=[_.-])(?:pwd|pass|pat)(?![a-z]) (?<=[\"'])auth(?![a-z])"
+# A name that says that its value is a secret; a weak one says it only of a value that looks like one. What may stand between the two, and the value.
+_STRONG = (
+    r"password passwd passphrase pass_phrase passcode secret credential (?<![a-z])creds(?![a-z]) token "
+    r"(?:(?<=[_.-])|stor(?:ag)?e|bind|user|root|key)(?:pwd|pw|pass|pat)(?![a-z])"
+)
 _KEYS = (
     "api access private account shared encryption signing ssh auth master deploy subscription license service consumer app storage session luks munge host "
-    "client"
+    "client jwt hmac"
 )
-_NAME = rf"[\w.-]{{0,60}}?(?:{'|'.join(_WORDS.split())}|(?:{'|'.join(_KEYS.split())})[_.-]?key)s?(?:[_.-]?data)?[\w.-]{{0,30}}"
-_BETWEEN = r"[\"']?\s{0,3}(?:=>|:=|[=:])[ \t]{0,3}(?:[|>][+-]?)?(?:\\n|\n)?[ \t]{0,16}|(?<=\w)\s{1,3}"
-_VALUE = r"\"[^\"\n]{1,4000}\"|'[^'\n]{1,4000}'|[^\s\"',;&|)}\]]{1,4000}"
-_NAMED = re.compile(rf"(?<![\w.-])(?P<name>{_NAME})(?P<between>{_BETWEEN})(?P<value>{_VALUE})", re.IGNORECASE)
+_WEAK = r"(?<![a-z])(?:pass|pwd|auth)(?![a-z]) (?-i:(?<=[a-z])Pass(?![a-z])|(?<=[A-Z]_)KEY(?![A-Z]))"
+_SAYS_SECRET = re.compile(rf"{'|'.join(_STRONG.split())}|(?:{'|'.join(_KEYS.split())})[ _.-]?key", re.IGNORECASE)
+_QUOTE = r"\\{0,8}[\"']"
+_BETWEEN = "|".join(
+    (
+        rf"(?P<paired>(?:{_QUOTE})?\s{{0,3}},?\s{{1,80}}value=|(?:{_QUOTE})?,?\s{{0,80}}(?:{_QUOTE})?(?<![\w.-])\w{{0,20}}value(?:{_QUOTE})?:\s{{0,3}})",
+        rf"(?P<assigned>(?:{_QUOTE})?(?: provided)?(?:[ \t]{{0,40}}|\s{{0,3}})(?:=>|:=|::(?=\s)|[=:]|%3[AD])[ \t]{{0,40}}(?:[|>][+-]?)?{_BREAK}?[ \t]{{0,16}}"
+        rf"(?:- |\[(?={_QUOTE}))?|(?:{_QUOTE}){_BREAK}{{2}})",
+        r"(?P<tagged>(?:\s[^<>\n]{0,80}|</[\w:.-]{1,40}>\s{0,80}<[\w:.-]{1,40})?(?<!-)>\s{0,3})",
+        rf"(?P<listed>(?:{_QUOTE})\s?[,;]\s{{0,40}}(?=[bu]?(?:{_QUOTE}))|[,;\t](?=\S)|[ \t]{{0,60}}[|│┃][ \t]{{0,8}}| (?:for \S{{1,80}}: |(?:is|was|set to) ))",
+        r"(?P<apart>(?<=\w)(?:[ \t]{1,40}|\s{1,3}))",
+    )
+)
+_NAMED = re.compile(rf"(?P<word>{_SAYS_SECRET.pattern}|{'|'.join(_WEAK.split())})[\w.-]{{0,80}}(?![\w.-])(?:{_BETWEEN})", re.IGNORECASE)
+_ENDS = r"\s\"',;&|)}\]\\"
+_CHARACTER = rf"(?!%2[26]|&(?:amp|quot);|</|\\u0026)(?:[^{_ENDS}]|\\(?![nr\"'\\])|[\"',;&|)}}\]](?=[;&|)}}\]]{{0,3}}[^{_ENDS}<])(?![\w.-]{{1,40}}\s?[=:]))"
+_VALUE = re.compile(
+    rf"[bBuUrR]{{0,2}}(?P<quote>{_QUOTE})(?P<quoted>[^\n]{{1,4000}}?)(?<!\\)(?<!\\')(?P=quote)(?!\\''|(?P=quote)\w)|(?P<opened>(?:{_QUOTE})?)(?P<bare>(?:{_CHARACTER}){{1,4000}})"
+)
+_FURTHER = (("[", re.compile(rf"\s{{0,40}},\s{{0,40}}(?={_QUOTE})")), ("- ", re.compile(rf"(?:{_QUOTE})?{_BREAK}[ \t]{{0,40}}- (?=\S)")))
+_IN_A_TAG = re.compile(r"(?P<quote>)(?P<quoted>[^<\n]{1,1000})(?=</)(?P<opened>)(?P<bare>)")
+_LOOKS_SECRET = re.compile(
+    r"(?=\D*\d)(?![A-Za-z_]+[-_]?\d{1,4}$|[A-Z-]+\d{1,4}$|\d+[-:]|GPU-|MIG-)(?:[^\s/.=]{6,4000}={0,2}|[\w+/-]{16,4000}={1,2}|(?=\S*[A-Z])(?=\S*[a-z])[A-Za-z0-9+][\w+/]{20,4000})"
+)
 
 # Names of settings of models and of files with secrets; the tokens of a language model are no secrets.
 _COUNTED = (
@@ -115,7 +156,8 @@ _OF_TOKENS = (
 _OF_KEYS = "file path name dir ref arn id length len type hash policy prompt provider store manager size version env enabled required cache rotation"
 _NO_SECRET_NAME = re.compile(
     rf"tokeni[sz]|tokens(?![a-z])|(?<![a-z])(?:{'|'.join(_COUNTED.split())})[_.-]?tokens?(?![a-z])|tokens?[_.-]?(?:{'|'.join(_OF_TOKENS.split())})(?![a-z])"
-    rf"|(?:key|secret|password|passwd|credential|token)s?[_.-]?(?:{'|'.join(_OF_KEYS.split())})(?![a-z])|(?:host|client|session|app|license|service)[_.-]?key$",
+    rf"|(?:key|secret|password|passwd|credential|token)s?[_.-]?(?:{'|'.join(_OF_KEYS.split())})(?![a-z])"
+    r"|(?:host|client|session|app|license|service)[ _.-]?key$",
     re.IGNORECASE,
 )
 
@@ -131,17 +173,20 @@ _SENTENCE = (
 _OF_A_SENTENCE = f"(?:{'|'.join(_SENTENCE.split())})"
 _NO_SECRET = re.compile(
     r"<.*|\$[({].*|\$[A-Z_]{2,}|%\(.*|%[sr]|[({\[].*|\*+|(?:[a-z_]\w{0,60}\.)*[a-z_]\w{0,60}[\[(].*|(?:self|os|args|cfg|config|settings|process|environ|kwargs)\.[\w.()\[\]]*|x{3,}|\.{2,}|-+"
-    rf"|~?\.{{0,2}}(?:/[a-z0-9_.-]{{1,40}}){{2,}}/?|[a-z]:\\.*|-?\d{{1,6}}(?:\.\d{{1,6}})?[kmb%]?s?|{_OF_A_SENTENCE}(?:[ .:]+{_OF_A_SENTENCE})*[.!?:]?",
+    rf"|~?\.{{0,2}}(?:/[a-z0-9_.-]{{1,40}}){{2,}}/?|[a-z]:\\.*|{_OF_A_SENTENCE}(?:[ .:]+{_OF_A_SENTENCE})*[.!?:]?",
     re.IGNORECASE,
 )
+_COUNT = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?[kmb%]?s?", re.IGNORECASE)
+_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
 
 
 # Cheap questions first: a page has a hundred thousand texts, and hardly one has a secret.
 _MAY_BE_AROUND = re.compile(
     r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
-    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<|_session=|bundle_"
+    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<|_session=|bundle_|mongo|bmc-|racadm|cqlsh|sqlcmd|mosq|snmp|plink|pscp|lftp|private-"
+    r"|unseal|hook|%3f|%26|rclone|:(?:\d{4}|\*):|\{[scm]\w{2,7}\}|pbkdf"
 )
-_MAY_BE_NAMED = re.compile(r"(?i)pass|secret|credential|token|key|pwd|pat|auth")
+_MAY_BE_NAMED = re.compile(r"(?i)pass|secret|credential|token|key|pat|auth|creds|pw")
 _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")
 
 
@@ -157,27 +202,44 @@ def _masked(text: str) -> str:
         for pattern in _AROUND:
             text = pattern.sub(_masked_behind, text)
     if _MAY_BE_ISSUED.search(text):
-        text = _LONE_LINE.sub(MASK, _FORMS.sub(_masked_form, text))
-    return _NAMED.sub(_masked_value, text) if _MAY_BE_NAMED.search(text) else text
+        text = _WORD.sub(_masked_word, _LONE_LINE.sub(MASK, _FORMS.sub(_masked_form, text)))
+    return _without_named(text) if _MAY_BE_NAMED.search(text) else text
 
 
 _kept = lru_cache(MOST_KEPT)(_masked)
 
 
 def masked_document(value: Any) -> Any:
-    """The same for every text in a document of JSON; keys stay."""
-    if isinstance(value, str):
-        return without_secrets(value)
-    if isinstance(value, Mapping):
-        return {key: _of_key(key, one) for key, one in value.items()}
-    return [masked_document(one) for one in value] if isinstance(value, (list, tuple)) else value
+    """The same for every text in a document of JSON, also behind an option in a list and in pairs of name and value; keys stay."""
+    return _of_key("", value)
+
+
+def masked_fields(value: Any) -> Any:
+    """The same for values of dataclasses, which stay what they are, as tuples do: for who cuts or wraps their texts: half a secret is not known as one."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: masked_fields(getattr(value, field.name)) for field in fields(value) if field.init})
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(masked_fields, value))
+    return masked_document(value)
+
+
+def cut_without_secrets(text: str, limit: int) -> str:
+    """At most `limit` characters and a mark of what was cut; a longer text is masked first, because half a secret is not known as one."""
+    return text if len(text) <= limit else f"{without_secrets(text)[:limit]}…"
 
 
 def _of_key(key: str, value: Any) -> Any:
-    """A text whose key says that it is a secret, as its key would in a line."""
-    if not isinstance(value, str) or not _MAY_BE_NAMED.search(key):
-        return masked_document(value)
-    return without_secrets(f"{key}={value}").removeprefix(f"{key}=") if len(value.split()) == 1 else without_secrets(value)
+    """A text whose key says that it is a secret, as its key would in a line; each text of a list under that key."""
+    if isinstance(value, str):
+        is_named = len(value.split()) == 1 and _MAY_BE_NAMED.search(key)
+        return without_secrets(f"{key}={value}").removeprefix(f"{key}=") if is_named else without_secrets(value)
+    if isinstance(value, Mapping):
+        names = {of_value: value[of_name] for of_name, of_value in _PAIRS if of_value in value and isinstance(value.get(of_name), str)}
+        return {one: _of_key(str(names.get(one, one)), inner) for one, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        names_of = [before if isinstance(before, str) and before.startswith("-") else key for before in ("", *value)]
+        return [_of_key(name, one) for name, one in zip(names_of, value, strict=False)]
+    return value
 
 
 def _masked_behind(found: re.Match[str]) -> str:
@@ -192,15 +254,71 @@ def _masked_form(found: re.Match[str]) -> str:
     return MASK
 
 
-def _masked_value(found: re.Match[str]) -> str:
-    name, between, value = found["name"], found["between"], found["value"]
-    quote = value[:1] if value[:1] in "\"'" else ""
-    bare = value.strip("\"'")
-    by_blank = not between.strip(" \t\"'")
-    if by_blank and not name.startswith("-"):
-        return found[0]  # a word in a sentence: "the password was wrong"
-    if MASK in value or len(bare) < 3 or _NO_SECRET_NAME.search(name) or _NO_SECRET.fullmatch(bare) or (by_blank and bare.startswith("-")):
+def _masked_word(found: re.Match[str]) -> str:
+    """Parts between - and _ that are of one kind are the issuer's words, not drawn."""
+    parts = [kinds for part in re.split("[_-]", found[0]) if len(set(kinds := [one.isalpha() + one.isupper() for one in part])) > 1]
+    kinds = [kind for part in parts for kind in part]
+    cases = [kind for kind in kinds if kind]
+    if len(kinds) < _SHORTEST_DRAWN or len(cases) == len(kinds) or max(map(len, parts)) < _SHORTEST_PART or _changes(cases) < _FEWEST_CASES:
         return found[0]
+    return MASK if _changes(kinds) >= _MIXED * len(kinds) else found[0]
+
+
+def _changes(kinds: list[int]) -> int:
+    return sum(map(ne, kinds, kinds[1:]))
+
+
+def _without_named(text: str) -> str:
+    """Every name is judged before its value is read, so that a name that says nothing hides no other; a value is judged by its beginning: linear in time."""
+    kept, masked_to, at = [], 0, 0
+    while found := _NAMED.search(text, at):
+        at, kind, starts = found.end("word"), found.lastgroup or "", found.end()
+        name = _start_of_name(text, found.start()) + text[found.start() : found.start(kind)]
+        values, longest = (_IN_A_TAG, LONGEST_IN_A_TAG) if kind == "tagged" else (_VALUE, LONGEST_BEGINNING)
+        beginning = None if _NO_SECRET_NAME.search(name) else values.match(text, starts, starts + longest)
+        value = values.match(text, starts) if beginning and _is_secret(name, kind, beginning) else None
+        if not value:
+            continue
+        for one in _with_the_rest_of_its_list(text, value):
+            at = one.end()
+            if MASK not in one[0]:
+                quote = one["opened"] if one["bare"] else text[one.start() : one.start("quoted")]
+                kept.append(f"{text[masked_to : one.start()]}{quote}{MASK}{'' if one['bare'] else one['quote']}")
+                masked_to = at
+    return "".join(kept) + text[masked_to:]
+
+
+def _with_the_rest_of_its_list(text: str, value: re.Match[str]) -> Iterator[re.Match[str]]:
+    """The value, and where it is the first of a list, those that follow: no name stands before them."""
+    separator = next((pattern for opening, pattern in _FURTHER if text.endswith(opening, 0, value.start())), None)
+    following: re.Match[str] | None = value
+    while following:
+        yield following
+        further = separator.match(text, following.end()) if separator else None
+        following = _VALUE.match(text, further.end()) if further else None
+
+
+def _start_of_name(text: str, end: int) -> str:
+    start = end
+    while start and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+        start -= 1
+    return text[start:end]
+
+
+def _is_secret(name: str, kind: str, value: re.Match[str]) -> bool:
+    """Whether a value is one, by its name, by what stands between them, and by itself."""
+    bare = (value["bare"] or value["quoted"]).strip()
+    first = bare if value["quoted"] else re.split(r"[;&|)}\],\"']", bare)[0]
+    if bare.startswith(MASK) or len(bare) < 3 or _NO_SECRET.fullmatch(first):
+        return False
+    if _COUNT.fullmatch(bare):
+        return len(bare) > 3 and bare.isdigit() and name.lower().endswith(("password", "passwd", "passphrase", "passcode"))
+    if kind == "apart":
+        return not bare.startswith("-") and (name.startswith("-") or (name.startswith(("spark.", "fs.", "hadoop.", "hive.")) and any(map(str.isdigit, bare))))
+    if kind == "tagged" and name == "secret" and not value.string.startswith("</secret>", value.end()):
+        return False  # the mask itself
+    if not _SAYS_SECRET.search(name) or (kind == "listed" and not name.startswith("-")):
+        return bool(_LOOKS_SECRET.fullmatch(bare))
     if "token" in name.lower() and (len(bare) < 6 or (bare.isalpha() and bare.islower())):
-        return found[0]
-    return f"{name}{between}{quote}{MASK}{quote}"
+        return False
+    return not (name.lower().endswith("key") and _DOTTED.fullmatch(bare))

@@ -8,6 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from unhang.base.bounded_reads import read_at_most
+
 MAX_DEPTH = 100
 LONGEST_NUMBER = 400  # digits; the largest number that JSON readers agree on has 309
 
@@ -42,9 +44,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     if not stat.S_ISREG(found.st_mode):
         raise NotStrict("expected a regular file, found something else")
     with path.open("rb", buffering=0) as source:
-        data = source.read(min(found.st_size, most_bytes) + 1)  # a buffer of the bound's size would be made anew for each of many small files
-        while len(data) <= most_bytes and (more := source.read(most_bytes + 1 - len(data))):
-            data += more
+        data = read_at_most(source, most_bytes + 1, expected_bytes=found.st_size + 1)
     if len(data) > most_bytes:
         raise NotStrict(f"the file is larger than {most_bytes} bytes; at most {most_bytes} are read")
     return data

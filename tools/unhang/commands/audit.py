@@ -9,19 +9,20 @@ import sys
 from pathlib import Path
 
 from unhang.ansible.playbook_command import as_typed
-from unhang.audit.triage.run_judging import check_rules_and_policy
+from unhang.audit.collect.run_deadline import DEADLINE_S
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.commands import judge
+from unhang.commands.audit_by_slurm import add_slurm_options, check_slurm_options
 from unhang.commands.audit_ways import WAYS, read_nodes
 from unhang.commands.common_options import add_examples
-from unhang.commands.fail_on import add_fail_on
-from unhang.commands.filters import add_filters, check_filters
-from unhang.commands.hooks import add_hooks, check_hooks, report_run
-from unhang.commands.run_output import add_format, check_page
+from unhang.commands.judging_options import add_judging_options, check_judging_options
+from unhang.commands.run_news import report_run
 from unhang.run import run_folder
-from unhang.show.history.location import LATER, OFF, SETTING
+from unhang.show.history.location import LATER
 from unhang.show.history.recording import keep_run
+
+LONGEST_DEADLINE_S = 366 * 86400.0
 
 EXAMPLES = """\
   unhang audit                                                        this machine
@@ -29,6 +30,7 @@ EXAMPLES = """\
   unhang audit -i inventory/mycluster --severity critical -o name     the nodes that must leave service, one a line
   unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes
   kubectl logs -l app=unhang --tail=-1 | unhang audit --via files -   documents that came by other ways: standard input, a folder, a tar
+  unhang audit --via slurm --slurm-job 1234                           the nodes of your job, by srun
   unhang audit --continue latest                                      only the nodes that the last audit could not read"""
 
 
@@ -38,15 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
     parser.add_argument("--via", choices=WAYS, default=WAYS[0], metavar="WAY", help=f"how the nodes are read: {', '.join(WAYS)} (default: {WAYS[0]})")
+    deadline = f"cut the nodes that have not answered after this time, name them and judge the others (default: {DEADLINE_S:g})"
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline)
+    add_slurm_options(parser)
     parser.add_argument("--continue", dest="go_on", metavar="RUN", help="read only the nodes that this run could not read, into the same run")
     parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
-    parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the inventory's unhang_policy")
-    parser.add_argument("--rules", action="append", metavar="DIR", help="a folder with additional rules")
-    parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db; {SETTING}={OFF}: none)")
-    add_format(parser)
-    add_filters(parser)
-    add_fail_on(parser)
-    add_hooks(parser)
+    add_judging_options(parser, "the inventory's unhang_policy", is_new=True)
     help_text = "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with --via files: a folder, a tar, files, -"
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT|FILE", help=help_text)
     add_examples(parser, EXAMPLES)
@@ -54,13 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 the command failed."""
-    _check_arguments(arguments)
-    rules = [Path(one) for one in arguments.rules or []]
-    check_rules_and_policy(rules, arguments.policy)
-    check_filters(arguments, rules)
-    check_page(arguments)
-    check_hooks(arguments)
-    folder, is_whole = read_nodes(arguments, {LATER: "1"})
+    try:
+        _check_arguments(arguments)
+        check_judging_options(arguments)
+        folder, is_whole = read_nodes(arguments, {LATER: "1"})
+    except KeyboardInterrupt:
+        if "folder" in arguments and (arguments.folder / "run.json").is_file():
+            raise
+        raise UserError("stopped by hand, before a node was asked; nothing was read") from None
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the callback unhang_run has printed the reason, and how to judge the nodes that were read
     code = judge_new_run(folder, arguments)
@@ -88,6 +88,9 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise UserError(f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with --limit, inventories with --inventory")
     if arguments.forks is not None and arguments.forks < 1:
         raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
+    if not 0 < arguments.deadline < LONGEST_DEADLINE_S:
+        raise UserError(f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}")
+    check_slurm_options(arguments)
     if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
         sys.stderr.write("unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be read (openssh-client has it)\n")
 

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from unhang.ansible import run_files
 from unhang.ansible.old_python import read_collector
 from unhang.ansible.play_process import Played
-from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.ansible.playbook_command import GO_ON, as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.audit.collect.arrivals import Arrived, write_arrivals
-from unhang.audit.collect.files import arrivals_of, check_source
+from unhang.audit.collect.documents import Arrival
+from unhang.audit.collect.files import arrivals_of, check_source, limits
 from unhang.audit.collect.opening import PLAYBOOK, InventoryHost, close_run, drop_run, open_run
+from unhang.audit.collect.run_deadline import close_at_deadline, play_stopped_at, report_cut
 from unhang.audit.collect.ssh_reach import given_options, refusals
+from unhang.audit.judge.documents import READ
+from unhang.audit.judge.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.base import project
 from unhang.base.errors import UserError
-from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted
+from unhang.commands.arrived_lines import say_arrived
 from unhang.run import run_folder
 
-WAYS = ("ansible", "clush", "auto", "files")
-MANY = 64  # hosts, from which on `auto` takes clush
-SHOWN_LINES = 10
+WAYS = ("auto", "ansible", "clush", "slurm", "files")
+MANY = 64  # hosts, above which `auto` takes clush
+FEW_ENV, FOUND_MANY = "UNHANG_FEW", '"msg": "unhang-many-hosts '  # of playbooks/audit_few.yml
+COUNTING = re.compile(r"PLAY \[Leave many hosts|$")
 NO_DOCUMENT = "no document of this node came"
 
 
@@ -35,42 +42,72 @@ def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str]) -> tuple[
     home = project.find_project()
     if arguments.via == "files":
         return _read_files(arguments, home, more)
-    if arguments.via == "ansible":
+    if arguments.via == "slurm":
+        from unhang.commands.audit_by_slurm import read_by_srun  # it calls this module for the nodes that Slurm cannot read
+
+        return read_by_srun(arguments, home, more), True
+    if arguments.via == "ansible" or (arguments.via == "auto" and not arguments.inventory and not arguments.go_on):  # this machine
         return _read_by_ansible(arguments, home, more), True
-    return _read_by_ssh(arguments, home, more), True
+    return (_read_few_by_ansible(arguments, home, more) if arguments.via == "auto" else None) or _read_by_ssh(arguments, home, more), True
 
 
-def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
-    """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts, or where they are few."""
-    from unhang.audit.collect.clush import FANOUT, read_by_ssh  # ClusterShell's tasks take 0.1 s to import
-
-    folder = _folder(arguments, home)
-    hosts = _opened(arguments, home, folder, arguments.ansible, more)
-    given = given_options(run_folder.read_run(folder).document.get("options") or [])
-    refused = refusals(hosts, given, arguments.ansible)
-    if refused and arguments.via == "clush":
-        _give_up(arguments, folder, hosts)
-        raise UserError(f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])}; use --via ansible")
-    if arguments.via == "auto" and (refused or len(hosts) <= MANY):
-        why = refused[0] if refused else f"{counted(len(hosts), 'host')}, {MANY} or fewer"
-        sys.stderr.write(f"unhang: read by --via ansible: {why}\n")
-        arguments.go_on = str(folder)
-        return _read_by_ansible(arguments, home, more)
-    why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
-    sys.stderr.write(f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {arguments.forks or FANOUT} at a time\n")
-    sys.stderr.flush()
+def _read_few_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path | None:
+    """Ansible counts the hosts when it starts, and reads them if they are few: a small audit pays nothing for the choice. None if they are many."""
     try:
-        read_by_ssh(folder, hosts, given, read_collector(home), arguments.forks or FANOUT)
-    except KeyboardInterrupt:
-        raise UserError(stopped(folder)) from None
-    except UserError:  # a value of the inventory that is none
-        _give_up(arguments, folder, hosts)
-        raise
-    close_run(folder, hosts, run_files.NOT_ANSWERED)
+        folder = _read_by_ansible(arguments, home, {**more, FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}, "audit_few.yml")
+    except _ManyHosts:
+        return None
+    hosts = counted(len(run_folder.read_run(folder).hosts), "host")
+    sys.stderr.write(f"unhang: read by --via ansible: {hosts}, {MANY} or fewer\n")
     return folder
 
 
-def _give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]) -> None:
+class _ManyHosts(Exception):
+    """Ansible has asked none of them."""
+
+
+def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
+    """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts."""
+    from unhang.audit.collect.clush import FANOUT, Asked, read_by_ssh  # ClusterShell's tasks take 0.1 s to import
+    from unhang.audit.collect.gateways import routes_of, topology_file
+
+    folder = folder_of(arguments, home)
+    hosts = opened(arguments, home, folder, arguments.ansible, more)
+    given = given_options(options_of(arguments, folder))
+    refused = refusals(hosts, given, arguments.ansible)
+    if refused and arguments.via == "clush":
+        give_up(arguments, folder, hosts)
+        raise UserError(f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])}; use --via ansible")
+    if refused:
+        sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
+        arguments.go_on = str(folder)
+        return _read_by_ansible(arguments, home, more)
+    why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
+    fanout, place = arguments.forks or FANOUT, topology_file()
+    try:
+        routes = routes_of(place, [host.name for host in hosts]) if place else {}
+        through = f", {len(routes)} of them through gateways of {place}" if routes else ""
+        sys.stderr.write(f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {fanout} at a time{through}\n")
+        sys.stderr.flush()
+        cut = read_by_ssh(folder, Asked(hosts, given, routes, fanout, arguments.deadline), read_collector(home))
+    except KeyboardInterrupt:
+        raise UserError(stopped(folder)) from None
+    except UserError:  # a value of the inventory that is none
+        give_up(arguments, folder, hosts)
+        raise
+    close_run(folder, hosts, run_files.NOT_ANSWERED)
+    report_cut(folder, cut, arguments.deadline)
+    return folder
+
+
+def options_of(arguments: argparse.Namespace, folder: Path) -> list[str]:
+    """Of ansible-playbook: those that this command's run was made with; of a run that it goes on with and that was not made here, those that were typed."""
+    if not arguments.go_on:
+        return [str(one) for one in run_folder.read_run(folder).document.get("options") or []]
+    return own_options(folder) if is_own(folder) else list(arguments.ansible)
+
+
+def give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost]) -> None:
     """Leaves no run of which no node was asked, and an earlier one as it was."""
     if arguments.go_on:
         close_run(folder, hosts, run_files.NOT_ASKED)
@@ -78,13 +115,24 @@ def _give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[Invent
         drop_run(folder)
 
 
-def _read_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
+def _read_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str], playbook: str = "audit.yml") -> Path:
     project.link_pynvml(home)
-    folder, more = _folder(arguments, home), {**more, **_going_on(arguments)}
+    folder, more = folder_of(arguments, home), {**more, **_going_on(arguments)}
     if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
         sys.stderr.write("unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\n")
-    with _command(arguments, home, "audit.yml", arguments.ansible) as command:
+    with _command(arguments, home, playbook, arguments.ansible) as command, play_stopped_at(arguments.deadline) as is_over:
         played = ask_the_rest(play_into(command, home, folder, more=more), command, home, folder, more)
+    if not arguments.go_on:
+        mark_as_own(folder)
+    if not played.stopped and FOUND_MANY in played.output:
+        raise _ManyHosts
+    played = Played("".join(f"{line}\n" for line in played.output.splitlines() if not COUNTING.match(line)), played.code, played.stopped)
+    if is_over() and (folder / "run.json").is_file():
+        sys.stderr.write("".join(f"{line}\n" for line in played.output.splitlines() if GO_ON not in line))
+        report_cut(folder, close_at_deadline(folder, arguments.deadline), arguments.deadline)
+        return folder
+    if is_over():
+        raise UserError(f"the deadline of the run, {arguments.deadline:g} s, passed before a node was asked")
     _check_played(played, folder, arguments)
     return folder
 
@@ -94,49 +142,60 @@ def _read_files(arguments: argparse.Namespace, home: Path, more: Mapping[str, st
         raise UserError("--via files: expected a folder, a tar, files or - for standard input, found none")
     for source in arguments.ansible:
         check_source(source)
-    folder, now = _folder(arguments, home), run_files.utc_now()
-    arrivals = ((now, arrival) for source in arguments.ansible for arrival in arrivals_of(source))
+    folder, now = folder_of(arguments, home), run_files.utc_now()
+    together = limits()
+    arrivals = ((now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together))
     if arguments.inventory or arguments.go_on:
-        hosts = _opened(arguments, home, folder, [], more)
+        hosts = opened(arguments, home, folder, [], more)
         try:
-            arrived = write_arrivals(folder, {host.name: host.meant for host in hosts}, arrivals)
+            with _stopped_by_signals():
+                arrived = write_arrivals(folder, {host.name: host.meant for host in hosts}, arrivals)
         except KeyboardInterrupt:
             raise UserError(stopped(folder)) from None
         close_run(folder, hosts, NO_DOCUMENT)
     else:
-        run_folder.make_folder(folder)
-        arrived = write_arrivals(folder, None, arrivals)
-        write_run(folder, arrived, {"started": now, "inventory": None, "limit": None})
+        arrived = write_run(folder, arrivals, {"started": now, "inventory": None, "limit": None})
     say_arrived(arrived)
     return folder, not arrived.faults
 
 
-def write_run(folder: Path, arrived: Arrived, head: Mapping[str, object]) -> None:
-    """run.json of a run whose hosts are those that came. Raises UserError if none did."""
-    if not arrived.hosts:
-        (folder / "nodes").rmdir()
-        folder.rmdir()
-        raise UserError((arrived.faults or ["expected documents of nodes, found none"])[0])
-    document = {"schema": "unhang/run/1", "id": folder.name, "finished": run_files.utc_now(), "hosts": list(arrived.hosts), **head}
-    run_folder.write_document(folder / "run.json", document)
+def write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mapping[str, object]) -> Arrived:
+    """A run whose hosts are those that come; where it is stopped before all have come, or none comes, nothing is left of it. Raises UserError."""
+    run_folder.make_folder(folder)
+    try:
+        with _stopped_by_signals():
+            arrived = write_arrivals(folder, None, arrivals)
+            if not arrived.hosts:
+                raise UserError((arrived.faults or ["expected documents of nodes, found none"])[0])
+            document = {"schema": "unhang/run/1", "id": folder.name, "finished": run_files.utc_now(), "hosts": list(arrived.hosts), **head}
+            run_folder.write_document(folder / "run.json", document)
+    except KeyboardInterrupt:
+        raise UserError("stopped by hand; no run was made, and what was to be read is as it was") from None
+    finally:
+        if not (folder / "run.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
     run_files.point_latest(folder)
+    return arrived
 
 
-def say_arrived(arrived: Arrived) -> None:
-    """Names what contradicted itself, what belongs to nobody and what could not be read."""
-    lines = [*arrived.faults, *arrived.lines]
-    for line in lines[:SHOWN_LINES]:
-        sys.stderr.write(f"unhang: {line}\n")
-    if len(lines) > SHOWN_LINES:
-        sys.stderr.write(f"unhang: {len(lines) - SHOWN_LINES} more such lines are not shown\n")
-    if arrived.twice:
-        sys.stderr.write(f"unhang: {counted(len(arrived.twice), 'node')} came more than once, the newest counts: {shortened(fold_hosts(arrived.twice), 120)}\n")
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP stop as Ctrl-C does, unless they are ignored, as under nohup."""
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in taken}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _opened(arguments: argparse.Namespace, home: Path, folder: Path, more_arguments: Sequence[str], more: Mapping[str, str]) -> list[InventoryHost]:
+def opened(arguments: argparse.Namespace, home: Path, folder: Path, more_arguments: Sequence[str], more: Mapping[str, str]) -> list[InventoryHost]:
     """The hosts of the inventory that are to be read, in a run that was opened for them. Raises UserError if there is no run."""
     with _command(arguments, home, PLAYBOOK, more_arguments) as command:
         played, hosts = open_run(command, home, folder, {**more, **_going_on(arguments)})
+    if not arguments.go_on:
+        mark_as_own(folder)
     _check_played(played, folder, arguments)
     if not hosts:
         raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
@@ -157,13 +216,14 @@ def _command(arguments: argparse.Namespace, home: Path, playbook: str, more: Seq
     with ExitStack() as stack:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
         if arguments.go_on:
-            run = run_folder.read_run(_folder(arguments, home))
-            inventories = inventories or run.document.get("inventory")
+            run = run_folder.read_run(folder_of(arguments, home))
+            inventories = inventories or own_inventories(run.folder)
             if not inventories:
-                raise UserError(f"--continue: expected a run of an inventory, found one of documents alone at {as_typed(run.folder)}; give --inventory")
-            options = [*(run.document.get("options") or []), *options]
+                found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory, or --via slurm for nodes of Slurm"
+                raise UserError(f"--continue: expected a run of an inventory, {found}")
+            options = [*own_options(run.folder), *options]
             listing = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8"))
-            listing.write(f"~^(?:{'|'.join(map(re.escape, unread_hosts(run)))})$\n")
+            listing.write(f"~^(?:{'|'.join(map(re.escape, vars(arguments).get('only') or unread_hosts(run)))})$\n")
             listing.flush()
             words = ["--limit", "@" + listing.name]
         else:
@@ -185,7 +245,7 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
     return unread
 
 
-def _folder(arguments: argparse.Namespace, home: Path) -> Path:
+def folder_of(arguments: argparse.Namespace, home: Path) -> Path:
     """The run to go on with, or the path of a new one."""
     if arguments.go_on:
         return run_folder.find_run(arguments.go_on)
@@ -202,8 +262,12 @@ def _going_on(arguments: argparse.Namespace) -> dict[str, str]:
 def _check_played(played: Played, folder: Path, arguments: argparse.Namespace) -> None:
     """Prints what Ansible printed. Raises UserError if there is no run, or if it was ended early."""
     if played.stopped or played.code < 0:
-        sys.stderr.write(played.output if (folder / "run.json").is_file() else "")
-        raise UserError(ended_early(played, folder))
+        is_open, reason = (folder / "run.json").is_file(), ended_early(played, folder)
+        was_read = is_open and any(run_folder.read_node(path).get("status") in READ for path in run_folder.node_files(folder))
+        for line in played.output.splitlines() if is_open else ():
+            if not played.stopped or (line.startswith("unhang: ") and (was_read or GO_ON not in line)):  # of what was stopped Ansible shows how it ended
+                sys.stderr.write(f"{line}\n")
+        raise UserError(reason if was_read else f"{reason.partition(f'; {GO_ON}')[0]}; nothing was read")
     if not (folder / "run.json").is_file():
         raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
     sys.stderr.write(played.output)

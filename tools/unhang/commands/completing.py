@@ -19,6 +19,7 @@ from unhang.catalogue.owners import OWNERS
 from unhang.catalogue.reading import OWN_FOLDERS, row_ids
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
+from unhang.commands.playbook import playbooks
 from unhang.run import run_folder
 
 MOST_RUNS = 50
@@ -82,7 +83,7 @@ def completer_of(name: str, action: argparse.Action) -> Callable[[], Iterable[st
     if name == "explain" and action.dest == "id":
         return explained_names
     if name == "playbook" and action.dest == "name":
-        return playbooks
+        return lambda: playbooks(find_project())
     if name == "diff" and action.dest == "sides":
         return lambda: [*runs(), *nodes()]
     sources = {"RULE": rules, "RUN": runs, "HOSTS": nodes, "HOST": nodes, "OWNER": lambda: OWNERS, "SEVERITY": lambda: SEVERITIES}
@@ -109,11 +110,6 @@ def rules() -> list[str]:
 def explained_names() -> list[str]:
     """Rules, entries, causes and roles."""
     return sorted({*row_ids(*OWN_FOLDERS, "causes"), *KINDS, *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir())})
-
-
-def playbooks() -> list[str]:
-    """Names of the playbooks."""
-    return sorted(path.stem for path in (find_project() / "playbooks").glob("*.yml"))
 
 
 def runs() -> list[str]:

@@ -30,6 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     """As of `unhang audit`. Raises UserError."""
     if arguments.inventory:
         raise UserError("expected no --inventory: the demo is a recorded fleet; unhang audit reads yours")
+    if arguments.via == "auto":
+        arguments.via = "ansible"  # there is nothing to choose, and no line about it
     arguments.inventory = [str(recorded_fleet(project.find_project()))]
     return audit.run(arguments)
 
@@ -43,12 +45,13 @@ def recorded_fleet(home: Path) -> Path:
     if not archive.is_file():
         raise UserError(f"expected the recorded fleet at {archive}, found none; {project.repair_advice()}")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
-    target = project.links_folder(home).parent / f"demo-{digest}"
+    target = project.own_folder(project.links_folder(home).parent) / f"demo-{digest}"
     if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
         unpacked = Path(tempfile.mkdtemp(prefix=".demo-", dir=target.parent))
         with tarfile.open(archive) as packed:
-            packed.extractall(unpacked, filter="tar")  # its links lead nowhere on purpose: they are a node's own
+            # Its links lead nowhere on purpose: they are a node's own. Python before 3.11.4 has no filters.
+            packed.extraction_filter = getattr(tarfile, "tar_filter", None)
+            packed.extractall(unpacked)  # noqa: S202 -- an archive of the wheel
         try:
             unpacked.replace(target)
         except OSError:  # another process was first

@@ -25,6 +25,7 @@ from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdic
 from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.together import NOT_READ
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -61,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 healthy, 1 a cause at or above --fail-on, 3 a failure without a known cause, 4 no end; nothing to read raises UserError, which gives 2."""
+    """0 healthy, 1 a cause at or above --fail-on, 2 a healthy part of more than is read, 3 a failure without a known cause, 4 no end. Nothing to read raises
+    UserError, which gives 2.
+    """
     if not arguments.files and not _is_piped():
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
     arguments.files = arguments.files or ["-"]
@@ -74,6 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
         _print(shown, shown.pop("looked"), arguments.format)
+    if found["outcome"]["word"] == "healthy" and any(note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]):
+        return 2
     if found["outcome"]["word"] != "cause":
         return EXIT_CODES[found["outcome"]["word"]]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]

@@ -13,11 +13,13 @@ from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
+from unhang.base.secrets_in_text import masked_fields
 from unhang.commands.diff_sides import add_side_arguments, are_sides, show_sides
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.history_options import add_history_options, history_file
-from unhang.commands.hooks import add_hooks, check_hooks, tell
+from unhang.commands.hooks import add_hooks, check_hooks
 from unhang.commands.row_output import Row, show_rows
+from unhang.commands.run_news import tell
 from unhang.show.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.show.history.database import reading
 from unhang.show.history.machines import asked_name
@@ -61,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(history_file(arguments)) as connection:
         before, now = _runs(connection, arguments)
         changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
-    show_rows(arguments, lambda width: render_changes(before, now, changes, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
+    shown: Changes = masked_fields(changes)
+    show_rows(arguments, lambda width: render_changes(before, now, shown, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
     tell(before, now, changes.findings, arguments)
     counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings))
@@ -94,16 +97,16 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
     if unknown := [one for one in severities if one not in SEVERITIES]:
         raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}")
 
-    def kept(names: Sequence[str]) -> tuple[str, ...]:
+    def among_hosts(names: Sequence[str]) -> tuple[str, ...]:
         exact = frozenset(hosts)
         return tuple(name for name in names if not hosts or name in exact or asked_name(name) in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
 
     findings = (
-        dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.findings
+        dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.findings
         if (not rules or any(fnmatch.fnmatchcase(one.rule, rule) for rule in rules)) and (not severities or one.severity in severities)
     )  # fmt: skip
-    facts = () if rules or severities else (dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.facts)
-    asked = {name: kept(getattr(changes, name)) for name in ("first_seen", "not_asked", "asked_again")}
+    facts = () if rules or severities else (dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.facts)
+    asked = {name: among_hosts(getattr(changes, name)) for name in ("first_seen", "not_asked", "asked_again")}
     return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), **asked)
 
 

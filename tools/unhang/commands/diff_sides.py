@@ -10,7 +10,7 @@ from pathlib import Path
 from unhang.base.errors import UserError
 from unhang.commands.row_output import show_rows
 from unhang.show.compare.comparing import Comparison, compare
-from unhang.show.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of
+from unhang.show.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of, without_secrets_in
 from unhang.show.compare.sides import read_side
 
 LAUNCHES = ("login", "ssh", "systemd", "slurm", "container")
@@ -47,8 +47,9 @@ def show_sides(arguments: argparse.Namespace) -> int:
     run = arguments.run or "latest"
     first, second = (read_side(one, run) for one in arguments.sides)
     found = _narrowed(compare(first, second, arguments.launch or "slurm"), arguments.fact)
-    rows = flat_rows_of(found) if arguments.format == "csv" else rows_of(found)
-    show_rows(arguments, lambda width: render_comparison(found, width), rows, COLUMNS, "fact")
+    shown = without_secrets_in(found)
+    rows = flat_rows_of(shown) if arguments.format == "csv" else rows_of(shown)
+    show_rows(arguments, lambda width: render_comparison(shown, width), rows, COLUMNS, "fact")
     return int(bool(found.differences))
 
 

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from unhang.base.errors import UserError
 from unhang.base.project import find_project
 from unhang.base.text import counted, wrapped
 from unhang.commands.common_options import add_examples, add_format_option
-from unhang.show.reference.explain import Topic, explain, names_among, suggestions
+from unhang.show.reference.explain import Topic, explain, names_among
+from unhang.show.reference.nearness import suggestions
 
 HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
@@ -62,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         _print(asked, topics, arguments)
     if unknown:
         named = ", ".join(f"{printable(word)!r}{hint}" for word, hint in unknown)
-        raise UserError(f"nothing is known of {named}; {HOW_TO_ASK}")
+        separator = "\n" if "\n" in named else "; "
+        raise UserError(f"nothing is known of {named}{separator}{HOW_TO_ASK}")
     return 0
 
 
@@ -85,7 +87,8 @@ def _explained(words: list[str], folders: list[Path], *, verbose: bool = False) 
     names = names_among(words)
     found = {name: explain(catalogue, name) for name in names}
     unknown = [name for name in names if not found[name]]
-    if len(names) > 1 and 2 * len(unknown) <= len(names):
+    is_phrase = unknown and all(word.isalpha() and word.islower() for word in words)  # `slow gpu`, though `gpu` is a name too
+    if len(names) > 1 and 2 * len(unknown) <= len(names) and not is_phrase:
         return [asdict(topic) for name in names for topic in found[name]], [(name, suggestions(catalogue, name)) for name in unknown], faults
     if topics := list(_causes(asked)):
         return [asdict(topic) for topic in topics], [], faults
@@ -93,15 +96,23 @@ def _explained(words: list[str], folders: list[Path], *, verbose: bool = False) 
 
 
 def _with_trials(catalogue: Catalogue, topic: Topic) -> Topic:
-    """The topic of a node rule with the healthy machines on which it decided something. The gallery takes a second to read, so it is read with -v alone."""
-    rule = next((one for one in catalogue.rules if topic.kind == "rule" and one.id == topic.id and one.scope == "node"), None)
+    """The topic of a rule with the healthy machines on which it decided something. The gallery takes a second to read, so it is read with -v alone."""
+    rule = next((one for one in catalogue.rules if topic.kind == "rule" and one.id == topic.id), None)
     folder = find_gallery(find_project())
     if rule is None or folder is None:
         return topic
-    found = applies_to(rule, read_gallery(folder), catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules)))
+    machines = read_gallery(folder)
+    found = applies_to(rule, machines, catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules)))
+    return replace(topic, lines=(*topic.lines, ("tried on", _trials_in_words(rule.scope, len(machines), found))))
+
+
+def _trials_in_words(scope: str, machines: int, found: Mapping[str, bool]) -> str:
+    """found: {machine: whether the rule speaks there} of those that have what it looks at."""
+    one, many = ("healthy machine", "healthy machines") if scope == "node" else ("pair of equal healthy machines", "pairs of equal healthy machines")
+    if not found:
+        return f"{counted(machines, one, many)} of the gallery: none has what it looks at"
     speaks = [name for name, fails in found.items() if fails]
-    says = f"{counted(len(found), 'healthy machine')} of the gallery: {', '.join(found)}" if found else "no healthy machine of the gallery"
-    return replace(topic, lines=(*topic.lines, ("tried on", f"{says}{'; it speaks on ' + ', '.join(speaks) if speaks else ''}")))
+    return f"{counted(len(found), one, many)} of the gallery: {', '.join(found)}{'; it speaks on ' + ', '.join(speaks) if speaks else ''}"
 
 
 def _causes(text: str) -> Iterator[Topic]:

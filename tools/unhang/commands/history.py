@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import visible
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import Row, show_rows
@@ -50,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0. Raises UserError for a name that is not in the history."""
     with reading(history_file(arguments)) as connection:
-        answer = _of(connection, arguments)
+        answer = _view_of(connection, arguments)
     show_rows(arguments, answer.lines, answer.rows, answer.columns, answer.name)
     return 0
 
 
-def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
+def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
     name = arguments.name
     if name is None:
         return _watched(connection, arguments)
@@ -77,13 +78,15 @@ def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Histo
 def _of_rule(connection: sqlite3.Connection, name: str) -> _HistoryView:
     found = beginnings(connection, name)
     (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
-    return _HistoryView(lambda width: render_beginnings(name, title, found, width), [asdict(one) for one in found], _columns(Beginning), "hosts")
+    return _HistoryView(lambda width: render_beginnings(name, title, masked_fields(found), width), [asdict(one) for one in found], _columns(Beginning), "hosts")
 
 
 def _of_host(connection: sqlite3.Connection, name: str) -> _HistoryView:
     held, happened, pasts = holding(connection, name), events(connection, name), own_pasts(connection, name)
     rows = _rows(event=happened, holds=held, busbw=pasts)
-    return _HistoryView(lambda width: render_host(name, held, happened, pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run")
+    return _HistoryView(
+        lambda width: render_host(name, masked_fields(held), masked_fields(happened), pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run"
+    )
 
 
 def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
@@ -92,7 +95,9 @@ def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _
     rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
     named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
     columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
-    return _HistoryView(lambda width: render_watched(coming, waivers, pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
+    return _HistoryView(
+        lambda width: render_watched(masked_fields(coming), masked_fields(waivers), pasts, arguments.runs, arguments.days, width), named, columns, "hosts"
+    )
 
 
 def _rows(**kinds: Sequence[Any]) -> list[Row]:

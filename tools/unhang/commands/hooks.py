@@ -1,4 +1,4 @@
-"""The options --webhook and --hook, which receive new and resolved findings. Each has a deadline; a failure prints one line and changes nothing else."""
+"""The options --webhook and --hook, which receive what is new: findings, or a hang. Each has a deadline; a failure prints one line and changes nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -22,16 +21,10 @@ from urllib.parse import urlsplit
 
 from unhang import __version__
 from unhang.ansible.play_process import adopt_orphans, child_processes, end_orphans
-from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.base.text import visible
-from unhang.show.history.changes import FoundChange, finding_changes
-from unhang.show.history.database import reading
-from unhang.show.history.location import database_file
-from unhang.show.history.news import news_of
-from unhang.show.history.run_rows import RunRow, run_named, run_rows
 
 WEBHOOK_S = 15.0
 HOOK_S = 60.0
@@ -55,36 +48,6 @@ def check_hooks(arguments: argparse.Namespace) -> None:
     for program in (_argv(one)[0] for one in arguments.hook):
         if shutil.which(program) is None:
             raise UserError(f"--hook: expected a program that can be started, found none at {visible(program, 200)}; it would be missed when there is news")
-
-
-def report_run(run: str, arguments: argparse.Namespace) -> None:
-    """Sends the changes of a run that was just stored, compared with the run before it. Never raises, because a hook must not make the run fail."""
-    if not (arguments.webhook or arguments.hook):
-        return
-    try:
-        file = database_file(arguments.db)
-        if file is None:
-            raise UserError("expected a history, which shows what is new, found none: UNHANG_HISTORY=off switches it off")
-        with reading(file) as connection:
-            rows, now = run_rows(connection), run_named(connection, run)
-            earlier = [row for row in rows if row.seq < now.seq]
-            changes = finding_changes(connection, earlier[-1].seq, now.seq) if earlier else ()
-        if not earlier:
-            raise UserError("this is the first run of the history, with nothing to compare it with; the next run will have news")
-        tell(earlier[-1], now, changes, arguments)
-    except UserError as problem:
-        sys.stderr.write(f"unhang: no hook was called: {visible(str(problem), 400)}\n")
-    except Exception as problem:  # in any case the run has been read and judged
-        sys.stderr.write(f"unhang: no hook was called: a fault of unhang itself: {type(problem).__name__}\n")
-
-
-def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments: argparse.Namespace) -> None:
-    """Calls each hook, if a finding is new or resolved; a failure is one line on standard error."""
-    news = news_of(before, now, changes, arguments.fail_on)
-    if news is None:
-        return
-    for line in send(news, arguments, call):
-        sys.stderr.write(f"unhang: {line}; to send it again: {project.program_as_typed()} diff {before.id} {now.id}, with the same option\n")
 
 
 def send(message: Mapping[str, Any], arguments: argparse.Namespace, called: Callable[[Sequence[str], Mapping[str, Any]], str | None]) -> list[str]:

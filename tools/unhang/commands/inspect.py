@@ -27,6 +27,7 @@ from unhang_node.job.look import look
 EXAMPLES = """\
   unhang inspect                            your job on this machine
   unhang inspect --pid 4711                 the job of this process
+  unhang inspect --container train          a job in a container of this machine; as root, or as the container's user
   unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
   unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
   unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
@@ -51,8 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(rows(document.get("ranks")) for document in documents):
         raise UserError(_no_rank(documents))
     found = inspection_of(_one_job(documents))
-    if out:
-        write_bundle(out, documents, found)
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
     else:
@@ -60,6 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write(render_inspection(masked_document(found), plain))
+    if out:  # after the verdict, which a full disk must not cost
+        sys.stdout.flush()
+        write_bundle(out, documents, found)
     return EXIT_CODES.get(found["state"], 0)
 
 

@@ -17,7 +17,7 @@ from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.jobs.inspect.bundle import MOST_BYTES, SCHEMA, checked
 from unhang.prove.smoke.group import expand_hosts
 
-OF_THE_MODULE = ("slurm_job", "gap_s", "without", "py_spy", "kernel_log")
+OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:

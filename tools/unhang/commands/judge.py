@@ -16,10 +16,11 @@ from unhang.base.path_arguments import checked_output
 from unhang.base.project import program_as_typed
 from unhang.base.text import counted
 from unhang.commands.common_options import add_examples, given_day
-from unhang.commands.fail_on import add_fail_on, exit_code
-from unhang.commands.filters import add_filters, filtered
+from unhang.commands.fail_on import exit_code
+from unhang.commands.filters import filtered
+from unhang.commands.judging_options import add_judging_options
 from unhang.commands.node_documents import is_document, run_of_documents
-from unhang.commands.run_output import add_format, check_page, commands_here, page_of, show
+from unhang.commands.run_output import check_page, commands_here, page_of, show
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.plan.role_coverage import repairs_of_run
 from unhang.repair.rollout.status_view import rollout_view
@@ -39,12 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options: the run, rules and policy, and how to show the findings."""
     help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
-    parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the run's own; the findings are written beside the run's")
     parser.add_argument("--out", metavar="FILE", help="write the findings to this file and the HTML report beside it; the run's own files stay unchanged")
-    add_format(parser)
-    add_filters(parser)
-    add_fail_on(parser)
+    add_judging_options(parser, "the run's own; the findings are written beside the run's", is_new=False)
     parser.add_argument("--now", metavar="DATE", help="the day to check waivers against, for example 2026-12-31 (default: today)")
     add_examples(parser, EXAMPLES)
 

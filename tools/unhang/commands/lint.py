@@ -10,7 +10,7 @@ from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
 from unhang.jobs.lint.checks import PLATFORMS, Context
-from unhang.jobs.lint.linting import SEVERITIES, STDIN, lint, render_json, render_table
+from unhang.jobs.lint.linting import SEVERITIES, STDIN, is_whole, lint, render_json, render_table
 from unhang.jobs.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
 from unhang.jobs.lint.rule_ids import RULES
 from unhang.jobs.lint.sarif import render_sarif
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on. Raises UserError for a file that cannot be read."""
+    """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises UserError for a file that cannot be read."""
     for option, version, order in (("--nccl", arguments.nccl, "nccl"), ("--torch", arguments.torch, "generic")):
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         diff = render_diff(repairs) if arguments.format == "table" else ""  # a patch must fit the file: as it is
         sys.stdout.write(diff + render(masked_document(document)))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
-    return int(any(document["totals"][word] for word in severe))
+    return int(any(document["totals"][word] for word in severe)) if is_whole(document) else 2
 
 
 def _repairs(arguments: argparse.Namespace, context: Context) -> list[Repair]:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from unhang.audit.collect.arrivals import write_arrivals
+from unhang.ansible.playbook_command import as_typed
 from unhang.audit.collect.documents import Arrival
-from unhang.audit.collect.files import arrivals_of
-from unhang.audit.triage.run_judging import check_rules_and_policy
+from unhang.audit.collect.files import arrivals_of, limits
+from unhang.audit.judge.own_runs import is_own, mark_as_own, own_inventories
+from unhang.audit.judge.run_input import read_run_input
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.commands.arrived_lines import say_arrived
 from unhang.commands.audit import judge_new_run
-from unhang.commands.audit_ways import say_arrived, write_run
+from unhang.commands.audit_ways import write_run
 from unhang.commands.common_options import add_examples
-from unhang.commands.fail_on import add_fail_on
-from unhang.commands.filters import add_filters, check_filters
-from unhang.commands.hooks import add_hooks, check_hooks
-from unhang.commands.run_output import add_format, check_page
+from unhang.commands.judging_options import add_judging_options, check_judging_options
 from unhang.run import run_folder
-from unhang.show.history.location import OFF, SETTING
 
 EXAMPLES = """\
   unhang merge 20261124T0100Z 20261124T0105Z          two runs of this controller
@@ -31,33 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The runs, and the options of judging."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders or their ids; of a node that several have, the newest document counts")
     parser.add_argument("--out", metavar="DIR", help="parent of the new run folder (default: where the other runs are)")
-    parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the runs' own")
-    parser.add_argument("--rules", action="append", metavar="DIR", help="a folder with additional rules")
-    parser.add_argument("--db", metavar="FILE", help=f"the history's file; {SETTING}={OFF}: none")
-    add_format(parser)
-    add_filters(parser)
-    add_fail_on(parser)
-    add_hooks(parser)
+    add_judging_options(parser, "the runs' own", is_new=True)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """As for an audit: 0 nothing found, 1 findings, 2 the command failed, or a document could not be read."""
-    rules = [Path(one) for one in arguments.rules or []]
-    check_rules_and_policy(rules, arguments.policy)
-    check_filters(arguments, rules)
-    check_page(arguments)
-    check_hooks(arguments)
+    check_judging_options(arguments)
     given = {folder.resolve(): folder for folder in map(run_folder.find_run, arguments.runs)}
     if len(given) < 2:
         raise UserError("expected two runs or more to merge, found one")
-    runs = [run_folder.read_run(folder) for folder in given]
+    runs = [run_folder.Run(folder, read_run_input(folder).document) for folder in given]
     home = project.find_project()
     parent = Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))
     folder = parent.absolute() / run_folder.new_run_id()
-    run_folder.make_folder(folder)
-    arrived = write_arrivals(folder, None, _arrivals(runs))
-    write_run(folder, arrived, _head(runs))
+    arrived = write_run(folder, _arrivals(runs), _head(runs))
+    mark_as_own(folder)
     say_arrived(arrived)
     code = judge_new_run(folder, arguments)
     return 2 if arrived.faults else code
@@ -65,15 +53,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _arrivals(runs: list[run_folder.Run]) -> Iterator[tuple[str, Arrival]]:
     """Their documents; one that was not read is as old as its run."""
+    together = limits()
     for one in runs:
-        for arrival in arrivals_of(str(one.folder)):
+        for arrival in arrivals_of(str(one.folder), together):
             yield str(one.document.get("started") or ""), arrival
 
 
 def _head(runs: list[run_folder.Run]) -> dict[str, object]:
     """What run.json of the new run has of the others."""
-    inventories = [one.document.get("inventory") or [] for one in runs]
-    listed = [name for names in inventories for name in ([names] if isinstance(names, str) else names)]
+    own = [one for one in runs if is_own(one.folder)]
+    listed = [name for one in own for name in own_inventories(one.folder)]
+    if others := [one for one in runs if one not in own and one.document.get("inventory")]:
+        names = ", ".join(as_typed(one.folder) for one in others)
+        sys.stderr.write(f"unhang: not made here with unhang audit, so that the new run has no inventory of it: {names}\n")
     sources = {name for one in runs for name in one.document.get("policy_sources") or []}
     started = min(str(one.document.get("started") or "") for one in runs)
     return {"started": started, "inventory": list(dict.fromkeys(listed)) or None, "limit": None, "policy_sources": sorted(sources)}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from unhang.ansible.run_files import node_document, utc_now, write_node
-from unhang.audit.collect.documents import split_documents
-from unhang.audit.judge.documents import MAX_NODE_BYTES
+from unhang.ansible.run_files import utc_now
+from unhang.audit.collect.arrivals import write_arrivals
+from unhang.audit.collect.documents import Arrival
+from unhang.audit.collect.files import STDIN, arrivals_of, check_source
 from unhang.base.errors import UserError
-from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.base.text import visible
+from unhang.commands.arrived_lines import say_arrived
+from unhang.jobs.together import Together
 from unhang.run import run_folder
 
-STDIN = "-"
 MOST_PIPED_BYTES = 512 << 20
+MOST_BYTES, LONGEST_S = 4 << 30, 1800  # of all documents
 
 
 def is_document(named: str) -> bool:
@@ -33,18 +31,18 @@ def is_document(named: str) -> bool:
 
 
 def run_of_documents(named: Sequence[str]) -> Path:
-    """A run folder with the nodes of these documents. Raises UserError for a file that is no node document, and for a duplicate host."""
-    nodes: dict[str, dict[str, Any]] = {}
-    for place, document in _documents(named):
-        host = str(document["host"])
-        if host in nodes:
-            raise UserError(f"{place}: expected each node once, found {visible(host, 200)} again")
-        nodes[host] = document
+    """A run folder with the nodes of these documents, each once. Raises UserError for a file that is no node document, before anything is written."""
+    together = Together(MOST_PIPED_BYTES if STDIN in named else MOST_BYTES, LONGEST_S)
+    arrivals = []
+    for arrival in _arrivals(named, together):  # the first fault ends it, because a file that is no document may have no end
+        if arrival.node is None:
+            raise UserError(f"{arrival.place}{_fault(arrival, together)}")
+        arrivals.append(arrival)
     folder = _new_folder()
-    for document in nodes.values():
-        write_node(folder, document)
+    arrived = write_arrivals(folder, None, (("", arrival) for arrival in arrivals))
+    say_arrived(arrived)
     now = utc_now()
-    head = {"schema": "unhang/run/1", "id": folder.name, "started": now, "finished": now, "inventory": None, "limit": None, "hosts": list(nodes)}
+    head = {"schema": "unhang/run/1", "id": folder.name, "started": now, "finished": now, "inventory": None, "limit": None, "hosts": list(arrived.hosts)}
     run_folder.write_document(folder / "run.json", head)
     return folder
 
@@ -60,47 +58,16 @@ def _new_folder() -> Path:
     return folder
 
 
-def _documents(named: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _arrivals(named: Sequence[str], together: Together) -> Iterator[Arrival]:
+    """The documents of files, of the *.json in folders, and of standard input. Raises UserError for a name at which nothing can be read."""
     for one in named:
-        if one == STDIN:
-            yield from _piped_documents()
-            continue
-        for path in sorted(Path(one).glob("*.json")) if Path(one).is_dir() else [Path(one)]:
-            yield str(path), _node(str(path), path.stem, _read(str(path), path))
+        check_source(one)
+        for source in sorted(map(str, Path(one).glob("*.json"))) if Path(one).is_dir() else [one]:
+            yield from arrivals_of(source, together)
 
 
-def _piped_documents() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The documents on standard input, one after another, with or without line breaks between them."""
-    data = sys.stdin.buffer.read(MOST_PIPED_BYTES + 1)
-    if len(data) > MOST_PIPED_BYTES:
-        raise UserError(f"standard input: expected at most {MOST_PIPED_BYTES >> 20} MiB, found more; put the documents into a folder and judge that")
-    parts = list(split_documents(io.BytesIO(data))) or [b""]
-    for number, part in enumerate(parts, 1):
-        place = "standard input" if len(parts) == 1 else f"standard input, document {number}"
-        yield place, _node(place, "", _read(place, part))
-
-
-def _read(place: str, source: Path | bytes) -> Any:
-    try:
-        data = read_bounded(source, MAX_NODE_BYTES) if isinstance(source, Path) else source
-        if len(data) > MAX_NODE_BYTES:
-            raise UserError(f"{place}: expected at most {MAX_NODE_BYTES:,} bytes, found {len(data):,}")
-        return parse_strictly(data)
-    except OSError as problem:
-        raise UserError(f"{place}: cannot be read: {problem.strerror}") from None
-    except NotStrict as problem:
-        raise UserError(f"{place}: expected a document of unhang collect, found: {visible(str(problem), 300)}") from None
-
-
-def _node(place: str, stem: str, document: Any) -> dict[str, Any]:
-    """A node document (unhang/node/1), from such a document or from the facts of one machine."""
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == "unhang/node/1" and isinstance(document.get("host"), str):
-        return dict(document)
-    if schema != "unhang/node-facts/1":
-        found = f"schema {visible(schema, 80)}" if schema else type(document).__name__
-        raise UserError(f"{place}: expected a document of unhang collect (unhang/node-facts/1) or a node's file of a run (unhang/node/1), found {found}")
-    sections = document.get("sections")
-    node = sections.get("node") if isinstance(sections, dict) else None
-    hostname = node.get("hostname") if isinstance(node, dict) else None
-    return node_document(hostname if isinstance(hostname, str) and hostname else stem.strip("-") or "localhost", [], {}, "ok", None, document)
+def _fault(arrival: Arrival, together: Together) -> str:
+    """A document that a limit cut is no damaged one."""
+    if over := together.reached():
+        return f" {over}; read many documents with: unhang audit --via files"
+    return f": {arrival.fault}" if arrival.fault.startswith("expected") else f": expected a document of unhang collect, found: {arrival.fault}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from unhang.ansible.playbook_command import as_typed
 from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.own_runs import own_options
 from unhang.audit.triage.actions import remediate_options
 from unhang.base.errors import UserError
 from unhang.base.project import program_as_typed
@@ -26,6 +27,7 @@ from unhang.repair.plan.plan_document import FILE, Plan, digest_of_plan, read_pl
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
+from unhang.repair.rollout.journal import controllers_of_a_lost_journal
 from unhang.repair.rollout.step_durations import measured_steps
 from unhang.run import run_folder
 from unhang.run.run_folder import read_run
@@ -152,7 +154,8 @@ def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], ar
 def _keep(folder: Path, plan: Plan) -> None:
     """Writes plan.json. A rollout that has begun keeps its own plan."""
     path, text = folder / FILE, render_plan(plan)
-    if (folder / JOURNAL).exists() and not (path.exists() and path.read_text(encoding="utf-8") == text):
+    has_begun = (folder / JOURNAL).exists() or controllers_of_a_lost_journal(folder)
+    if has_begun and not (path.exists() and path.read_text(encoding="utf-8") == text):
         raise UserError(f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again and plan that run")
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         _keep_old(path, plan)
@@ -206,5 +209,5 @@ def _preview(folder: Path) -> str:
     """The command that previews the changes of the plan's roles, reaching the nodes as the audit did; only an additional option applies them."""
     document = read_run(folder).document
     inventory = " -i INVENTORY" if document.get("inventory") is None else ""  # documents of unhang collect name none
-    options = remediate_options(list(map(str, document.get("options") or ())))
+    options = remediate_options(own_options(folder))
     return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}{inventory}{options}"

@@ -7,6 +7,7 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from unhang.ansible.limit_refusal import limit_refusal, translated
 from unhang.base import project
@@ -15,6 +16,7 @@ from unhang.base.path_arguments import checked_inventory
 from unhang.commands.common_options import add_examples
 from unhang.run.run_folder import RUNS_ENV, runs_folder
 
+PARTS = frozenset(("audit_few", "open_audit", "rollout"))  # of `audit --via`, and of remediate and rollback
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
   unhang playbook rollback -i inventory/mycluster --limit 'gpu[001-003]'                        previews the rollback"""
@@ -32,13 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """ansible-playbook replaces this process, so the exit code is its own. Raises UserError."""
     home = project.find_project()
-    playbook = home / "playbooks" / f"{arguments.name.removesuffix('.yml')}.yml"
-    if playbook.parent != home / "playbooks" or not playbook.is_file():
-        known = sorted(path.stem for path in (home / "playbooks").glob("*.yml"))
+    known = playbooks(home)
+    name = arguments.name.removesuffix(".yml")
+    if name not in known:
         near = difflib.get_close_matches(arguments.name, known, 1)
         raise UserError(f"expected one of {', '.join(known)}, found {arguments.name!r}{f'; did you mean {near[0]}?' if near else ''}")
     for inventory in _inventories(arguments.ansible):
         checked_inventory(inventory)  # Ansible continues without a missing inventory, and ends with 0 if no host remains
+    playbook = home / "playbooks" / f"{name}.yml"
     project.link_pynvml(home)
     program = project.ansible_program("ansible-playbook")
     environment = project.ansible_environment(home, os.environ)
@@ -46,6 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     environment[RUNS_ENV] = str(runs_folder(project.checkout_of(home)).absolute())
     sys.stdout.flush()
     os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], environment)  # noqa: S606 -- an argv list, no shell
+
+
+def playbooks(home: Path) -> list[str]:
+    """Names of the playbooks that a person runs."""
+    return sorted({path.stem for path in (home / "playbooks").glob("*.yml")} - PARTS)
 
 
 def _inventories(given: Sequence[str]) -> Iterator[str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from unhang.audit.collect.run_deadline import DEADLINE_S
 from unhang.audit.judge.documents import InvalidNode, to_facts
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts
 from unhang.base.path_arguments import checked_output
 from unhang.base.text import visible
-from unhang.commands.audit_ways import WAYS, read_nodes
+from unhang.commands.audit_ways import read_nodes
 from unhang.commands.common_options import add_examples
 from unhang.prove.smoke.baselines import read_baselines
 from unhang.repair.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
@@ -74,7 +75,7 @@ def source_run(arguments: argparse.Namespace) -> Path:
         if "/" in arguments.source or arguments.source == "latest":
             raise
     reach = {"inventory": arguments.inventory, "limit": arguments.source, "forks": arguments.forks, "ansible": arguments.ansible}
-    return read_nodes(argparse.Namespace(**reach, out=None, via=WAYS[0], go_on=None), {})[0]
+    return read_nodes(argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None), {})[0]
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.audit.judge.own_runs import mark_as_own
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
@@ -116,6 +117,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
         played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
+    mark_as_own(folder)
     return outcome_of(folder, played, arguments), folder
 
 

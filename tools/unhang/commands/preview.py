@@ -18,6 +18,7 @@ from unhang.ansible.preview_events import PREVIEW_ENV
 from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_document
 from unhang.base.text import ascii_only, counted, visible
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import deliver
@@ -36,16 +37,20 @@ CALLBACK = "unhang_preview"
 PREVIEWED = "previewed.json"  # the digest of the plan that was previewed last
 FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
+NO_REASON = "non-zero return code"  # of a command, which printed its reason
+STDERR = re.compile(r'"stderr": "(?P<msg>(?:[^"\\]|\\.)+)"')
+
 
 def shown_line(line: str) -> str:
     """A line of Ansible's output as shown while a playbook runs; "" for lines whose content is in the table or the journal, or of no interest."""
     found = FATAL.match(line)
     if not found:
         return ""
+    text = (STDERR.search(line) or found)["msg"] if found["msg"] == NO_REASON else found["msg"]
     try:
-        message = str(json.loads(f'"{found["msg"]}"', strict=False))
+        message = str(json.loads(f'"{text}"', strict=False))
     except ValueError:
-        message = found["msg"]  # not JSON, so it is printed unchanged
+        message = text  # not JSON, so it is printed unchanged
     return f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
 
 
@@ -105,10 +110,14 @@ def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
     """Raises UserError if another plan of this run was previewed last: what is applied is what a person has looked at."""
     if not (folder / PREVIEWED).is_file():
         return
-    seen, digest = json.loads((folder / PREVIEWED).read_text(encoding="utf-8"))["digest"], digest_of_plan(plan)
+    try:
+        written = json.loads((folder / PREVIEWED).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        written = None
+    seen, digest = str(written.get("digest")) if isinstance(written, dict) else "", digest_of_plan(plan)
     if seen != digest:
         again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
-        raise UserError(f"expected the plan {str(seen)[:12]}, which was previewed, found {digest[:12]}, which was not; preview it first: {again}")
+        raise UserError(f"expected the plan {visible(seen, 12)}, which was previewed, found {digest[:12]}, which was not; preview it first: {again}")
 
 
 def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace, plan: Plan) -> None:
@@ -118,7 +127,7 @@ def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argp
         deliver(render_json(preview), "-")
     elif arguments.format in ("table", "wide"):
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(preview, width, wide=arguments.format == "wide")
+        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(masked_document(preview), width, wide=arguments.format == "wide")
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"
             if played.code == 0

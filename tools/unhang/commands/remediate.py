@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from unhang.ansible.controllers import is_known_to_be_over
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.audit.judge.own_runs import own_inventories
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import ascii_only, data_for_ansible, visible
@@ -28,14 +31,17 @@ from unhang.commands.undo import planned_undo
 from unhang.repair.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
+from unhang.repair.rollout.conductor import utc_now
 from unhang.repair.rollout.failure_limit import allowed_failures
-from unhang.repair.rollout.journal import read_journal
+from unhang.repair.rollout.journal import controllers_of_a_lost_journal, read_journal
 from unhang.repair.rollout.rollout_state import replay
+from unhang.repair.rollout.soak import DEFAULT as DEFAULT_SOAK
+from unhang.repair.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.repair.rollout.status import exit_code, status_of, undo_command
 from unhang.repair.rollout.status_junit import render_status_junit
 from unhang.repair.rollout.status_table import render_status
-from unhang.repair.rollout.status_view import inventories_of_run
-from unhang.repair.rollout.waiting import is_worth_another_look, parse_wait
+from unhang.repair.rollout.steps import WAITING
+from unhang.repair.rollout.waiting import is_worth_another_look, parse_time
 from unhang.run import run_folder
 from unhang.show.report.json import render_json
 from unhang.show.report.table import terminal_shape
@@ -70,6 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
     waits = "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default: until their time limits, a day for a job without one)"
     parser.add_argument("--wait", metavar="TIME", help=waits)
+    soaks = "how long released canaries, and the nodes of later waves, are left to jobs before they are asked again and the next wave begins; 0: not at all"
+    parser.add_argument("--soak", metavar="TIME[,TIME]", default=DEFAULT_SOAK, help=f"{soaks} (default: %(default)s)")
     most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
@@ -93,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
         raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
     _check_max_failed(arguments.max_failed)
-    wait_s = parse_wait(arguments.wait) if arguments.wait else 0
+    parse_soak(arguments.soak)
+    wait_s = parse_time(arguments.wait, "--wait") if arguments.wait else 0
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -118,12 +127,26 @@ def run(arguments: argparse.Namespace) -> int:
             return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
         look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
         while again:
-            before, waits = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}
+            before, waits, since = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}, utc_now()
             argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
             played = _played(argv, home, new_run, folder, plan, arguments)
-            again = not (played.stopped or played.code < 0 or arguments.end) and is_worth_another_look(before, states_of(folder, plan))
+            again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(folder, plan, arguments, before, since)
             look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, arguments, earlier)
+
+
+def _goes_on(folder: Path, plan: Plan, arguments: argparse.Namespace, before: Mapping[str, str], since: str) -> bool:
+    """Whether the playbook is to be run again; waits for a soak first. before: states before its last run, which began at `since`. Raises UserError."""
+    after, soak = states_of(folder, plan), replay(read_journal(folder).entries).soak
+    until = str(soak.evidence.get("until")) if soak is not None else ""
+    if WAITING in after.values() or until <= since:
+        return is_worth_another_look(before, after)
+    sys.stderr.write(f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on if this one is stopped\n")
+    try:
+        time.sleep(seconds_left(until, utc_now(), parse_soak(arguments.soak)))
+    except KeyboardInterrupt:
+        raise UserError(f"stopped by hand while released nodes soak; go on with: {typed_again(folder, arguments, '--apply')}") from None
+    return True
 
 
 def states_of(folder: Path, plan: Plan) -> dict[str, str]:
@@ -182,6 +205,7 @@ def find_plan(named: str) -> tuple[Path, Plan]:
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
     """The playbook's variables."""
     chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply or arguments.end, "unhang_max_failed": arguments.max_failed}
+    chosen |= {"unhang_soak": arguments.soak, "unhang_command": typed_again(folder, arguments, "--apply")}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
     given["unhang_end"] = True if arguments.end else None
     given["unhang_kill_jobs"] = arguments.kill_jobs or None
@@ -205,7 +229,7 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
     undo = "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
-    return status_of(plan, read_journal(folder), undo, is_known_to_be_over)
+    return status_of(plan, read_journal(folder), undo, is_known_to_be_over, controllers_of_a_lost_journal(folder))
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
@@ -236,4 +260,4 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
 
 
 def _inventories(arguments: argparse.Namespace, folder: Path, home: Path) -> list[str]:
-    return inventories_of(arguments.inventory or inventories_of_run(folder) or None, home)
+    return inventories_of(arguments.inventory or own_inventories(folder) or None, home)

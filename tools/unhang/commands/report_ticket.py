@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES, decode_plain
 from unhang.audit.judge.run_input import node_paths
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import without_secrets
@@ -17,6 +16,7 @@ from unhang.commands.filters import filtered
 from unhang.commands.run_output import deliver
 from unhang.repair.gate.signing import sign
 from unhang.run import run_folder
+from unhang.show.history.earlier_readings import lost_gpus, sections_of
 from unhang.show.report.smoke_results import read_smoke_tests
 from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks, ticket_findings
 
@@ -30,13 +30,9 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         raise UserError("--key: expected --out FILE, beside which the signature is written")
     (host,) = _one_node(folder, findings, arguments)
     path = node_paths(folder, [host]).get(host)
-    try:
-        document = decode_plain(read_bounded(path, MAX_NODE_BYTES)) if path else {}
-    except (OSError, ValueError):
-        document = {}  # a node that did not answer has no facts, and the ticket says so
-    sections = (document.get("facts") or {}).get("sections") or {}
+    sections = sections_of(path) if path else {}  # a node that did not answer has no facts, and the ticket says so
     tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
-    blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host))))
+    blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host)), lost_gpus(folder, host, sections)))
     deliver(render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out)
     if arguments.key:
         text = Path(out).read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from unhang.base.errors import UserError
+from unhang.commands.in_place import Screen
 from unhang.repair.plan.plan_document import Plan
 from unhang.repair.rollout.conductor import utc_now
 from unhang.repair.rollout.journal import JournalReader
@@ -45,9 +46,9 @@ class _Display:
     """The journal's entries so far, and the current screen."""
 
     def __init__(self, folder: Path, progress: Progress, target: TextIO) -> None:
-        self.journal, self.progress, self.target = JournalReader(folder), progress, target
+        self.journal, self.progress = JournalReader(folder), progress
         self.lock = threading.Lock()
-        self.written = 0  # lines of the screen
+        self.place = Screen(target)
         self.fault = ""
         self.on_screen = target.isatty() and os.environ.get("TERM") != "dumb"
         for _ in self.progress.feed(self._new_entries()):
@@ -62,21 +63,18 @@ class _Display:
             if not self.on_screen:
                 self._write([f"unhang: {line}" for line in lines])
             elif self.begun:
-                self._clear()
-                screen = self.progress.screen(utc_now())
-                self._write([line[: max(20, shutil.get_terminal_size().columns - 1)] for line in screen])
-                self.written = len(screen)
+                columns = max(20, shutil.get_terminal_size().columns - 1)
+                self.place.draw([line[:columns] for line in self.progress.screen(utc_now())])
 
     def note(self, line: str) -> None:
         """Prints another line, above the screen."""
         with self.lock:
-            self._clear()
             self._write([line])
 
     def close(self) -> None:
         """Removes the screen; the outcome of all nodes is printed next."""
         with self.lock:
-            self._clear()
+            self.place.clear()
             self._write([f"unhang: {self.fault}"] if self.fault else [])
 
     def _new_entries(self) -> list[Entry]:
@@ -87,11 +85,7 @@ class _Display:
             self.fault = f"the journal could not be followed: {problem}"
             return []
 
-    def _clear(self) -> None:
-        if self.written:
-            self.target.write(f"\x1b[{self.written}A\x1b[J")
-            self.written = 0
-
     def _write(self, lines: list[str]) -> None:
-        self.target.write("".join(f"{line}\n" for line in lines))
-        self.target.flush()
+        if lines:
+            self.place.write("".join(f"{line}\n" for line in lines))
+            self.place.flush()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.playbook_command import as_typed
+from unhang.audit.judge.own_runs import own_options
 from unhang.audit.triage.actions import Setting, command, needs_list
 from unhang.base import project
 from unhang.base.errors import UserError
@@ -25,6 +26,7 @@ from unhang.show.history.node_pasts import node_pasts
 from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html
 from unhang.show.report.json import render_json
+from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.show.report.run import read_run
 from unhang.show.report.screen import render_screen
 from unhang.show.report.table import PIPED_WIDTH, render_table, terminal_shape
@@ -87,10 +89,19 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     program = project.program_as_typed()
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
+    ways = read_by_of(folder)
     if arguments.verbose or arguments.format == "wide":
         full = not (to_terminal and sys.stdout.isatty())
-        return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program, setting_of=setting_of)
-    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run))
+        return render_table(
+            findings, width, colour, plain=plain, full=full, run=arguments.run, program=program, setting_of=setting_of, read_by=_read_by(ways, 10**9)
+        )
+    return render_screen(
+        findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run), read_by=_read_by(ways, width)
+    )
+
+
+def _read_by(ways: Sequence[ReadBy], longest: int) -> str:
+    return f"read: {read_by_line(ways, longest)}" if ways else ""
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
@@ -122,7 +133,7 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
     rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
     named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
-    options = tuple(map(str, document.get("options") or ()))
+    options = tuple(own_options(folder))
     return Setting(project.program_as_typed(), planned, inventories, reachable=given is not None, rules=rules, options=options)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import counted, visible
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import show_rows
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(file) as connection:
         rows = run_rows(connection, arguments.newest or None)
     columns = tuple(field.name for field in fields(RunRow))
-    show_rows(arguments, lambda width: render_runs(rows, str(file), width), [asdict(row) for row in rows], columns, "id", lines_stay=True)
+    show_rows(arguments, lambda width: render_runs(masked_fields(rows), str(file), width), [asdict(row) for row in rows], columns, "id", lines_stay=True)
     return 0
 
 

@@ -25,9 +25,9 @@ from unhang.prove.smoke import node_plans as planning
 from unhang.prove.smoke.container import RUNTIMES, Container, choose_container
 from unhang.prove.smoke.cross_check import cross_check
 from unhang.prove.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.prove.smoke.group import SessionOptions, expand_hosts
+from unhang.prove.smoke.group import SessionOptions, expand_hosts, why_busy
 from unhang.prove.smoke.launch import Launcher, slurm_launcher, ssh_launcher
-from unhang.prove.smoke.local import free_port, payload_path, run_local
+from unhang.prove.smoke.local import free_port, payload_path, run_local, survey_here
 from unhang.prove.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
 from unhang.prove.smoke.result import judge
 from unhang.prove.smoke.session import follow, smoke_session
@@ -62,6 +62,8 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="test these nodes: names or node sets, for example gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="how to start on --hosts: fabric is ssh (default), slurm is srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8")
+    beside = "start although processes or jobs use the GPUs; without it such a node takes no part"
+    parser.add_argument("--beside-jobs", action="store_true", help=beside)
     parser.add_argument("--step-in", metavar="FOLDER", help=argparse.SUPPRESS)  # the playbook: read a session's folder, write its next step, start nothing
     parser.add_argument("--show-in", metavar="FOLDER", help=argparse.SUPPRESS)  # the playbook: show the result of a session's folder
     parser.add_argument("--user", help="user name for ssh")
@@ -159,6 +161,8 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
     payload = payload_path(project.find_project())
     container = container_of(arguments, "local")
     backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
+    if backend == "nccl" and not arguments.beside_jobs and (busy := why_busy(survey_here(payload))):
+        raise UserError(f"{os.uname().nodename}: {busy}")
     here = hosts_here(arguments, backend)
     request = here.request(request)
     port = arguments.port or free_port()
@@ -213,7 +217,7 @@ def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dic
 def session_options(arguments: argparse.Namespace) -> SessionOptions:
     """The options about experiments after a failure. Raises UserError."""
     switches = (read_switches(arguments.inventory) if arguments.inventory else {}) | switches_of(arguments.switch)
-    return SessionOptions(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, switches, arguments.search_timeout)
+    return SessionOptions(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, switches, arguments.search_timeout, arguments.beside_jobs)
 
 
 def container_of(arguments: argparse.Namespace, launcher: str) -> Container | None:

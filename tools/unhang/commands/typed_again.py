@@ -8,10 +8,11 @@ from pathlib import Path
 
 from unhang.ansible.playbook_command import as_typed
 from unhang.base.project import program_as_typed
+from unhang.repair.rollout.soak import DEFAULT as DEFAULT_SOAK
 
-_VALUES = ("drain", "wait", "max_failed", "python", "forks")
+_VALUES = ("drain", "wait", "soak", "max_failed", "python", "forks")
 _FLAGS = ("no_smoke", "no_smoke_before")
-_DEFAULTS = {"max_failed": "0"}
+_DEFAULTS = {"max_failed": "0", "soak": DEFAULT_SOAK}
 
 
 def typed_again(folder: Path, arguments: argparse.Namespace, *more: str) -> str:

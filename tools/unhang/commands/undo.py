@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from unhang.audit.judge.own_runs import is_own, mark_as_own
+from unhang.audit.judge.private_file import NEXT, others_may_write
 from unhang.base.errors import UserError
+from unhang.base.project import program_as_typed
 from unhang.commands.filters import asked_filter
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan, write_plan
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.rollout.conductor import utc_now
-from unhang.repair.rollout.journal import JOURNAL, read_journal
+from unhang.repair.rollout.journal import JOURNAL, controllers_of_a_lost_journal, read_journal
 from unhang.repair.rollout.rollout_state import replay
 from unhang.repair.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
 from unhang.repair.rollout.undo import folder_name, hosts_to_undo, undo_plan
@@ -25,6 +30,12 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
     if arguments.rule or arguments.severity:
         raise UserError("expected --host or --group beside --undo, found --rule or --severity: what was changed on a node is undone as a whole")
     base = run_folder.find_run(named).resolve()
+    if controllers_of_a_lost_journal(base):
+        ends = f"{program_as_typed()} remediate --end {shlex.quote(named)}"
+        raise UserError(
+            f"expected the journal of the rollout in {base}, found that it was lost: journal.lock says that the rollout has begun; next: {ends} asks the nodes "
+            "what they have kept, and ends the rollout as it is; then this command undoes it"
+        )
     if not (base / JOURNAL).is_file():
         raise UserError(f"expected a run whose plan was rolled out, found no {JOURNAL} in {base}; nothing was changed, so nothing is undone")
     undos = list(_undos(base))
@@ -44,10 +55,12 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
 
 def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:
     """The folder is a run folder as far as a rollout reads one."""
-    folder = base / folder_name(number)
-    folder.mkdir(exist_ok=True)
+    folder = _undo_folder(base, number)
+    folder.mkdir(mode=0o750 if os.environ.get(run_folder.GROUP_ENV) else 0o700, exist_ok=True)  # whatever the umask is: see _undo_folder
     document = json.loads((base / "run.json").read_text(encoding="utf-8"))
     run_folder.write_atomically(folder / "run.json", json.dumps({**document, "id": plan.run.id}, indent=1) + "\n")
+    if is_own(base):
+        mark_as_own(folder)
     write_plan(folder, plan)
     return folder, plan
 
@@ -55,11 +68,26 @@ def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:
 def _undos(base: Path) -> Iterator[tuple[Path, Plan, bool]]:
     """(folder, plan, whether each of its nodes has ended) of each undo of the run's rollout, in their order."""
     for number in range(1, 1000):
-        folder = base / folder_name(number)
+        folder = _undo_folder(base, number)
         if not (folder / FILE).is_file():
             return
         plan = read_plan(folder)
         yield folder, plan, all(_state(folder, host) in FINAL for host in plan.wave_of)
+
+
+def _undo_folder(base: Path, number: int) -> Path:
+    """The path of an undo's folder. Raises UserError for a link, which would lead its journal and plan out of the run, and where others may yet make one."""
+    folder = base / folder_name(number)
+    if folder.is_symlink():
+        raise UserError(f"expected a folder of this run at {folder}, found a symbolic link; {NEXT}")
+    for one in (base, folder):
+        with contextlib.suppress(FileNotFoundError):
+            if others_may_write(one):
+                raise UserError(
+                    f"expected a folder that only you or root can write at {one}, found one in which others may put a link; nothing was read or written; next: "
+                    f"look at it with ls -la, and if all in it is yours: chmod go-w {shlex.quote(str(one))}, or type this command as the folder's user"
+                )
+    return folder
 
 
 def _state(folder: Path, host: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..atomic_files import STATES, Saved, place_of, write_text
+from ..atomic_files import STATES, Saved, place_of, read_state, write_text
 from ..boot.parameters import MENUS
 from ..journal.node_lock import stay_at_work
 from ..journal.saved_states import (
@@ -29,6 +29,7 @@ from ..journal.saved_states import (
 )
 from ..package.held_groups import NotPossible, dpkg_name
 from ..package.managers import backend_of
+from ..package.pin import STATE as HOLDS
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
@@ -45,6 +46,7 @@ class RollbackPlan(NamedTuple):
     unhold_first: Sequence[str] = ()  # names in dpkg's notation
     hold: Sequence[str] = ()
     unhold: Sequence[str] = ()
+    our_holds: Sequence[str] = ()  # that unhang has set; any other is an admin's
     manual: Sequence[str] = ()  # lines for a person
     running: Sequence[Row] = ()
     reread: Sequence[Row] = ()  # services that must reload their files
@@ -107,7 +109,8 @@ def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml
     chosen = states_to_roll_back(read_states(rootfs), state_id)
     files, newest = _plan_files(rootfs, chosen)
     changed = [path for path in files if not is_unchanged(rootfs, path, newest[path])]
-    unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, chosen))
+    our_holds = read_state(rootfs, HOLDS).get("holds", ())
+    unhold_first, hold, unhold, others = _holds(rootfs, _saved_selections(rootfs, chosen), our_holds)
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
     stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
     return RollbackPlan(
@@ -117,7 +120,8 @@ def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml
         unhold_first=unhold_first,
         hold=hold,
         unhold=unhold,
-        manual=[*(_changed_line(path, newest) for path in changed if path not in MENUS), *stays],
+        our_holds=our_holds,
+        manual=[*(_changed_line(path, newest) for path in changed if path not in MENUS), *stays, *map(_held_line, others)],
         running=running,
         reread=rows_of_rereaders(rootfs, files),
         named=tuple(named),
@@ -187,7 +191,7 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
         with contextlib.suppress(OSError):  # not empty: somebody else has a file in it
             os.rmdir(place_of(rootfs, folder))
     # Compared again, because a restored package has the selection of its installation.
-    _unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
+    _unhold_first, hold, unhold, _others = _holds(rootfs, _saved_selections(rootfs, plan.states), plan.our_holds)
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
     return result._replace(manual=manual + reload_services(plan.reread), menus=menus)
@@ -222,18 +226,23 @@ def _saved_selections(rootfs: str, states: Iterable[dict[str, Any]]) -> dict[str
     return selections
 
 
-def _holds(rootfs: str, selections: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
-    """(unhold first, hold at the end, unhold at the end). selections: {name: "install" or "hold"}, as saved."""
+def _held_line(name: str) -> str:
+    return f"{name}: on hold, and not by unhang; somebody held it since, and it stays on hold"
+
+
+def _holds(rootfs: str, selections: dict[str, str], ours: Sequence[str]) -> tuple[list[str], list[str], list[str], list[str]]:
+    """(unhold first, hold at the end, unhold at the end, on hold by others). selections: {name: "install" or "hold"}, as saved; ours: unhang's holds."""
     if not selections:
-        return [], [], []
+        return [], [], [], []
     try:
         _manager, database = read_packages(rootfs)
     except NotPossible as problem:
         raise ValueError(str(problem)) from None
     now = {dpkg_name(package): package.held for package in database.packages}
-    unhold = sorted(name for name, was in selections.items() if was != "hold" and now.get(name))
+    held = sorted(name for name, was in selections.items() if was != "hold" and now.get(name))
+    unhold, others = [name for name in held if name in ours], [name for name in held if name not in ours]
     hold = sorted(name for name, was in selections.items() if was == "hold" and now.get(name) is False)
-    return unhold, hold, unhold
+    return unhold, hold, unhold, others
 
 
 def _put_file_back(rootfs: str, path: str, saved: Saved | None) -> None:

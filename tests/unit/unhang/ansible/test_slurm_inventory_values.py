@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from hostile import TEXTS
 
 from unhang.ansible.slurm_inventory import group_names, inventory_of, parse_gres, parse_topology, read_slurm
 from unhang.base.errors import UserError
@@ -182,3 +184,16 @@ def test_an_address_is_a_name_or_a_number_and_no_option_of_ssh(slurm):
         rows = [{"name": "gpu001", "state": ["IDLE"], "address": address}]
         found = inventory_of(*read_slurm(slurm("", "", {"nodes": rows}), 60))
         assert "ansible_host" not in found.hosts["gpu001"]
+
+
+@pytest.mark.parametrize(
+    "text", [text for text in TEXTS.values() if len(text) < 10_000] + ["-oProxyCommand=id", "ansible_host", "x=y,{{ lookup('pipe', 'id') }}"]
+)
+@pytest.mark.parametrize("place", ["reason", "reason_set_by_user", "address", "hostname", "partitions", "active_features", "gres", "comment", "extra"])
+def test_whatever_stands_in_a_node_it_is_a_value_of_that_node_and_no_setting_of_ansible(slurm, place, text):
+    row = {"name": "gpu001", "state": ["IDLE"], "address": "10.0.0.1", "partitions": ["train"]}
+    found = inventory_of(*read_slurm(slurm("", "", {"nodes": [row | {place: [text] if place == "partitions" else text}]}), 60))
+    assert list(found.hosts) == ["gpu001"]
+    assert {name for name in found.hosts["gpu001"] if not name.startswith("slurm_")} <= {"ansible_host"}
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", found.hosts["gpu001"].get("ansible_host", "none"))
+    assert all(name.isidentifier() and name.isascii() for name in found.groups)

@@ -287,8 +287,20 @@ ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC8 is a public key; key exchange: curve255
 srun --account=ml --partition=train --ntasks-per-node=8 python train.py --seq-length 4096 --tokenizer-type Llama2Tokenizer --vocab-file /data/v.json
 nvidia-smi -pm 1; export HF_HOME=/data/hf WANDB_MODE=offline token=${HF_TOKEN} password=$(cat /run/pw) api_key=***
 sha256~ pul-request API-VERSION test_01 live_migration pat.model.layers.0 s.layers access-control eyJ v1.0-rc1 SKIPPED 4b1d0000 sl.rank dt0 nightly-us1
+undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESsQx7Rb2 knvlinkUpdatePostRxDetectLinkMask_GH100 DeepSeek-R1-Distill-Llama-70B-FP8-H100
+SHA256:q2XvJm4f9sYtLr0Zb8KdPw3hNcUe6Gia1oTs5RQxVyM GPU-8f2c1d3e-1111-2222-3333-444455556666 --world_info=eyJsb2NhbGhvc3QiOiBbMCwgMSwgMiwgM119
 bootstrap.c:102 socket.c:538 torch.distributed.elastic.multiprocessing transport.net nvidia.driver0
 """
+
+
+@pytest.mark.parametrize("length", [32, 40, 64])
+@pytest.mark.parametrize("letters", [ALNUM, ALNUM + "-_"], ids=["letters", "with - and _"])
+@pytest.mark.parametrize("prefix", ["", "nobody_", "NEVER-SEEN-"])
+def test_a_token_of_an_issuer_nobody_has_heard_of_is_masked(prefix, letters, length):
+    """By how it looks: 19 of 20 at least, because some draws look like a name."""
+    draw = random.Random(length)
+    tokens = [prefix + "".join(draw.choice(letters) for _ in range(length)) for _ in range(400)]
+    assert sum(MASK in without_secrets(f"worker said {token} and ended") for token in tokens) >= 380
 
 
 @pytest.mark.parametrize("line", INNOCENT.splitlines())

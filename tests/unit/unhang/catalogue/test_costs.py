@@ -54,15 +54,20 @@ ONE_REPORT = {
 }
 # Errors that are our own conclusion: the fact from which it follows.
 OUR_CONCLUSION = {
+    "admission-nics-missing": "the admission names the device, and the kernel has fewer",
     "cudnn-drops-gpu": "the compute capability is below the lowest of this cuDNN",
     "gpu-bar1-smaller-than-memory": "BAR1 and memory are read",
     "gpu-count-not-the-boards": "the number of GPUs is read, and the board's is in its table",
+    "gpu-gone-since-earlier-run": "an earlier run of this machine read the GPU, and the PCI bus has fewer",
     "gpu-memory-below-model": "the memory is read, and the model's is in its table",
     "gpu-slow-under-load": "clock and utilization are read under load",
     "group-fabric-differs": "fabric manager, IMEX or switches are there on other nodes",
     "group-gpudirect-path-differs": "GPUDirect is there on other nodes",
     "group-nccl-differs": "the versions differ, and init refuses that",
     "group-nvlinks-differ": "the links are active on other nodes",
+    "nvswitch-gone-since-earlier-run": "an earlier run of this machine read the switch, and the PCI bus has fewer",
+    "rdma-card-gone-since-earlier-run": "an earlier run of this machine read the card, and the kernel has fewer",
+    "rdma-port-down-since-earlier-run": "the port was active in an earlier run of this machine",
     "rdma-port-without-subnet-manager": "the port has no subnet manager",
     "temp-full": "the free space is read",
 }
@@ -75,3 +80,8 @@ def test_a_rule_above_info_that_rests_on_one_report_has_a_fact_that_proves_it():
 
 def test_an_error_that_is_our_own_conclusion_has_a_fact_from_which_it_follows():
     assert {rule.id for rule in RULES if rule.severity in ("error", "critical") and rule.row["confidence"] == "inferred"} == set(OUR_CONCLUSION)
+
+
+def test_what_is_only_info_never_takes_a_node_out_of_service():
+    """A remedy that says drain gets the scheduler's command on the first screen, for all nodes that have the finding."""
+    assert [rule.id for rule in RULES if rule.severity == "info" and "drain" in str((rule.row.get("remedy") or {}).get("person"))] == []

@@ -36,3 +36,23 @@ def test_one_fault_is_told_by_one_finding_once_those_that_it_explains_are_set_as
     shown = {rule for rule, severity in found_on_node(changed(PLATFORMS["b200_infiniband"](), {"facts": gone})).items() if severity != "info"}
     explained = frozenset().union(*(explained_by(ROWS, rule) for rule in shown))
     assert shown - explained == {"fabric-manager-without-nvlsm"}
+
+
+UPGRADED = {"driver.mismatch": True, "driver.userspace.libnvidia_ml.version": "580.178.02", "fabric_manager.version": "580.178.02"}
+NO_SUBNET_MANAGER = {"network.rdma[5].ports[0].state": "init", "network.rdma[5].ports[0].sm_lid": 0}
+OTHER_MANAGER = {"fabric_manager.version": "580.95.05", "fabric_manager.running": False, "fabric_manager.started_s": None,
+    "interconnect.fabric_state": "in_progress", "gpus.devices[*].fabric.state": "in_progress"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "follows"),
+    [
+        (UPGRADED, "driver-library-mismatch", "fabric-manager-version-differs"),
+        (OTHER_MANAGER, "fabric-manager-version-differs", "fabric-manager-not-running"),
+        (NO_SUBNET_MANAGER, "rdma-port-waits-for-subnet-manager", "rdma-rail-down"),
+    ],
+)
+def test_what_follows_from_another_finding_is_no_cause_with_a_remedy_of_its_own(facts, cause, follows):
+    shown = {rule for rule, severity in found_on_node(changed(PLATFORMS["h200_infiniband"](), {"facts": facts})).items() if severity != "info"}
+    assert {cause, follows} <= shown
+    assert shown - frozenset().union(*(explained_by(ROWS, rule) for rule in shown)) == {cause}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -32,13 +33,71 @@ def test_it_answers_what_is_typed(capsys, typed, topic):
     assert asked(capsys, typed)[0] == topic
 
 
+def proposed(capsys, *words):
+    """The ids that are proposed, each with its title."""
+    assert cli.main(["explain", *words]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"unhang: nothing is known of {' '.join(words)!r}; did you mean one of these?"
+    assert lines[-1].startswith("`unhang catalogue` lists everything")
+    return dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[1:-1])
+
+
 @pytest.mark.parametrize(
     ("typed", "near"),
-    [("persistence mode", "gpu-persistence-off"), ("bus lost", "gpu-fell-off-the-bus"), ("memlok", "memlock"), ("nvlnk down", "nvlink-all-down")],
+    [
+        ("persistence mode", {"gpu-persistence-off"}),
+        ("bus lost", {"gpu-fell-off-the-bus"}),
+        ("nvlnk down", {"nvlink-all-down", "nvlink-some-inactive"}),
+        ("watchdg timeout", {"watchdog_timeout_too_short"}),
+        ("slow gpu", {"gpu-slowed-by-hardware"}),
+        ("thermal throttling", {"gpu-slowed-by-temperature", "gpu-slowed-by-hardware"}),
+        ("fabrik manager not runing", {"fabric-manager-not-running"}),
+        ("driver mismatch", {"driver-library-mismatch", "version_mismatch_driver_library"}),
+        ("infinband down", {"ib_misconfig"}),
+        ("timeout", {"watchdog_timeout_too_short"}),
+        ("nouveu", {"driver-nouveau-loaded"}),
+    ],
 )
-def test_what_is_proposed_is_near_in_meaning(capsys, typed, near):
+@pytest.mark.parametrize("split", [str.split, lambda typed: [typed]], ids=["words", "one word"])
+def test_what_is_proposed_for_a_phrase_is_near_in_meaning(capsys, typed, near, split):
+    assert near <= proposed(capsys, *split(typed)).keys()
+
+
+def test_what_is_proposed_has_its_title_and_is_not_more_than_three(capsys):
+    shown = proposed(capsys, "nvlnk", "down")
+    assert shown["nvlink-all-down"] == "No NVLink of a training board (SXM) is up"
+    assert len(shown) <= 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("unhang_policy.driver.mn", "driver.min"),
+        ("gpus.cout", "gpus.count"),
+        ("gpus.devices.serail", "gpus.devices.serial"),
+        ("gpu_drver", "gpu_driver"),
+        ("memlok", "policy-memlock"),
+        ("cuda 12.88", "12.8"),
+    ],
+)
+def test_a_misspelt_name_of_any_kind_is_read_as_the_one_that_it_is_near_to(capsys, typed, near):
     assert cli.main(["explain", typed]) == 2
-    assert near in capsys.readouterr().err
+    assert re.search(rf"\b{re.escape(near)}\b", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("typed", ["my cat sat here", "xid 9999", "nccl 9.9"])
+def test_nothing_is_proposed_for_what_is_near_to_nothing(capsys, typed):
+    assert cli.main(["explain", typed]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("typed", "topic"), [("shm too small", ("rule", "shm-too-small")), ("driver library mismatch", ("rule", "driver-library-mismatch"))])
+def test_the_words_of_an_id_are_that_id(capsys, typed, topic):
+    assert topic in asked(capsys, *typed.split())
+
+
+def test_words_of_other_languages_are_no_answer(capsys):
+    assert asked(capsys, "out of memory")[0] == ("message", "xla-allocator-out")
 
 
 def test_a_rule_says_who_acts(capsys):
@@ -58,3 +117,17 @@ def test_a_rule_that_is_right_on_a_healthy_machine_says_where_it_speaks(capsys):
     cli.main(["explain", "pcie-width-below-max", "-v", "-o", "json"])
     lines = dict(json.loads(capsys.readouterr().out)["topics"][0]["lines"])
     assert lines["tried on"].endswith("; it speaks on desktop_two_5090, four_3090_capped")
+
+
+def tried_on(capsys, rule):
+    cli.main(["explain", rule, "-v", "-o", "json"])
+    return dict(json.loads(capsys.readouterr().out)["topics"][0]["lines"])["tried on"]
+
+
+def test_a_comparison_of_nodes_was_tried_on_pairs_of_equal_machines(capsys):
+    assert "dgx_h200" in tried_on(capsys, "group-driver-differs")
+    assert "pairs of equal healthy machines of the gallery: " in tried_on(capsys, "group-driver-differs")
+
+
+def test_a_rule_about_what_no_healthy_machine_has_says_so(capsys):
+    assert tried_on(capsys, "policy-gpu-count").endswith(" healthy machines of the gallery: none has what it looks at")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 
+import fleets
 import pytest
 from test_pasted_commands import FEW, MANY, RUN, write_fleet
 
@@ -115,3 +116,14 @@ def test_the_faults_of_one_rule_are_not_counted_as_rules(tmp_path, capsys):
     assert len(faults) > 1
     assert last.startswith(f"unhang: {len(faults)} faults in rules: the rules and files that have them were not used, ")
     assert f"and {len(faults) - 5} more reasons" in printed.out
+
+
+def test_a_row_of_csv_has_uuid_serial_number_and_pci_address_of_the_gpu(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    gpus = [{"index": number, "uuid": f"GPU-{number}", "serial": f"165{number}", "pci_address": f"0000:0{number}:00.0"} for number in range(3)]
+    rows = [{**gpu, "row_remap": {"uncorrected": 0, "pending": False, "failed": gpu["index"] == 1}} for gpu in gpus]
+    node = fleets.node("gpu007", ["all"], {"gpus": {"probe": {"status": "ok"}, "count": 3, "devices": rows}})
+    (tmp_path / "gpu007.json").write_text(json.dumps(node))
+    out = shown(capsys, "judge", tmp_path / "gpu007.json", "--rule", "gpu-row-remap-failed", "-o", "csv", code=1)
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert [row[name] for name in ("host", "where", "uuid", "serial", "pci_address")] == ["gpu007", "GPU 1", "GPU-1", "1651", "0000:01:00.0"]

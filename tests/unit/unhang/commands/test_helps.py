@@ -99,6 +99,15 @@ def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):
     assert meant in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_mistake_is_one_line_and_usage_is_for_help_alone(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "--no-such-option"])
+    out, problems = capsys.readouterr()
+    assert (ended.value.code, out, len(problems.splitlines())) == (2, "", 1)
+    assert problems.startswith(f"unhang {name}: error: ") and "usage:" not in problems
+
+
 @pytest.mark.parametrize("argv", [["remediate", "--aply"], ["remediate", "--appyl"], ["lint", "--fixx", "x.sh"], ["runs", "--prnue"]])
 def test_an_option_that_acts_is_never_guessed(argv, capsys):
     with pytest.raises(SystemExit):

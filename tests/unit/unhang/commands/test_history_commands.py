@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
+from unhang.audit.judge.gallery import read_gallery
+from unhang.base.nodeset import expand_limit
 from unhang.show.history.changes import Changes, FactChange
 from unhang.show.history.pruning import runs_on_disk, to_prune
 from unhang.show.history.recording import record
 from unhang.show.history.rendering import render_changes
 from unhang.show.history.run_rows import RunRow
 
+GALLERY = Path(__file__).resolve().parents[3] / "fixtures" / "gallery"
 NASTY = "n\x1b[2J\u202ee"
 
 
@@ -93,6 +98,25 @@ def test_a_run_with_a_limit_says_which_nodes_it_left_out(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "NOT ASKED   gpu2 in the later run (limit gpu1): what holds there now is not known" in out
     assert "nothing changed" not in out
+
+
+@pytest.mark.parametrize("which", ["later", "earlier"])
+def test_every_node_that_only_one_of_the_runs_asked_is_named(tmp_path, capsys, which):
+    fleet = Fleet(tmp_path)
+    names = [f"{kind}{number}" for kind in ("alpha", "beta", "gamma", "delta", "kappa", "omega", "sigma", "theta") for number in (1, 3)]
+    everyone, few = {host: facts() for host in ("zeta", *names)}, {"zeta": facts()}
+    runs = (everyone, few) if which == "later" else (everyone, few, everyone)
+    for seen in runs:
+        folder = fleet.run(seen, [])
+        document = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**document, "limit": "zeta" if seen is few else None}))
+        record(folder, tmp_path / "history.db")
+    cli.main(["diff", "--db", str(tmp_path / "history.db")])
+    out = capsys.readouterr().out
+    label = "NOT ASKED" if which == "later" else "ASKED"
+    named = " ".join(out.partition(f"\n{label} ")[2].split()).partition(" (16 nodes) in the later run")[0].replace(", ", ",")
+    assert set(expand_limit(named.replace(" ", ""))) == set(names)
+    assert max(map(len, out.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
@@ -230,3 +254,17 @@ def test_localhost_is_the_machine_that_was_met_last_and_the_others_are_named(tmp
     assert "[bad]" in answer.out and answer.err == ""
     assert cli.main(["diff", "--host", "localhost", "-q", "--db", str(db)]) == 1
     assert cli.main(["diff", "--host", "other", "-q", "--db", str(db)]) == 0
+
+
+def test_a_card_that_the_last_run_read_and_this_one_does_not_is_named(tmp_path, capsys):
+    """Where neither a table of models, a setting, an admission record nor a peer says what a node has, its last run does."""
+    healthy = next(machine.document["sections"] for machine in read_gallery(GALLERY) if machine.name == "dgx_h200")
+    lost = copy.deepcopy(healthy)
+    lost["network"]["rdma"] = [card for card in lost["network"]["rdma"] if card["name"] != "mlx5_3"]
+    lost["gpus"]["devices"].pop()
+    fleet = Fleet(tmp_path)
+    for sections in (healthy, lost):
+        record(fleet.run({"gpu1": sections}, []), tmp_path / "history.db")
+    cli.main(["diff", "-o", "json", "--db", str(tmp_path / "history.db")])
+    gone = {row["fact"]: row["before"]["pci_address"] for row in json.loads(capsys.readouterr().out) if row["now"] is None}
+    assert gone == {"gpus.devices[7]": "0000:17:00.0", "network.rdma[mlx5_3]": "0000:40:00.0"}

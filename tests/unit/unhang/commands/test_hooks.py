@@ -16,7 +16,8 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.commands.hooks import HOOK_S, call, post, report_run
+from unhang.commands.hooks import HOOK_S, call, post
+from unhang.commands.run_news import report_run
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.show.history.changes import FoundChange

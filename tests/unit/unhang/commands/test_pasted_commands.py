@@ -10,6 +10,7 @@ import fleets
 import pytest
 
 from unhang.ansible import run_files
+from unhang.audit.judge.own_runs import mark_as_own
 from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser, main
 from unhang.commands.filters import asked_filter, named_hosts
@@ -65,6 +66,8 @@ def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--ssh-common-args=-J jump"]}))
+    assert "--ansible=--become" not in pasted(capsys, str(folder))["a-role"]  # of a run that somebody else may have made
+    mark_as_own(folder)
     commands = pasted(capsys, str(folder))
     assert commands["a-role"][-2:] == ["--ansible=--become", "--ansible=--ssh-common-args=-J jump"]
     assert parsed(commands["a-role"])[1].ansible == ["--become", "--ssh-common-args=-J jump"]

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import fleets
 import pytest
+from run_folders import Fleet, facts, finding
 
 from unhang import cli
+from unhang.audit.judge.node_rules import LONGEST_EVIDENCE, cut
 from unhang.base.junit import Case, Outcome, render_suite
+from unhang.base.secrets_in_text import masked_document
 from unhang.commands.hooks import call
 from unhang.commands.row_output import show_rows
 from unhang.commands.run_output import FORMATS
@@ -22,6 +25,8 @@ from unhang.prove.smoke.result import judge
 from unhang.prove.smoke.streams import Stream
 from unhang.show.history.changes import FoundChange
 from unhang.show.history.news import LONGEST, news_of
+from unhang.show.history.node_pasts import node_pasts
+from unhang.show.history.recording import record
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.json import render_json
 
@@ -147,7 +152,87 @@ def test_the_file_of_a_fault_holds_none(tmp_path, capsys, monkeypatch):
         raise RuntimeError(TEXT)
 
     monkeypatch.setattr("unhang.commands.runs.run", fails)
-    assert cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2"]) == cli.COULD_NOT_LOOK
+    assert cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"]) == cli.COULD_NOT_LOOK
     [written] = tmp_path.glob("unhang-fault-*")
-    assert "RuntimeError" in written.read_text()
+    assert "RuntimeError" in written.read_text() and len(written.read_text().splitlines()[1]) <= cli.LONGEST_TYPED
     assert holds_secret(written.read_text() + "".join(capsys.readouterr())) == []
+
+
+TOKEN = "hf_Zq81hd73kd02mcn4Zq81hd73kd02mcn4ab"
+AT = (*range(30, 90, 7), *range(130, 210, 9), *range(270, 305, 6))  # where the tables and the history cut their texts, and before
+
+
+@pytest.fixture(scope="module")
+def cut_histories(tmp_path_factory):
+    """Histories in which a token stands at another place of a text each."""
+    files = []
+    for at in AT:
+        folder, said = tmp_path_factory.mktemp("cut"), "x " * (at // 2) + TOKEN
+        fleet = Fleet(folder)
+        waiver = {"reason": said, "by": said, "until": "2026-11-21"}
+        waived = finding("worse", "gpu2", verdict="waived", found=said, where={"name": said}, waiver=waiver)
+        first = fleet.run({"gpu1": facts(), "gpu2": facts()}, [])
+        second = fleet.run({"gpu1": facts(said), "gpu2": facts()}, [finding("bad", "gpu1", found=said, where={"name": said}), waived], limit=said)
+        for run in (first, second):
+            record(run, folder / "history.db")
+        files.append((folder / "history.db", second))
+    return files
+
+
+@pytest.mark.parametrize("command", [("runs",), ("diff",), ("history",), ("history", "bad"), ("history", "gpu1")], ids=" ".join)
+def test_no_table_of_the_history_holds_half_a_token_where_it_cuts_or_wraps(cut_histories, capsys, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "100")
+    for file, _ in cut_histories:
+        assert cli.main([*command, "--db", str(file)]) in (0, 1)
+        assert holds_half("".join(capsys.readouterr())) == []
+
+
+def test_neither_does_the_past_of_a_node_on_a_page(cut_histories):
+    for file, run in cut_histories:
+        assert holds_half(str(node_pasts(run, str(file)))) == []
+        assert node_pasts(run, str(file))["gpu1"]
+
+
+def test_nor_a_comparison_of_two_sides(tmp_path, capsys):
+    for number, at in enumerate(range(100, 170, 9)):
+        (first, second) = (tmp_path / f"{number}{name}.json" for name in "ab")
+        for path, value in ((first, "535"), (second, "x " * (at // 2) + TOKEN)):
+            document = {"schema": "unhang/node-facts/1", "collector": {"version": "1"}, "sections": facts(value)}
+            path.write_text(json.dumps(document))
+        for form in ("table", "json", "csv"):
+            assert cli.main(["diff", str(first), str(second), "-o", form]) == 1
+            text = "".join(capsys.readouterr())
+            assert holds_half(text) == [] and "driver.loaded.version" in text
+
+
+def test_nor_the_evidence_of_a_finding():
+    for at in range(LONGEST_EVIDENCE - 50, LONGEST_EVIDENCE, 5):
+        assert holds_half(masked_document(cut("x " * (at // 2) + TOKEN))) == []
+
+
+def holds_half(text):
+    """Eight characters of the token in a row."""
+    whole = "".join(text.split())
+    return [TOKEN[at : at + 8] for at in range(len(TOKEN) - 7) if TOKEN[at : at + 8] in whole]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "markdown"])
+def test_nor_a_diagnosis_of_lines_that_are_longer_than_it_quotes(tmp_path, capsys, form):
+    log = tmp_path / "a.log"
+    for at in range(440, 520, 4):
+        said = "y " * (at // 2)
+        lines = [f"RuntimeError: CUDA out of memory. {said}{TOKEN} end", f"{said}{TOKEN} torch.OutOfMemoryError: CUDA out of memory", f"last {said}{TOKEN} z"]
+        log.write_text("\n".join(lines) + "\n")
+        assert cli.main(["diagnose", str(log), "-o", form]) in (0, 1, 3, 4)
+        assert holds_half("".join(capsys.readouterr())) == []
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "sarif"])
+def test_nor_a_lint_of_lines_that_are_longer_than_it_quotes(tmp_path, capsys, form):
+    script = tmp_path / "job.sbatch"
+    for at in range(0, 160, 6):
+        more = f"--x={'y' * at} {TOKEN}"
+        launches = f"torchrun --standalone --nnodes=2 {more} t.py\nsrun --ntasks-per-node=8 torchrun --nproc-per-node 8 {more} t.py\n"
+        script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBTACH {more}\n{launches}")
+        assert cli.main(["lint", str(script), "-o", form]) == 1
+        assert holds_half("".join(capsys.readouterr())) == []

@@ -36,7 +36,7 @@ def test_a_name_that_is_near_no_other_is_answered_with_those_that_there_are(fold
 def test_a_document_that_is_not_there_is_no_run_that_is_not_there(tmp_path, capsys):
     assert main(["judge", str(tmp_path / "node.json")]) == 2
     shown = capsys.readouterr().err
-    assert "node.json: cannot be read: No such file or directory" in shown and "run folder" not in shown
+    assert "node.json, found none" in shown and "run folder" not in shown
 
 
 def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsys):

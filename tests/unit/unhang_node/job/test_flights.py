@@ -119,10 +119,9 @@ def test_links_pipes_and_files_of_others_are_not_read(tmp_path):
         assert found == [] and "belongs to uid 12345" in row["reason"]
 
 
-def test_ranks_without_torch_or_in_a_container_are_passed_over(tmp_path):
+def test_ranks_without_torch_are_passed_over(tmp_path):
     (tmp_path / "fr_3").write_bytes(dump(entry(5)))
     assert read_here(tmp_path, framework="jax") == ([], [])
-    assert read_here(tmp_path, container="docker") == ([], [])
 
 
 def test_the_places_are_those_of_torch():

@@ -130,6 +130,16 @@ def test_a_configuration_on_a_network_file_system_is_read(shared):
     assert [field for field in unread(shared, "node") if field.startswith("slurm.c")] == []
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_slurmd_on_a_network_file_system_counts_while_its_unit_runs(shared, runs):
+    (shared / "usr/sbin/slurmd").unlink()
+    write(shared, "/opt/slurm/sbin/slurmd", "")
+    write(shared, "/proc/self/mountinfo", "9 1 0:1 / / rw - ext4 x rw\n8 9 0:2 / /shared rw - nfs4 s:/ rw\n7 9 0:3 / /opt/slurm rw - nfs4 s:/ rw\n")
+    if runs:
+        (shared / "sys/fs/cgroup/system.slice/slurmd.service").mkdir(parents=True)
+    assert slurm(shared)["slurmd"] is runs
+
+
 class GoneServer(Root):
     """A root whose folder /shared does not answer until `back` is set."""
 

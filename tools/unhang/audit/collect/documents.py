@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -11,7 +11,9 @@ from unhang.ansible.answer import ANSWER_LIMIT_CHARS, what_is_wrong
 from unhang.ansible.printable_text import clean
 from unhang.ansible.run_files import node_document
 from unhang.audit.judge.documents import InvalidNode, decode_plain
+from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.strict_json import NotStrict, parse_strictly
+from unhang.jobs.together import CountedStream
 
 NODE, FACTS = "unhang/node/1", "unhang/node-facts/1"
 CHUNK = 1 << 20
@@ -23,7 +25,8 @@ BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")  # blanks, or what `kube
 @dataclass(frozen=True)
 class Arrival:
     """One document that came. place: of it, for messages; stem: of its file's name, or ""; node: schema unhang/node/1, None for one that cannot be read, which
-    `fault` says why; raw: the beginning of that one.
+    `fault` says why; raw: the beginning of that one; is_of_run: a controller wrote it into a run folder; has_claims: it came from elsewhere with groups or a
+    policy, which were dropped.
     """
 
     place: str
@@ -31,14 +34,27 @@ class Arrival:
     node: dict[str, Any] | None = None
     fault: str = ""
     raw: str = ""
+    is_of_run: bool = False
+    has_claims: bool = False
 
 
-def read_arrival(place: str, stem: str, piece: bytes) -> Arrival:
-    """One document: a node's facts, or a node's file of a run. A node is called as it calls itself, else as the file."""
+def read_arrival(place: str, stem: str, piece: bytes, is_of_run: bool = False) -> Arrival:
+    """One document: a node's facts, or a node's file of a run. A node is called as it calls itself, else as the file.
+
+    Any node can send a node's file with groups and a policy, so only those of a run folder count.
+    """
     try:
-        return Arrival(place, stem, _node(piece, stem))
+        node = _node(piece, stem)
     except (NotStrict, InvalidNode) as problem:
         return Arrival(place, stem, fault=clean(problem), raw=piece[:ANSWER_LIMIT_CHARS].decode("utf-8", "replace"))
+    if is_of_run:
+        return Arrival(place, stem, node, is_of_run=True)
+    return Arrival(place, stem, {**node, "groups": [], "policy": {}}, has_claims=bool(node["groups"] or node["policy"]))
+
+
+def claims_dropped(hosts: Iterable[str]) -> str:
+    """One line."""
+    return f"groups and policy count only from a run folder or an inventory, and were not used of {shortened(fold_hosts(hosts), 120)}"
 
 
 def _node(piece: bytes, stem: str) -> dict[str, Any]:
@@ -65,7 +81,7 @@ def hostname_of(facts: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def split_documents(source: IO[bytes]) -> Iterator[bytes]:
+def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
     """The documents of a stream, each as soon as it has ended, with or without line breaks between them, and what stands between them, line by line.
 
     A document that was cut ends where the next one begins a line. No piece is longer than an answer may be, and one chunk.

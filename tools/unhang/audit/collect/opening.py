@@ -13,6 +13,7 @@ from unhang.ansible import inventory, run_files
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import play_into
 from unhang.audit.collect.arrivals import Meant
+from unhang.audit.judge.own_runs import MARK
 from unhang.base.strict_json import parse_strictly
 from unhang.run.run_folder import read_run, write_document
 
@@ -79,5 +80,6 @@ def close_run(folder: Path, hosts: Sequence[InventoryHost], message: str) -> Non
 def drop_run(folder: Path) -> None:
     """Removes a run that was opened and of which no node was asked."""
     (folder / "nodes").rmdir()
-    (folder / "run.json").unlink()
+    for name in ("run.json", MARK):
+        (folder / name).unlink(missing_ok=True)
     folder.rmdir()

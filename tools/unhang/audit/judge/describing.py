@@ -33,7 +33,7 @@ def _is_fact(path: Path) -> bool:
 def described(rule: Rule, judged: Judged, world: World, items: Mapping[str, Any]) -> Description:
     """The texts of a finding on the node of this world, and its place. items: of the rule's list, by path."""
     where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
-    device = _name_above(rule, judged.item, world)
+    device = None if "value" in where else _name_above(rule, judged.item, world)  # several devices may have the same value
     return finding_texts(rule, world, judged, items), where | ({"name": device} if device is not None else {})
 
 

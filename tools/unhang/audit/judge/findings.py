@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ import msgspec
 
 from unhang.audit.judge.groups import GroupJudged
 from unhang.audit.judge.node_rules import Judged
+from unhang.audit.judge.private_file import open_private
 from unhang.audit.judge.rules import SEVERITIES, Rule
 from unhang.audit.judge.run_input import natural
 from unhang.catalogue.owners import DEFAULT_OWNER
@@ -89,11 +91,14 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=key)
 
 
-def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> None:
-    """A findings document, streamed: memory does not grow with the file. Raises OSError with the file's name; the old file is then unchanged."""
+def write_findings(path: Path, head: dict[str, Any], entries: list[Entry], is_named: bool = False) -> None:
+    """A findings document, streamed: memory does not grow with the file. Raises OSError with the file's name; the old file is then unchanged.
+
+    is_named: the user named the file, so it has the mode that his umask gives; in a run folder it is private from its creation, as every document there.
+    """
     temporary = path.parent / f".findings-{secrets.token_hex(6)}.tmp"
     try:
-        with temporary.open("xb") as target:
+        with temporary.open("xb") if is_named else os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as target:
             for piece in _pieces(head, entries):
                 target.write(piece)
         temporary.replace(path)

@@ -134,7 +134,7 @@ def _key(value: Any) -> Any:
     return value
 
 
-def _sorted(world: World, values: Any) -> list[Any]:
+def _in_order(world: World, values: Any) -> list[Any]:
     items = world.items(values)
     return sorted(items, key=lambda one: (str(type(plain(one)).__name__ == "str"), plain(one)))
 
@@ -237,7 +237,7 @@ FILTERS: dict[str, Function] = {
     "length": _length,
     "list": lambda world, values: world.items(values),
     "unique": _unique,
-    "sort": _sorted,
+    "sort": _in_order,
     "first": _first(0),
     "last": _first(-1),
     "min": _extreme(min),

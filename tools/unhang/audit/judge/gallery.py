@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.judge.documents import to_fragment
+from unhang.audit.judge.groups import judge_fragments
 from unhang.audit.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
 from unhang.audit.judge.rules import Rule
 from unhang.catalogue.kept_yaml import read_yaml
@@ -51,20 +52,27 @@ def read_gallery(folder: Path) -> list[Machine]:
 
 
 def applies_to(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) -> dict[str, bool]:
-    """{machine: whether the rule speaks} of the machines on which a node rule decides something: not those that it skips or leaves open."""
+    """{machine: whether the rule speaks} of the machines on which a rule decides something: not those that it skips or leaves open. A rule that compares nodes
+    is tried on groups of two that are alike."""
     found = {}
     for machine in machines:
-        node = NodeView(machine.name, ("training",), {}, "ok", "", "", to_fragment(machine.document["sections"]))
-        verdicts = {one.verdict for one in judge_rule(rule, node_world(node, catalogue))}
+        verdicts = _verdicts(rule, machine, catalogue)
         if verdicts & {"fail", "pass"}:
             found[machine.name] = "fail" in verdicts
     return found
 
 
+def _verdicts(rule: Rule, machine: Machine, catalogue: CatalogueView) -> set[str]:
+    if rule.scope != "node":
+        return {judge_fragments(rule, [machine.document["sections"]] * 2, catalogue)}
+    node = NodeView(machine.name, ("training",), {}, "ok", "", "", to_fragment(machine.document["sections"]))
+    return {one.verdict for one in judge_rule(rule, node_world(node, catalogue))}
+
+
 def alarms(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) -> list[str]:
     """The healthy machines on which a rule above info speaks without standing on their list."""
     if rule.scope != "node" or rule.severity == "info":
-        return []
+        return []  # that no comparison speaks on machines that are alike is a test's business: tests/unit/unhang/audit/judge/test_trials.py
     listed = {machine.name for machine in machines if rule.id in machine.above_info}
     return [name for name, speaks in applies_to(rule, machines, catalogue).items() if speaks and name not in listed]
 
@@ -97,7 +105,7 @@ def changed(document: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str,
     return result
 
 
-def places(holder: Any, path: str) -> Iterator[tuple[Any, Any]]:
+def matching_fields(holder: Any, path: str) -> Iterator[tuple[Any, Any]]:
     """(container, key) of every place that matches a path such as gpus.devices[*].pcie.width_now."""
     head, _, rest = path.partition(".")
     step = _STEP.match(head)
@@ -108,14 +116,14 @@ def places(holder: Any, path: str) -> Iterator[tuple[Any, Any]]:
         found = [(box[key], number) for box, key in found for number in (range(len(box[key])) if index == "*" else [int(index)])]
     for box, key in found:
         if rest:
-            yield from places(box[key], rest)
+            yield from matching_fields(box[key], rest)
         else:
             yield box, key
 
 
 def _set(sections: dict[str, Any], values: Mapping[str, Any]) -> None:
     for path, value in values.items():
-        for box, key in places(sections, path):
+        for box, key in matching_fields(sections, path):
             old = box.get(key) if isinstance(box, dict) else box[key]
             box[key] = _merged(old, _expanded(copy.deepcopy(value)))
 
@@ -153,13 +161,13 @@ def _numbered(value: Any, number: int) -> Any:
 
 def _drop(sections: dict[str, Any], names: Mapping[str, list[str]]) -> None:
     for path, gone in names.items():
-        for box, key in places(sections, path):
+        for box, key in matching_fields(sections, path):
             box[key] = [one for one in box[key] if (one["name"] if isinstance(one, dict) else one) not in gone]
 
 
 def _add(sections: dict[str, Any], values: Mapping[str, Any]) -> None:
     for path, items in values.items():
-        for box, key in places(sections, path):
+        for box, key in matching_fields(sections, path):
             box[key] = [*(box[key] or []), *_expanded(items)]
 
 

@@ -202,13 +202,13 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
     for node in nodes:
         name = peers_of(node.groups, node.policy)
         add_votes(ballots.setdefault(name, Ballot(name)), [node.host], compare_node(rule, node_world(node, view)))
-    found = [_one(rule, node, nodes, ballots, view) for node in nodes]
+    found = [_verdict_of(rule, node, nodes, ballots, view) for node in nodes]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
     return next((verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip")
 
 
-def _one(rule: Rule, node: NodeView, nodes: Sequence[NodeView], ballots: Mapping[str, Ballot], view: CatalogueView) -> str:
+def _verdict_of(rule: Rule, node: NodeView, nodes: Sequence[NodeView], ballots: Mapping[str, Ballot], view: CatalogueView) -> str:
     here = ballots[peers_of(node.groups, node.policy)]
     if rule.scope == "group":
         return judge_group(rule, here, node.policy, view).verdict

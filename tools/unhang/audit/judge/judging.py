@@ -13,6 +13,7 @@ import msgspec
 
 from unhang.audit.judge.compiled_catalogue import Catalogue
 from unhang.audit.judge.documents import NodeDocument, one_text
+from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
@@ -147,22 +148,27 @@ def judge_run(
     state = _State(Engine(rules, view, note), policies, today, budget)
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
+        parts = EarlierParts(run)
         for document in read_nodes(run):
+            parts.add(document.host, document.sections)
             _judge_node(state, document)
             mark("")  # the time to read the next node is not charged to a rule
+        if out is None:
+            parts.keep()
+        del parts  # before the findings of all nodes are put together
         nodes_first = False
         _count_nodes(state)
         _judge_peers(state, view)
         _add_stopped(state, stopped.values())
         entries = in_order(state.entries)
         head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
-        write_findings(out or run.folder / "findings.json", head, entries)
+        write_findings(out or run.folder / "findings.json", head, entries, is_named=out is not None)
     finally:
         gc.enable()
     return head
 
 
-def _kept(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
+def _judged_node(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
     sections = document.sections
     return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections))
 
@@ -173,7 +179,7 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
     try:
         number, policy, fault, waivers = state.policies.of(document)
         verdicts = state.engine.judge(view_of(document, policy, fault))
-        return document, verdicts, _kept(document, verdicts, policy, number), waivers
+        return document, verdicts, _judged_node(document, verdicts, policy, number), waivers
     except (MemoryError, UserError):
         raise
     except _NodeTooCostly as problem:

@@ -236,10 +236,17 @@ def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
     return rows
 
 
+def _cut_text(text: str) -> str:
+    # Imported here, because its patterns take 0.1 s to compile, half as long as a quick check, which has few texts of this length.
+    from unhang.base.secrets_in_text import cut_without_secrets
+
+    return cut_without_secrets(text, LONGEST_EVIDENCE)
+
+
 def cut(value: Any) -> Any:
     """A fact verbatim; a long one is shortened and ends in …."""
     if isinstance(value, str):
-        return value if len(value) <= LONGEST_EVIDENCE else value[:LONGEST_EVIDENCE] + "…"
+        return value if len(value) <= LONGEST_EVIDENCE else _cut_text(value)
     if isinstance(value, list):
         return [cut(one) for one in value[:MOST_EVIDENCE]] + (["…"] if len(value) > MOST_EVIDENCE else [])
     if isinstance(value, dict):

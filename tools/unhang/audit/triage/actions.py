@@ -79,9 +79,16 @@ def _written(cause: Mapping[str, Any]) -> str:
     return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
 
 
+def option(name: str, host: str) -> str:
+    """The option for one host, written so that a name that begins with a dash is not read as an option."""
+    return _with_value(name, shlex.quote(host))
+
+
 def _option(name: str, hosts: Sequence[str], setting: Setting) -> str:
-    """The option with a value, written so that a host name that begins with a dash is not read as an option."""
-    value = _hosts(hosts, setting)
+    return _with_value(name, _hosts(hosts, setting))
+
+
+def _with_value(name: str, value: str) -> str:
     return f"{name}={value}" if value.startswith("-") else f"{name} {value}"
 
 

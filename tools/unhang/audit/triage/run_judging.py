@@ -11,6 +11,7 @@ from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.judged_node import Conclude, JudgedNode
 from unhang.audit.judge.judging import judge_run, thresholds_of
 from unhang.audit.judge.limits import Limits, Stopped, run_limited
+from unhang.audit.judge.own_runs import own_options
 from unhang.audit.judge.policy import PolicyFile, load_policy
 from unhang.audit.judge.rules import Rule
 from unhang.audit.judge.run_input import RunInput, read_run_input
@@ -105,7 +106,7 @@ def _work(
     own = {} if policy else {"policies_from": "documents" if inventories is None else "inventory"}
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
     planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
-    options = tuple(map(str, run_input.document.get("options") or ()))
+    options = tuple(own_options(run_input.folder))
     setting = Setting(run=planned, reachable=inventories is not None, options=options)
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from unhang.jobs.diagnose.endings import started_again, unfinished_traceback
+from unhang.jobs.diagnose.endings import name_of_exception, started_again, unfinished_traceback
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, states_of_ranks
 
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
-ASK_ALL_RANKS = (
-    "py-spy dump --pid PID of every rank: the call that each one waits in",
-    "the flight recorder's dumps of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
-    "the job's log of every rank with NCCL_DEBUG=INFO",
-    "dmesg -T of every node: NVRM, Xid, SXid, AER, mlx5, DMAR, AMD-Vi, Killed process",
-)
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
+NAMELESS = "a process raised an exception whose name and message are not in the log"
+SLOW = "the job is slow and does not hang, and no line shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
 _OF_A_JOB = ("progress", "healthy", "symptom")
@@ -37,14 +33,13 @@ _OF_A_MACHINE_FACTS = (
 
 
 class Conclusion(NamedTuple):
-    """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if any. ask: what to collect if the log is not enough. first: what to
-    collect before anything else.
+    """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if any. first: what to collect before
+    anything else.
     """
 
     word: str
     why: str
     event: Event | RankStep | None = None
-    ask: tuple[str, ...] = ()
     first: tuple[str, ...] = ()
 
 
@@ -58,8 +53,10 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if all(event.file in own for event in facts.events):
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
+    if ends and ends[-1].signature.fact == "average_bandwidth" and is_slow(facts):  # that a test of bandwidth ended does not say that it was fast
+        return Conclusion("no_end", SLOW)
     if ends and (start := started_again(facts, ends[-1])):
-        return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start, ASK_ALL_RANKS)
+        return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start)
     if ends:
         return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
     if end := reported_end(facts):
@@ -68,16 +65,16 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("nothing", NO_LOG_AMONG)
     if facts.stopped:
         return _stopped_first(facts.stopped)
+    if is_slow(facts):
+        return Conclusion("no_end", SLOW)
     if _is_of_a_job(facts):
-        return Conclusion(
-            "no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows", ask=ASK_ALL_RANKS
-        )
+        return Conclusion("no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows")
     if (devices := facts.of("test_device")) and not facts.of("bandwidth_row"):
         why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
-        return Conclusion("no_end", why, devices[-1], ASK_ALL_RANKS)
+        return Conclusion("no_end", why, devices[-1])
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
-    return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job", ask=ASK_ALL_RANKS)
+    return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job")
 
 
 def reported_end(facts: Facts) -> Event | None:
@@ -97,9 +94,11 @@ def _without_cause(facts: Facts) -> Conclusion:
     first = facts.first_error
     if first is not None and first.signature.kind == "error":
         why = "something failed that is not a known fault of the cluster" if first.signature.fact == "crash" else "something failed, and the log shows no cause"
-        return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
+        return Conclusion("failure", f"{why}: {first.signature.says}", first)
     if event := unfinished_traceback(facts):
-        return Conclusion("failure", "a process raised an exception whose name and message are not in the log", event, ASK_ALL_RANKS[2:])
+        name = name_of_exception(facts, event)
+        why = f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS
+        return Conclusion("failure", why, event)
     if facts.timeouts and killed_first(facts) is None:
         return _hang_in_a_collective(facts)
     reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint") for event in facts.of(name) if not event.quoted]
@@ -107,35 +106,38 @@ def _without_cause(facts: Facts) -> Conclusion:
         failed = failed_of_root(facts)
         exits = [failed.exit] if failed else facts.of("failed_exit")
         exit_code = next((f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")), "")
-        why = f"{who_failed(facts, reports[0])} ended{exit_code}, and its own output is not in the log"
-        return Conclusion("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
+        own = next((event for event in facts.of("crash") if not event.quoted), None)
+        why = f"{who_failed(facts, reports[0])} ended{exit_code}, " + (own.signature.says if own else "and its own output is not in the log")
+        return Conclusion("failure", why, own or reports[0])
     if peer := peer_without_log(facts):
         why = f"{peer.name} closed its connection, and its own output is not in the log"
-        return Conclusion("no_end", why, peer.event, ASK_ALL_RANKS, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
+        return Conclusion("no_end", why, peer.event, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
     if facts.stopped:
         return _stopped_first(facts.stopped)
+    if is_slow(facts):
+        return Conclusion("no_end", SLOW)
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
-    return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None, ASK_ALL_RANKS)
+    return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None)
 
 
 def _stopped_first(stopped: Stopped) -> Conclusion:
     """The finding of a log in which only the program's own lines show the ranks."""
     why = f"the log just stops, and rank {stopped.rank} stopped first: its last step is {stopped.own}, the others came to {stopped.others}"
-    return Conclusion("no_end", why, stopped.event, ASK_ALL_RANKS, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
+    return Conclusion("no_end", why, stopped.event, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
 
 
 def _hang_in_a_collective(facts: Facts) -> Conclusion:
     """The finding of a lone watchdog: who came to the collective, and who did not."""
     one = facts.timeouts[0]
-    came = sorted({timeout.rank for timeout in facts.timeouts if timeout.rank is not None})
+    came = sorted({timeout.rank for timeout in facts.timeouts if timeout.rank is not None} | states_of_ranks(facts).keys())
     missing = sorted({*range(min(facts.world_size or 0, MOST_RANKS))} - set(came))
     who = named_ranks(came) if came else "a rank"
     where = f"waited in {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
     if came and facts.world_size is not None and 1 < facts.world_size <= MOST_RANKS and not missing:
-        return Conclusion("no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them", one.event, ASK_ALL_RANKS)
+        return Conclusion("no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them", one.event)
     absent = f"; nothing shows that {named_ranks(missing)} came to it" if came and missing else "; the log has no line of the other ranks"
     whom = named_ranks(missing) if came and missing else "every other rank"
-    return Conclusion("no_end", f"{who} {where}{absent}", one.event, ASK_ALL_RANKS, (ASK_ONE_RANK.format(whom),))
+    return Conclusion("no_end", f"{who} {where}{absent}", one.event, (ASK_ONE_RANK.format(whom),))
 
 
 def _nothing(inputs: Sequence[Input]) -> str:

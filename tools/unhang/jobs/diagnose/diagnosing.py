@@ -12,22 +12,34 @@ from typing import Any
 
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.jobs.diagnose.affected import who_is_meant
+from unhang.jobs.diagnose.circumstances import circumstances
 from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, experiments_made, fitting_remedy, other_accelerator, without_made_workaround
+from unhang.jobs.diagnose.fitting_remedies import (
+    OF_NVIDIA,
+    commands_of_others,
+    experiments_made,
+    fitting_remedy,
+    launchers,
+    other_accelerator,
+    without_made_workaround,
+)
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
-from unhang.jobs.diagnose.logs.reading import Input, find_inputs, open_input, read_blocks
+from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
-from unhang.jobs.diagnose.priors import usual_of
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
+from unhang.jobs.together import Together
 
 SCHEMA = "unhang/diagnosis/1"
+MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
+PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
+WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met", "limit_told")  # facts of a time limit that somebody may want to raise
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
 
@@ -45,18 +57,25 @@ def diagnose_text(text: str) -> dict[str, Any]:
     return document([about], gather_facts([scan], None))
 
 
-def read_all(names: Iterable[str], *, texts: Sequence[tuple[str, bytes]] = (), sieve: Sieve | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
+def read_all(
+    names: Iterable[str], *, texts: Sequence[tuple[str, bytes]] = (), sieve: Sieve | None = None, together: Together | None = None
+) -> tuple[list[Input], list[Scan], list[Flight]]:
     """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. texts: logs that are no files, as (name, content).
-    sieve: of the signatures to search, None for all."""
+    sieve: of the signatures to search, None for all. together: the limits of all files, by default those of this module."""
     sieve = sieve or _sieve_of_all()
+    together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     inputs = [Input(name) for name, _ in texts]
     scans = [scan_blocks(read_blocks(io.BytesIO(text), about), about.name, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
     flights: list[Flight] = []
     found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
     beside_log = bool(scans) or any(kind is None for _, _, kind in found)
     for name, path, kind in found:
-        about = Input(name)
+        about = Input(name, most_bytes=min(MOST_BYTES, together.left_bytes))
         inputs.append(about)
+        if over := together.reached():
+            about.kind = "unread"
+            about.notes.append(f"{over}; name those that matter")
+            continue
         try:
             if beside_log and kind is not None and path is not None:
                 _read_job_file(name, path, kind, about, sieve, scans)
@@ -66,6 +85,7 @@ def read_all(names: Iterable[str], *, texts: Sequence[tuple[str, bytes]] = (), s
         except OSError as problem:
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
+        together.bytes += about.bytes
     return inputs, scans, flights
 
 
@@ -135,8 +155,9 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
-    given = [*commands_with_output(facts), *experiments_made(facts)]
-    usual = () if conclusion.word in ("healthy", "nothing") else usual_of(facts)
+    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
+    told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
+    open_ = [cause for cause in causes if cause.severity != "info"] or (causes if told else [])
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -146,14 +167,14 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "decided": decided,
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
-        "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts)],
-        "collect_next": [] if decided else [*conclusion.first, *what_to_run_next(causes, rows, conclusion.ask, usual, given=given)],
+        "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
+        "collect_next": [] if decided else what_to_run_next(open_, rows, told, first=conclusion.first, given=given),
     }
 
 
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     remedy = fitting_remedy(row["remedy"], facts)
-    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io"):
+    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):
         remedy["how"] = {**repairs, **remedy.get("how", {})}
@@ -194,11 +215,12 @@ def _of_other_accelerator(maker: str | None, facts: Facts) -> list[dict[str, Any
     return [{"id": event.signature.id, "kind": "not covered", "says": says, "instead": None, "evidence": [evidence_of(event)], "sources": []}]
 
 
-def _remarks(facts: Facts) -> list[dict[str, Any]]:
-    """Harmless lines and folklore, each once, with better advice."""
+def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
+    """Harmless lines and folklore, each once, with better advice. A missing plugin is not harmless where it is the cause."""
     seen: dict[str, dict[str, Any]] = {}
+    without = [PLUGIN_NOT_FOUND for cause in causes if cause.id == "net_plugin_not_loaded" and cause.severity != "info"]
     for event in facts.events:
-        if event.signature.kind in ("harmless", "folklore"):
+        if event.signature.id not in without and event.signature.kind in ("harmless", "folklore"):
             signature = event.signature
             seen.setdefault(signature.id, {
                 "id": signature.id, "kind": signature.kind, "says": signature.says, "instead": signature.instead,

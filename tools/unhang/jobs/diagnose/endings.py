@@ -20,6 +20,7 @@ START_IDS = ("omp-threads-banner",)
 _REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
+_RAISED = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60})(?:: \S|\s{0,4}$)")  # not indented
 _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
 
 
@@ -63,6 +64,14 @@ def unfinished_traceback(facts: Facts) -> Event | None:
     last_faults = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
     open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > last_faults.get(event.file, 0)]
     return next((event for event in open_ones if _ends_in_frames(facts.last, event)), None)
+
+
+def name_of_exception(facts: Facts, traceback: Event) -> str | None:
+    """The name of the exception that ends an unfinished traceback, if a line after its last frame has one."""
+    lines = facts.last.get(traceback.file, ())
+    frames = [number for number, text in lines if _FRAME.search(text.strip()) or number == traceback.line]
+    raised = (found for number, text in lines if frames and number > frames[-1] and (found := _RAISED.search(text)))
+    return next((found["name"] for found in raised), None)
 
 
 def _ends_in_frames(last: Mapping[str, Sequence[tuple[int, str]]], event: Event) -> bool:

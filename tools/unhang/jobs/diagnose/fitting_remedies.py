@@ -21,12 +21,19 @@ OF_NVIDIA = (
     "version_mismatch_driver_library", "vgpu_unsupported_feature", "xid_hardware",
 )  # fmt: skip
 _BARE = re.compile(r"NVIDIA |GeForce ")
+# The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have a clause for each: "under Ray: ...; over ssh: ...".
+LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
+_CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
+
+_KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
     without its role if nothing else is left.
     """
+    if "person" in remedy:
+        remedy = {**remedy, "person": for_these_kinds(for_these_launchers(remedy["person"], launchers(facts)), kinds(facts))}
     wanted = {key: _for_these_gpus(key, values, facts) for key, values in (remedy.get("variables") or {}).items()}
     left = {key: values for key, values in wanted.items() if not (key in _COMPARED and _is_met(key, values.get("min"), facts))}
     if not wanted:
@@ -49,6 +56,41 @@ def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
     if not named or least is None or holds(compare_versions(named, least, "driver"), ">=") is True:
         return values
     return {"min": LIVE_BRANCH, **{name: value for name, value in values.items() if name not in ("version", "min")}}
+
+
+def launchers(facts: Facts) -> tuple[str, ...]:
+    """The launchers and schedulers of which the log has lines."""
+    programs = {event.signature.program for event in facts.events if not event.quoted}
+    return tuple(name for name in LAUNCHERS if name in programs)
+
+
+def for_these_launchers(person: str, named: Sequence[str]) -> str:
+    """The text without clauses for other launchers than those of the log; the whole text if it has a clause for none of them."""
+    starts = list(_CLAUSE.finditer(person))
+    ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
+    clauses = [person[one.start() : end].removeprefix("; ") for one, end in zip(starts, ends, strict=True) if one["launcher"] in named]
+    if not clauses:
+        return person
+    return "; ".join([one for one in (person[: starts[0].start()], *clauses) if one])
+
+
+def kinds(facts: Facts) -> tuple[str, ...]:
+    """What kinds of job the log tells, as the clauses of remedies name them."""
+    pipeline = ("a pipeline",) if any(facts.of(name) for name in ("stages_told", "unbatched_message")) else ()
+    return (*(("a server",) if facts.of("serving_told") or facts.of("vllm_stall") else ("training",)), *pipeline)
+
+
+def for_these_kinds(person: str, told: Sequence[str]) -> str:
+    """The text without clauses for other kinds of job than those of the log."""
+    starts = list(_KIND.finditer(person))
+    ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
+    kept = [person[one.start() : end] for one, end in zip(starts, ends, strict=True) if one["kind"] in told]
+    return "".join([person[: starts[0].start()], *kept]) if starts else person
+
+
+def commands_of_others(named: Sequence[str]) -> list[str]:
+    """Beginnings of the commands of launchers that the log does not show, if it shows one."""
+    return [start for launcher, starts in LAUNCHERS.items() if named and launcher not in named for start in starts]
 
 
 def first_driver(gpus: Sequence[str]) -> str | None:

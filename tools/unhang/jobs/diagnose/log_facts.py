@@ -20,7 +20,8 @@ RETRIED = (
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
-    "pod-fits-no-node", "ray-waits-for-gpus", "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
+    "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",
+    "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
 WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.

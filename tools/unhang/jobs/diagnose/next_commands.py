@@ -1,25 +1,53 @@
-"""The commands to run next if the log does not decide: few commands that together distinguish as many of the remaining causes as possible."""
+"""What to run next if the log does not decide: three commands or questions at most, each with what its outcome decides.
+
+First what the conclusion itself asks for, then the command that tells most of the causes with evidence apart, then what fits the circumstances.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from unhang import catalogue
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.ranking import Cause
 
-MOST_COMMANDS = 6
+MOST_COMMANDS = 3
+MOST_OF_CAUSES = 1  # commands of the causes' own lists, so that places are left for the circumstances
 LEAST_BELIEF = 0.03  # minimum weight of a listed cause
-USUAL_BELIEF = 0.02  # weight of a cause that is usual in the phase but has no evidence
-ASKED_FOR = 0.05  # value of a command that the conclusion itself requests
 OUTPUT_OF = {  # facts that show that the output of a command is among the inputs, in the number that is needed -> beginning of the command
     ("stack_process", 2): "py-spy dump",
+    ("rank_in_call", 1): "py-spy dump",
+    ("stack_of_rank", 2): "py-spy dump",
     ("driver_version", 1): "cat /proc/driver/nvidia/version",
     ("topology", 1): "nvidia-smi topo",
     ("ib_adapter", 1): "ibstat",
 }
+# What a command asks for, by the first of these words in it: one command for each is enough.
+ASKED_ABOUT = (
+    "py-spy",
+    "NCCL_P2P_DISABLE",
+    "all_reduce_perf",
+    "NCCL_DEBUG",
+    "dmesg",
+    "ray status",
+    "nc -vz",
+    "iostat",
+    "environ",
+    "ss -tlnp",
+    "kubectl get pod",
+    "scontrol show job",
+)
+ALIKE = {"the flight recorder's": "py-spy"}  # both show where each rank stands
 LATER = 0.6  # factor for each further command in a cause's own list
 SECOND = 0.25  # remaining weight of a cause after a command that would prove it
+
+
+class Step(NamedTuple):
+    """run: a command or a question. text: the same with what its outcome decides between, where that is known."""
+
+    run: str
+    text: str
 
 
 def commands_with_output(facts: Facts) -> list[str]:
@@ -28,28 +56,49 @@ def commands_with_output(facts: Facts) -> list[str]:
 
 
 def what_to_run_next(
-    causes: Sequence[Cause],
-    rows: Mapping[str, Mapping[str, Any]],
-    ask: Sequence[str] = (),
-    usual: Sequence[str] = (),
-    most: int = MOST_COMMANDS,
-    *,
-    given: Sequence[str] = (),
+    causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], told: Collection[str], *, first: Sequence[str] = (), given: Sequence[str] = ()
 ) -> list[str]:
-    """The commands, most informative first. causes: ranked; rows: the catalogue's, each with its list; ask: of the conclusion; usual: causes of the phase;
-    given: beginnings of commands whose output was read.
+    """The commands, most informative first. causes: those above a remark, else the remarks; rows: the catalogue's; told: the circumstances; first: what the
+    conclusion asks for; given: beginnings of commands whose output was read, or that nobody here can run.
     """
-    beliefs = {one: USUAL_BELIEF for one in usual if one in rows}  # another catalogue may lack causes that the rules know
-    beliefs.update({cause.id: max(cause.score, LEAST_BELIEF) for cause in causes})
+    steps = [step for step in steps_for(told) if not step.run.startswith(tuple(given))]
+    of_causes = [Step(one, one) for one in _of_causes(causes, rows) if not one.startswith(tuple(given))][:MOST_OF_CAUSES]
+    chosen: dict[str, str] = {}
+    for step in (*(Step(one, one) for one in first), *steps[:1], *_with_what_they_tell(of_causes, steps), *steps[1:]):
+        chosen.setdefault(asked_about(step.run), step.text)
+    return list(chosen.values())[:MOST_COMMANDS]
+
+
+def steps_for(told: Collection[str]) -> list[Step]:
+    """The rows of `next_steps` that fit, special ones first."""
+    rows = catalogue.table("next_steps").values()
+    fitting = [row for row in rows if set(row["when"]) <= set(told) and not set(row["unless"]) & set(told)]
+    return [Step(row["run"], f"{row['run']}: {row['tells']}") for row in fitting]
+
+
+def _of_causes(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The commands of the causes' lists; each next one is that which separates most of the remaining belief."""
+    beliefs = {cause.id: max(cause.score, LEAST_BELIEF) for cause in causes}
     tells: dict[str, dict[str, float]] = {}
     for cause in beliefs:
         for place, command in enumerate(rows[cause]["collect"]):
             tells.setdefault(command, {})[cause] = LATER**place
-    asked = dict.fromkeys(ask, ASKED_FOR)
     chosen: list[str] = []
-    while len(chosen) < most and (rest := [one for one in {**tells, **asked} if one not in chosen and not one.startswith(tuple(given))]):
-        best = max(rest, key=lambda one: sum(beliefs[cause] * share for cause, share in tells.get(one, {}).items()) + asked.get(one, 0.0))
+    while rest := [one for one in tells if one not in chosen]:
+        best = max(rest, key=lambda one: sum(beliefs[cause] * share for cause, share in tells[one].items()))
         chosen.append(best)
-        for cause in tells.get(best, ()):
+        for cause in tells[best]:
             beliefs[cause] *= SECOND
     return chosen
+
+
+def _with_what_they_tell(commands: Iterable[Step], steps: Sequence[Step]) -> list[Step]:
+    """The commands; where a fitting step asks for the same, that one, because it says what its outcome decides."""
+    return [next((step for step in steps if asked_about(step.run) == asked_about(one.run)), one) for one in commands]
+
+
+def asked_about(command: str) -> str:
+    """What a command asks for: the first known word in it, or the command itself."""
+    if known := next((word for begin, word in ALIKE.items() if command.startswith(begin)), None):
+        return known
+    return min((word for word in ASKED_ABOUT if word in command), key=command.index, default=command)

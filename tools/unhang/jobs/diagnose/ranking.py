@@ -24,7 +24,7 @@ CLEAR = 2.0  # a first cause this far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "likely"
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
-TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that by itself shows a fault
+TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
 
 
 @dataclass(frozen=True)

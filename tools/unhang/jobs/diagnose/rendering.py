@@ -15,7 +15,9 @@ SHOWN_LINES = 4
 SHOWN_CAUSES = 5
 SHOWN_LAST = 8
 NAMED_IN_VERDICT = 4
+NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
+FROM_ONE_LINE = "or, from the same line"
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
@@ -25,16 +27,31 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     diagnosis = with_short_names(diagnosis)
     lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
     lines += [*_verdict(diagnosis, width), ""]
-    for place, cause in enumerate(shown_causes(diagnosis), 1):
-        lines += [*_cause(place, cause, width), ""]
+    for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
+        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"])]
+        lines += [*_indented([f"{FROM_ONE_LINE}: {'; '.join(others)}"] if others else [], width, 3), ""]
     lines += _remarks(diagnosis["remarks"], width) + _collect(diagnosis["collect_next"], width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The first causes, remarks last."""
-    return sorted(diagnosis["causes"], key=lambda one: one["severity"] == "info")[:SHOWN_CAUSES]
+    """The first causes; remarks only where nothing is named, because beside a named cause people read them as more findings. The JSON has all."""
+    named = [one for one in diagnosis["causes"] if one["severity"] != "info"]
+    return (named or diagnosis["causes"])[:SHOWN_CAUSES]
+
+
+def with_remarks_of_one_line(causes: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """Each cause with the titles of further remarks that rest on the same first line as it; those stand no more by themselves."""
+    kept: dict[object, tuple[Mapping[str, Any], list[str]]] = {}
+    for cause in causes:
+        first = next(iter(cause["evidence"]), None)
+        place = (first["file"], first["line"]) if first and cause["severity"] == "info" else cause["cause"]
+        if place in kept:
+            kept[place][1].append(cause["title"])
+        else:
+            kept[place] = (cause, [])
+    return list(kept.values())
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,6 +77,18 @@ def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
         yield f"read {visible(one['file'], 200)}: {one['kind']}, {counted(one['lines'], 'line')}{notes}"
     if len(shown) > 12:
         yield f"and {counted(len(shown) - 12, 'more input')}, {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
+        yield from not_read(shown[12:])
+
+
+def not_read(inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each reason for which inputs were not read, with their names."""
+    why: dict[str, list[str]] = {}
+    for one in inputs:
+        if one["kind"] == "unread" and one["notes"]:
+            why.setdefault(one["notes"][0], []).append(one["file"])
+    for reason, files in list(why.items())[:NAMED_IN_VERDICT]:
+        more = f" and {counted(len(files) - NAMED_UNREAD, 'more input')}" if len(files) > NAMED_UNREAD else ""
+        yield f"not read: {', '.join(visible(file, 200) for file in files[:NAMED_UNREAD])}{more}: {visible(reason, 200)}"
 
 
 def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
@@ -180,7 +209,7 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     return f"THE LOG DOES NOT DECIDE; most probable first: {'; '.join(likely)}"
 
 
-def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
+def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool) -> list[str]:
     lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"], width, 0)
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
@@ -193,10 +222,10 @@ def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
         if len(evidence) > SHOWN_LINES:
             lines += _indented([f"and {counted(len(evidence) - SHOWN_LINES, 'more line')} {word} it"], width, 3)
     lines += _indented([f"do: {remedy_in_words(cause['remedy'])}"], width, 3)
-    if place == 1:
+    if recipes:
         lines += _indented([f"{name}: {how}" for name, how in cause["remedy"].get("how", {}).items()], width, 7)
-        if cause["workaround"]:
-            lines += _indented([f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"], width, 3)
+    if place == 1 and cause["workaround"]:
+        lines += _indented([f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"], width, 3)
     lines += _indented([f"source: {one['url']} ({one['says']})" for one in cause["sources"][:2]], width, 3)
     return lines
 
@@ -282,8 +311,8 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
     diagnosis = with_short_names(diagnosis)
     lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", "### What happened", ""]
-    lines += [f"- {_code_or_text(line)}" for line in what_happened(diagnosis)]
-    for place, cause in enumerate(shown_causes(diagnosis), 1):
+    lines += [f"- {_code_or_text(line)}" for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))]
+    for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
         lines += [
             "",
             f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty_and_owner(cause)})",
@@ -295,7 +324,8 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
             lines += [f"- {word if reason else 'and'}: {_in_markdown(one, reason)}" for one, reason in with_new_reasons(evidence[:SHOWN_LINES])]
         lines += [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"] if cause["where"] else []
         lines += ["", f"**Do:** {remedy_in_words(cause['remedy'])}", ""]
-        lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 else []
+        lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 and diagnosis["decided"] else []
+        lines += [f"- {FROM_ONE_LINE}: {'; '.join(others)}"] if others else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
     if diagnosis["remarks"]:
         lines += ["", "### Also seen", ""]

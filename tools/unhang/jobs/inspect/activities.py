@@ -63,13 +63,13 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
         return None
     user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
     if user.startswith("<module> (") and any(found["path"].startswith("<frozen importlib") for found in parsed):
-        return Activity(IMPORTING, "import", _place(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
+        return Activity(IMPORTING, "import", _file_and_line(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
     for found in parsed:
         for name, function, path in _ROWS:
             if function.fullmatch(found["function"].rpartition(".")[2]) and path.search(found["path"]):
-                return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _place(found), user)
+                return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _file_and_line(found), user)
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
-    return Activity(CODE, first["function"], _place(first), user)
+    return Activity(CODE, first["function"], _file_and_line(first), user)
 
 
 def user_frames(frames: Sequence[str]) -> list[str]:
@@ -88,9 +88,9 @@ def _public(parsed: Sequence[re.Match[str]], found: re.Match[str]) -> str:
     return (same or [found])[-1]["function"].rpartition(".")[2]
 
 
-def _place(found: re.Match[str]) -> str:
+def _file_and_line(found: re.Match[str]) -> str:
     return f"{found['path'].rsplit('/', 1)[-1]}:{found['line']}"
 
 
 def _shown(found: re.Match[str]) -> str:
-    return f"{found['function']} ({_place(found)})"
+    return f"{found['function']} ({_file_and_line(found)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -38,11 +39,16 @@ def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise UserError(f"--out {path}: expected a new file, found one that exists; name another") from None
-    with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
-        for name, text in texts.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text.encode()), 0o600
-            archive.addfile(entry, io.BytesIO(text.encode()))
+    try:
+        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+            for name, text in texts.items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(text.encode()), 0o600
+                archive.addfile(entry, io.BytesIO(text.encode()))
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            path.unlink()  # half an archive is none
+        raise UserError(f"--out {path}: the bundle could not be written: {problem.strerror}") from None
 
 
 def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.base.secrets_in_text import cut_without_secrets
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -44,7 +45,7 @@ def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
     seen: dict[str, Evidence] = {}
     for one in suspects:
         who = f"rank {one['rank']}" if one["rank"] is not None else "a rank"
-        text = f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}"[:400]
+        text = cut_without_secrets(f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}", 400)
         signature = Signature(one["cause"], "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any")
         event = Event(signature, file, 1, text, {}, Prefix(host=one["host"], rank=one["rank"]))
         seen.setdefault(
@@ -56,7 +57,7 @@ def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
 def with_verdict(diagnosis: Mapping[str, Any], file: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line of a log names a cause or a failure."""
     state = found["state"] if found["state"] == HUNG else f"not hung when it was looked at, {found['state']}"
-    line = {"file": file, "line": 1, "text": f"{state}: {found['headline']}"[:500]}
+    line = {"file": file, "line": 1, "text": cut_without_secrets(f"{state}: {found['headline']}", 500)}
     bundle = {"file": file, "kind": "log", "lines": 0, "bytes": 0, "notes": [f"what unhang inspect saw: {state}"]}
     outcome = diagnosis["outcome"]
     if outcome["word"] not in ("cause", "failure") or (found["state"] == HUNG and outcome["word"] != "cause"):

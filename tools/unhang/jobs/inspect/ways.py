@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import without_secrets
 from unhang.jobs.inspect.bundle import checked
-from unhang.prove.smoke.slurm import joined
+from unhang.prove.smoke.slurm import PIECE, joined_by_key
 
 PROGRAM = "unhang-inspect.pyz"
+MOST_MASKED_BYTES = 65536
 LOOK_S = 60.0  # srun's own start, and a look
+NODE = "asked_as"  # in a document: the node that it is of
+TASK = re.compile(rb" *(\d{1,6}): ?")  # before each line of `srun --label`
 # Takes the program from standard input, runs it, and prints its one line in short pieces, because srun mixes long lines of its tasks.
 LOADER = (
     "import sys;sys.path[:]=[p for p in sys.path if p]\n"
@@ -32,16 +36,56 @@ LOADER = (
 
 def slurm_documents(job: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
     """The evidence of all nodes of a job. arguments: of the program. Raises UserError."""
+    check_number(job)
+    program = program_bytes()
+    done = run_of_slurm([*step_of(job, nodes_of(job)), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program)
+    lines = list(lines_of_tasks(done.stdout.split(b"\n")))
+    if not lines:
+        raise UserError(f"--slurm-job {job}: srun brought no answer: {end_of(done.stderr, 300) or 'it printed nothing'}")
+    return list(named_by_task((task, checked(line, f"a node of job {job}")) for task, line in lines))
+
+
+def lines_of_tasks(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """(task, complete line) of the pieces that `srun --label` brings. They are joined by srun's number, so that no node adds to the line of another."""
+    return joined_by_key(piece for line in lines if (piece := _keyed_by_task(line)))
+
+
+def _keyed_by_task(line: bytes) -> bytes:
+    label = TASK.match(line)
+    piece = label and PIECE.match(line, label.end())
+    return b"~%s %s/%s %s" % (label[1], piece[2], piece[3], line[piece.end() :]) if label and piece else b""
+
+
+def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """The documents, each task under the name that it gave first; a name that another task has already is followed by the task's number."""
+    names: dict[bytes, str] = {}
+    for task, document in documents:
+        if task not in names:
+            said = str(document.get(NODE) or "?")
+            names[task] = f"{said} (task {task.decode()})" if said in names.values() else said
+        yield {**document, NODE: names[task]}
+
+
+def check_number(job: str) -> None:
+    """Raises UserError for what can be no job of Slurm."""
     if not re.fullmatch(r"\d{1,10}(?:_\d{1,8}|\+\d{1,4})?", job):
         raise UserError(f"--slurm-job: expected the number of a job, found {job!r}")
-    program = program_bytes()
-    count = _nodes_of(job)
-    argv = ["srun", f"--jobid={job}", "--overlap", "--quiet", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--gres=none", "--chdir=/tmp"]
-    done = _run([*argv, "python3", "-c", LOADER, "--slurm-job", job, *arguments], program)
-    lines = [line for line in joined(done.stdout.split(b"\n")) if line.startswith(b"{")]
-    if not lines:
-        raise UserError(f"--slurm-job {job}: srun brought no answer: {done.stderr.decode('utf-8', 'replace').strip()[-300:] or 'it printed nothing'}")
-    return [checked(line, f"a node of job {job}") for line in lines]
+
+
+def step_of(job: str, count: int) -> list[str]:
+    """srun for one task on each of the job's nodes, beside its own steps."""
+    return [
+        "srun",
+        f"--jobid={job}",
+        "--overlap",
+        "--quiet",
+        "--label",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        "--gres=none",
+        "--chdir=/tmp",
+    ]
 
 
 def program_bytes() -> bytes:
@@ -53,15 +97,17 @@ def program_bytes() -> bytes:
         raise UserError(f"expected {path}, found none; make collector builds it") from None
 
 
-def _nodes_of(job: str) -> int:
-    done = _run(["squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%D"], b"")
+def nodes_of(job: str) -> int:
+    """The number of nodes of a job that runs. Raises UserError."""
+    done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%D"])
     words = done.stdout.split()
     if done.returncode or not words or not words[0].isdigit():
-        raise UserError(f"--slurm-job {job}: expected a job that runs, found {done.stderr.decode('utf-8', 'replace').strip()[-200:] or 'none'}")
+        raise UserError(f"--slurm-job {job}: expected a job that runs, found {end_of(done.stderr, 200) or 'none'}")
     return int(words[0])
 
 
-def _run(argv: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+def run_of_slurm(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """A command of Slurm that ended. Raises UserError."""
     try:
         return subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=LOOK_S)
     except FileNotFoundError:
@@ -70,10 +116,15 @@ def _run(argv: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
         raise UserError(f"{argv[0]} did not end within {LOOK_S:g} s") from None
 
 
+def end_of(printed: bytes, most: int) -> str:
+    """The last characters of what a command of Slurm printed: srun repeats arguments and variables of the site, which may be secrets."""
+    return without_secrets(printed[-MOST_MASKED_BYTES:].decode("utf-8", "replace")).strip()[-most:]
+
+
 def arguments_of(options: dict[str, Any]) -> list[str]:
     """A look's options as the program's arguments."""
     words = [word for name in options["without"] for word in ("--without", name)]
-    for name in ("gap_s", "py_spy", "kernel_log"):
+    for name in ("container", "gap_s", "py_spy", "kernel_log"):
         if options[name] is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(options[name])]
     return words

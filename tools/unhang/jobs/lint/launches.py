@@ -90,7 +90,7 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
             yield from _standalone(command)
         if _DOCKER.search(command.text) and _DOCKER_GPUS.search(command.text) and not _DOCKER_SHM.search(command.text):
             why = "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their segments"
-            yield Finding(command.line, "container-shm", "info", command.text[:100], why, "--ipc=host, or --shm-size=8g", SHM)
+            yield Finding(command.line, "container-shm", "info", command.text, why, "--ipc=host, or --shm-size=8g", SHM)
     yield from _one_gpu(batch, commands)
     yield from _loopback(batch, commands, lines)
     yield from _address_of_the_head(commands)
@@ -141,10 +141,10 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         return
     if nodes is not None and nodes != asked and _is_whole_job(command):
         why = f"the job asks Slurm for {counted(asked, 'node')} (line {batch.options['nodes'][1]}), but the launcher waits for {nodes}"
-        yield Finding(command.line, "nodes-differ", "warning", command.text[:160], why, "--nnodes=$SLURM_NNODES", TORCHRUN)
+        yield Finding(command.line, "nodes-differ", "warning", command.text, why, "--nnodes=$SLURM_NNODES", TORCHRUN)
     if asked > 1 and (nodes or 2) > 1 and not _SPREADS.search(text):
         why = f"a batch script runs only on the first of its {asked} nodes: nothing starts the launcher on the others"
-        yield Finding(command.line, "launcher-on-one-node", "warning", command.text[:160], why, "srun --ntasks-per-node=1 before it", SBATCH)
+        yield Finding(command.line, "launcher-on-one-node", "warning", command.text, why, "srun --ntasks-per-node=1 before it", SBATCH)
     fixed = command.number("node_rank", "machine_rank")
     is_static = command.values.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in command.values
     if fixed is None and _EXPANDED_RANK.fullmatch(command.values.get("node_rank", "")) and "'" not in command.text.partition("torch")[0]:
@@ -152,7 +152,7 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
     if asked > 1 and fixed is not None and is_static and "srun" in command.text.split() and _is_whole_job(command):
         why = f"srun starts this on each of the {asked} nodes, and each one takes itself for node {fixed}"
         instead = "--node_rank=$SLURM_NODEID read on each node (bash -c '...'), or --rdzv-backend=c10d"
-        yield Finding(command.line, "same-node-rank", "warning", command.text[:160], why, instead, TORCHRUN)
+        yield Finding(command.line, "same-node-rank", "warning", command.text, why, instead, TORCHRUN)
 
 
 def _standalone(command: Command) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def _standalone(command: Command) -> Iterator[Finding]:
     if re.search(r"(?<!\S)--standalone\b", command.text) and command.values.get("nnodes", "1") != "1" and given:
         why = f"--standalone makes a job of this node alone: --nnodes and --{given[0]} are ignored, and each node trains for itself"
         instead = "leave --standalone out, or --nnodes and the master's address"
-        yield Finding(command.line, "standalone-of-several-nodes", "warning", command.text[:160], why, instead, TORCHRUN)
+        yield Finding(command.line, "standalone-of-several-nodes", "warning", command.text, why, instead, TORCHRUN)
 
 
 def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
@@ -170,7 +170,7 @@ def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
         found = _DIRECTIVE.match(line) if batch.options else None
         if found and found["word"] != "SBATCH" and sum((Counter("SBATCH") & Counter(found["word"])).values()) >= len("SBATCH") - 1:
             why = f"Slurm takes #{found['word']} for a comment, so this option is not set"
-            yield Finding(number, "misspelt-directive", "warning", line[:160], why, "#SBATCH", SBATCH)
+            yield Finding(number, "misspelt-directive", "warning", line, why, "#SBATCH", SBATCH)
 
 
 def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
@@ -180,13 +180,13 @@ def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
         address = command.values.get("master_addr", "") or command.values.get("rdzv_endpoint", "")
         if _RAY_HEAD.search(command.text):
             why = "Ray tells this address of its head to the workers, and for each of them it is the worker itself"
-            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, "the head's address in the nodes' network", RAY)
+            yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "the head's address in the nodes' network", RAY)
         elif several and _LAUNCHER.search(command.text) and _DOCKER_BRIDGE.match(address):
             why = f"{address} is on Docker's own bridge, which other machines do not reach"
-            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, "the machine's address, and --network=host", TORCHRUN)
+            yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "the machine's address, and --network=host", TORCHRUN)
         elif several and _LAUNCHER.search(command.text) and command.values.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in command.values and address:
             why = "c10d does not read --master_addr: without --rdzv-endpoint each node meets at its own localhost"
-            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, f"--rdzv-endpoint={address}:29400", TORCHRUN)
+            yield Finding(command.line, "master-is-loopback", "warning", command.text, why, f"--rdzv-endpoint={address}:29400", TORCHRUN)
 
 
 def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
@@ -198,7 +198,7 @@ def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
     processes = command.number("nproc_per_node") or command.number("num_processes")
     if tasks > 1 and processes is not None and processes > 1:
         why = f"srun starts this {tasks} times on each node, and each starts {processes} processes: {tasks * processes} processes where {processes} are meant"
-        yield Finding(command.line, "launcher-in-each-task", "error", command.text[:160], why, "srun --ntasks-per-node=1 before the launcher", TORCHRUN)
+        yield Finding(command.line, "launcher-in-each-task", "error", command.text, why, "srun --ntasks-per-node=1 before the launcher", TORCHRUN)
 
 
 def _is_whole_job(command: Command) -> bool:
@@ -221,7 +221,7 @@ def _gpus(command: Command, batch: Batch, lines: Sequence[str]) -> Iterator[Find
         why = f"{processes} processes are started on a node, but the job has {counted(asked, 'GPU')} there"
     else:
         return
-    yield Finding(command.line, "gpus-fewer-than-processes", "warning", command.text[:160], why, "one process for each GPU", TORCHRUN)
+    yield Finding(command.line, "gpus-fewer-than-processes", "warning", command.text, why, "one process for each GPU", TORCHRUN)
 
 
 def _one_gpu(batch: Batch, commands: Sequence[Command]) -> Iterator[Finding]:
@@ -232,7 +232,7 @@ def _one_gpu(batch: Batch, commands: Sequence[Command]) -> Iterator[Finding]:
             places.append((line, f"#SBATCH --{name.replace('_', '-')}={value}"))
     for line, text in places:
         why = "each task sees only its own GPU, as number 0: an index by local rank fails, and the ranks of a node may not reach each other's memory"
-        yield Finding(line, "one-gpu-per-task", "info", text[:160], why, "--gpus-per-node, and set_device(local rank) in the script", SBATCH)
+        yield Finding(line, "one-gpu-per-task", "info", text, why, "--gpus-per-node, and set_device(local rank) in the script", SBATCH)
 
 
 def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -> Iterator[Finding]:
@@ -255,7 +255,7 @@ def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -
         if any(_LOOPBACK.match(one) for one in given):
             why = "each node uses itself as the master, so the nodes never meet"
             instead = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-            yield Finding(command.line, "master-is-loopback", "warning", command.text[:160], why, instead, TORCHRUN)
+            yield Finding(command.line, "master-is-loopback", "warning", command.text, why, instead, TORCHRUN)
 
 
 def _has_several_nodes(command: Command) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.base.secrets_in_text import cut_without_secrets
 from unhang.base.text import counted, visible
 from unhang.jobs.lint.checks import Context, Finding, check_settings
 from unhang.jobs.lint.knowledge import load_knowledge
@@ -22,9 +24,14 @@ from unhang.jobs.lint.pods import check_library_path, check_pods
 from unhang.jobs.lint.python_ranks import check_python
 from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
 from unhang.jobs.lint.version_match import check_fits
+from unhang.jobs.together import NOT_READ, Together
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024
+MOST_FILES = 100_000  # of a folder
+MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 1 << 30, 600
+SHOWN_NOTES = 50
+LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 PIPED_WIDTH = 100  # as the tables of a run have it
@@ -32,13 +39,19 @@ _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".
 _LOGS = {".log", ".out", ".err"}
 
 
-def lint(names: Sequence[str], context: Context, kind: str | None = None) -> dict[str, Any]:
-    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read."""
-    answers = [_lint_file(file, context, kind) for file in find_files(names)]
+def lint(names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None) -> dict[str, Any]:
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files."""
+    together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
+    answers = [_lint_file(file, context, kind, together) for file in find_files(names)]
     if all(answer["kind"] == "skipped" for answer in answers):
         raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
     findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
     return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+
+
+def is_whole(document: Mapping[str, Any]) -> bool:
+    """Whether every file was read, and none left out because of the limits of all."""
+    return not any((one["note"] or "").startswith(NOT_READ) for one in document["files"])
 
 
 def find_files(names: Sequence[str]) -> list[Path]:
@@ -57,7 +70,13 @@ def _files(name: str) -> list[Path]:
         raise UserError(f"expected a script, a configuration file or a folder, found nothing at {name}")
     if not path.is_dir():
         return [path]
-    return [one for one in sorted(path.rglob("*")) if one.is_file() and _is_script(one) and ".git" not in one.parts]
+    found: list[Path] = []
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(one for one in folders if one != ".git")
+        found += [one for one in map(Path(folder).joinpath, files) if _is_script(one) and one.is_file()]
+        if len(found) > MOST_FILES:
+            raise UserError(f"{name}: holds more than {MOST_FILES:,} files; name those that matter")
+    return sorted(found)
 
 
 def _is_script(path: Path) -> bool:
@@ -65,9 +84,12 @@ def _is_script(path: Path) -> bool:
     return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
 
 
-def _lint_file(path: Path, context: Context, kind: str | None) -> dict[str, Any]:
-    text = read_script(path)
+def _lint_file(path: Path, context: Context, kind: str | None, together: Together) -> dict[str, Any]:
     shown = "(stdin)" if str(path) == STDIN else str(path)
+    if over := together.reached():
+        return {"file": shown, "kind": "skipped", "note": over, "findings": []}
+    text = read_script(path)
+    together.bytes += len(text or "")
     if text is None:
         return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
     chosen = kind or kind_of(str(path), text)
@@ -110,7 +132,7 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
     found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
-    found = [one for one in found if one.line not in ignored]
+    found = [replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND)) for one in found if one.line not in ignored]
     unique = {(one.line, one.rule, one.found): one for one in found}
     return sorted(unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule))
 
@@ -131,7 +153,10 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
         lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}]")
         parts = (("why", visible(one["why"], 400)), ("instead", visible(one["instead"], 900)), ("source", one["source"]))
         lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]
-    lines += [f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]]
+    notes = [f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]]
+    lines += notes[:SHOWN_NOTES]
+    if len(notes) > SHOWN_NOTES:
+        lines.append(f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names them")
     totals = (counted(document["totals"][severity], word) for severity, word in zip(SEVERITIES, ("error", "warning", "remark"), strict=True))
     lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
     if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):

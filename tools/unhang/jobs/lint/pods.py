@@ -37,7 +37,7 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
     if _COMPOSE.search(text) and (ids := _DEVICE_IDS.search(text)):
         why = "compose takes this for the name of one device, and finds none"
         instead = "[" + ", ".join(f"'{one.strip()}'" for one in ids["list"].strip("\"'").split(",")) + "]"
-        yield Finding(text.count("\n", 0, ids.start()) + 1, "device-ids-in-one", "error", ids.group()[:160], why, instead, COMPOSE)
+        yield Finding(text.count("\n", 0, ids.start()) + 1, "device-ids-in-one", "error", ids.group(), why, instead, COMPOSE)
     start = 0
     for part in _DOCUMENT_END.split(text):
         line = text.count("\n", 0, text.find(part, start)) if part else 0
@@ -63,9 +63,7 @@ def _same_node_rank(part: str, before: int, templates: list[tuple[int, int]]) ->
         if ranks.count(found["rank"]) > 1 or (len(ranks) == 1 and replicas > 1):
             why = f"several pods of this job are started as node {found['rank']}, so they never meet"
             line = before + part.count("\n", 0, place) + 1
-            yield Finding(
-                line, "same-node-rank", "error", found.group()[:100], why, "leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR
-            )
+            yield Finding(line, "same-node-rank", "error", found.group(), why, "leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR)
 
 
 def _pod(part: str, before: int) -> Iterator[Finding]:
@@ -89,4 +87,4 @@ def check_library_path(text: str, benchmark: bool = False) -> Iterator[Finding]:
         if "LD_" in line and not line.lstrip().startswith("#") and (found := _LIBRARY_PATH.search(line[:4000])):
             why = "the loader finds this libnccl before the framework's own, so one job may load two releases"
             instead = "remove NCCL from it, or install that release as the framework's own (pip install nvidia-nccl-cu12==VERSION)"
-            yield Finding(number, "foreign-libnccl", "warning", found["path"][:160], why, instead, "https://github.com/vllm-project/vllm/issues/1726")
+            yield Finding(number, "foreign-libnccl", "warning", found["path"], why, instead, "https://github.com/vllm-project/vllm/issues/1726")

@@ -88,4 +88,4 @@ def _is_global(index: ast.AST, nodes: Sequence[ast.AST], names: Names) -> bool:
 
 
 def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -75,7 +75,7 @@ def check_python(text: str) -> Iterator[Finding]:
         if one_rank:
             suspects += [_Suspect(one, Share("rank", "0", True), one.line) for one in calls.inside(block)]
         else:
-            telling += [place for place in _places(block) if _tells(place, calls)]
+            telling += [place for place in _statements_with_rest(block) if _tells(place, calls)]
     for place in telling[:MOST_PLACES]:
         suspects += _in_branch(place, calls)
         yield from _exits(place, calls, lines)
@@ -103,7 +103,7 @@ def _blocks(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[tuple[Sequen
             yield node.body, any(last_name(one.func if isinstance(one, ast.Call) else one) in FIRST_ONLY for one in node.decorator_list)
 
 
-def _places(block: Sequence[ast.stmt]) -> Iterator[_Place]:
+def _statements_with_rest(block: Sequence[ast.stmt]) -> Iterator[_Place]:
     """Each statement of a function, with the statements after it."""
     waiting: list[tuple[Sequence[ast.stmt], _Rest | None, _Rest | None, Sequence[ast.stmt] | None]] = [(block, None, None, None)]
     while waiting:
@@ -280,4 +280,4 @@ def _who(share: Share) -> str:
 
 
 def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

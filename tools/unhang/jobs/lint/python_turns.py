@@ -119,4 +119,4 @@ def _own_batch(test: ast.expr) -> str | None:
 
 
 def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

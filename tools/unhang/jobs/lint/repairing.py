@@ -16,8 +16,9 @@ from unhang.base.path_arguments import irregular
 from unhang.base.text import visible
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.fixing import Fix, fix_text
-from unhang.jobs.lint.linting import find_files, read_script
+from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MOST_BYTES_OF_ALL, find_files, read_script
 from unhang.jobs.lint.settings import kind_of
+from unhang.jobs.together import Together
 
 MARK = "\ufeff"
 
@@ -36,8 +37,10 @@ def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: 
     """The files with a fault that has one right answer. Reads files. Raises UserError."""
     found = []
     once = {path.resolve(): path for path in reversed(find_files(names))}
+    together = Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     for path in sorted(once.values()):
-        text = None if irregular(path) else read_script(path)
+        text = None if irregular(path) or together.reached() else read_script(path)
+        together.bytes += len(text or "")
         if text is None:
             continue
         after, fixes = fix_text(text, kind or kind_of(str(path), text), context, takes)

@@ -6,7 +6,7 @@ memory, ranks or their children that read, write or compile. Each rule has its r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Tick:
     ras: Mapping[str, Any] | None = None
     gpus: list[Mapping[str, Any]] = field(default_factory=list)
     ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    nics: list[Mapping[str, Any]] = field(default_factory=list)
     log_bytes: int | None = None
 
 
@@ -55,6 +56,8 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
             tick.ras = line["ras"] if isinstance(line["ras"], Mapping) else None
         elif "gpu" in line:
             tick.gpus.append(line)
+        elif "nic" in line:
+            tick.nics.append(line)
         elif isinstance(line.get("rank"), int):
             tick.ranks[line["rank"]] = line
         elif "log_bytes" in line:
@@ -78,6 +81,23 @@ def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> I
             why = f"no collective, no work on a GPU, no file and no log moved for {tick.t - progressed:.0f} s"
             yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), why)
         before = tick
+
+
+def with_moments(lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]) -> Iterator[Mapping[str, Any]]:
+    """The samples unchanged; update is called with each moment, once all its samples are there, and the seconds since the last progress."""
+    of_moment: list[Mapping[str, Any]] = []
+    before, progressed = None, 0.0
+    for line in lines:
+        t = line.get("t")
+        if of_moment and t is not None and t != of_moment[0]["t"]:
+            tick = next(ticks(of_moment))
+            if before is None or signs_of_progress(before, tick):
+                progressed = tick.t
+            update(tick, tick.t - progressed)
+            before, of_moment = tick, []
+        if t is not None and "waiting" not in line:
+            of_moment.append(line)
+        yield line
 
 
 def signs_of_progress(before: Tick, now: Tick) -> list[str]:

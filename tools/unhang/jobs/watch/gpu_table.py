@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from unhang.base.text import visible
-from unhang.jobs.watch.detector import GONE, Tick, signs_of_progress, ticks
+from unhang.jobs.watch.detector import GONE, Tick
 from unhang.prove.smoke.render import fold_ranks
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
@@ -27,23 +27,6 @@ def gpu_table(tick: Tick, since_s: float) -> Table:
     for cells, note in _lines(tick):
         table.add_row(*(Text(cell) for cell in cells), Text(note), style="bold" if note else "")
     return table
-
-
-def with_table(lines: Iterable[Mapping[str, Any]], update: Callable[[Table], None]) -> Iterator[Mapping[str, Any]]:
-    """The samples unchanged; update is called with the table of each moment, once all its samples are there."""
-    of_moment: list[Mapping[str, Any]] = []
-    before, progressed = None, 0.0
-    for line in lines:
-        t = line.get("t")
-        if of_moment and t is not None and t != of_moment[0]["t"]:
-            tick = next(ticks(of_moment))
-            if before is None or signs_of_progress(before, tick):
-                progressed = tick.t
-            update(gpu_table(tick, tick.t - progressed))
-            before, of_moment = tick, []
-        if t is not None and "waiting" not in line:
-            of_moment.append(line)
-        yield line
 
 
 def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:

@@ -10,46 +10,52 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang_node.job import samples
-from unhang_node.job.finding import ancestors, read_stats, stat_of
+from unhang_node.job.process_table import ancestors, read_stats, stat_of
 from unhang_node.root import Root
 
 SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
+MOST_LINE_BYTES = 4 << 20
 MODULES = str(Path(samples.__file__).parents[2])
 START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main; sys.exit(main())"
 
 
 def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
-    """The trace of the job of a process, until that process ends. A sampler that falls silent is replaced by one that does not ask the driver."""
+    """The trace of the job of a process, until that process ends."""
+    return samples_here({"pids": [pid]}, lambda: is_running(pid), every_s)
+
+
+def samples_here(ranks: Mapping[str, Any], is_there: Callable[[], bool], every_s: float) -> Iterator[Mapping[str, Any]]:
+    """The trace of these ranks of this machine (options of read_ranks). A sampler that falls silent is replaced by one that does not ask the driver."""
     for more in ([], ["no-driver"]):
-        child = subprocess.Popen(
-            [sys.executable, "-c", START, MODULES, str(pid), str(every_s), *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-        )
+        argv = [sys.executable, "-c", START, MODULES, json.dumps(ranks), str(every_s), *more]
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
         try:
-            yield from _lines(child, every_s)
+            yield from (json.loads(line) for line in raw_lines(child, SILENT_S + every_s))
         finally:
             child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
-        if child.returncode == 0 or not is_running(pid):
+        if child.returncode == 0 or not is_there():
             return
         yield {"silent": "the driver"}
 
 
-def _lines(child: subprocess.Popen[bytes], every_s: float) -> Iterator[Mapping[str, Any]]:
+def raw_lines(child: subprocess.Popen[bytes], silent_s: float) -> Iterator[bytes]:
+    """What a program prints, until it ends or says nothing for so long. A line that is longer than MOST_LINE_BYTES ends it too."""
     assert child.stdout is not None
     rest = b""
-    while select.select([child.stdout], [], [], SILENT_S + every_s)[0]:
+    while len(rest) <= MOST_LINE_BYTES and select.select([child.stdout], [], [], silent_s)[0]:
         piece = os.read(child.stdout.fileno(), 1 << 16)
         if not piece:
             child.wait()
             return
         *whole, rest = (rest + piece).split(b"\n")
-        yield from (json.loads(line) for line in whole)
+        yield from whole
 
 
 def is_running(pid: int) -> bool:

@@ -66,12 +66,12 @@ def denylist_of(tests: Iterable[DcgmTest]) -> str | None:
 
 def dcgm_failures(dcgm: Mapping[str, Any] | None) -> list[tuple[int | None, str]]:
     """(GPU, why) of tests that failed for anything but a setting."""
-    return [(row["gpu"], _describe(row)) for row in _of(dcgm, FAIL) if not row["setting"]]
+    return [(row["gpu"], _describe(row)) for row in _tests_with(dcgm, FAIL) if not row["setting"]]
 
 
 def dcgm_gaps(dcgm: Mapping[str, Any] | None) -> list[str]:
     """Tests that failed for a setting: no GPU is to blame, and none is proved good either."""
-    return list(dict.fromkeys(_describe(row) for row in _of(dcgm, FAIL) if row["setting"]))
+    return list(dict.fromkeys(_describe(row) for row in _tests_with(dcgm, FAIL) if row["setting"]))
 
 
 def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
@@ -81,12 +81,12 @@ def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
     found = [f"dcgmi diag, level {dcgm['level']}: {dcgm['verdict']}" + (f": {dcgm['problem']}" if dcgm["problem"] else "")]
     found += [f"its denylist: {dcgm['denylist']}"] if dcgm["denylist"] else []
     for status, result in ((SKIP, "skipped"), (NOT_RUN, "did not run")):
-        names = dict.fromkeys(row["test"] for row in _of(dcgm, status))
+        names = dict.fromkeys(row["test"] for row in _tests_with(dcgm, status))
         found += [f"dcgmi diag {result} {', '.join(names)}: they proved nothing"] if names else []
-    return [*found, *dict.fromkeys(_describe(row) for row in _of(dcgm, WARN))]
+    return [*found, *dict.fromkeys(_describe(row) for row in _tests_with(dcgm, WARN))]
 
 
-def _of(dcgm: Mapping[str, Any] | None, status: str) -> list[Mapping[str, Any]]:
+def _tests_with(dcgm: Mapping[str, Any] | None, status: str) -> list[Mapping[str, Any]]:
     return [row for row in (dcgm or {}).get("tests") or () if row["status"] == status]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.base.bounded_reads import read_at_most
 from unhang.base.errors import UserError
 from unhang.prove.burn_in.events import parse_burn_in
 from unhang.prove.burn_in.local import BEYOND_S, ENDS, burn_in_path
@@ -54,7 +55,7 @@ def _events(folder: Path, host: str) -> list[Event]:
     """The events of a node. If it did not report its end, the reason is one of them, and nothing is proved."""
     try:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
-            events = parse_burn_in(source.read(MOST_EVENT_BYTES).split(b"\n"))
+            events = parse_burn_in(read_at_most(source, MOST_EVENT_BYTES).split(b"\n"))
     except OSError:
         events = []
     if not any(event["e"] in ENDS for event in events):

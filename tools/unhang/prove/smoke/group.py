@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.text import visible
 from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.prove.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
 from unhang.prove.smoke.streams import Stream
 
 PORTS = (20000, 32000)  # below the ports that systems assign automatically
 MOST_PLACES = 8
+SHOWN_USERS = 4
 Surveys = Mapping[str, Mapping[str, Any] | str]  # {host: the payload's survey, or one line why there is none}
 
 
@@ -22,7 +24,7 @@ Surveys = Mapping[str, Mapping[str, Any] | str]  # {host: the payload's survey, 
 class SessionOptions:
     """Options about experiments after a failure. switches: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
 
-    search_s: for experiments and the search for the bad node together.
+    search_s: for experiments and the search for the bad node together. beside_jobs: start although processes or jobs use the GPUs.
     """
 
     nproc: int | None = None
@@ -31,6 +33,7 @@ class SessionOptions:
     isolation: bool = True
     switches: Mapping[str, str] | None = None
     search_s: float = 1200.0
+    beside_jobs: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,23 @@ def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, options: S
     """From surveys to plans."""
     able = {host: survey for host in hosts if not isinstance(survey := surveys[host], str)}
     absent = {host: str(surveys[host]) for host in hosts if host not in able}
+    busy = {} if options.beside_jobs or request.backend == "gloo" else {host: why for host, survey in able.items() if (why := why_busy(survey))}
+    absent |= busy
+    able = {host: survey for host, survey in able.items() if host not in busy}
     for host, reason in other_gpus(able).items():
         absent[host] = reason
         del able[host]
     members, meeting, problem = find_members(able, request, options.nproc)
     plans = plan_members(request, members, meeting, options.port) if members and meeting else []
     return Ready(able, absent | problem, members, meeting, plans)
+
+
+def why_busy(survey: Mapping[str, Any]) -> str:
+    """Why the test would disturb a job on this node; "" if nobody uses its GPUs, or if that is not known."""
+    rows = survey.get("in_use")
+    users = [visible(str(row), 80) for row in rows[:SHOWN_USERS]] if isinstance(rows, list) else []
+    more = f" and {len(rows) - SHOWN_USERS} more" if isinstance(rows, list) and len(rows) > SHOWN_USERS else ""
+    return f"expected GPUs that nobody uses, found {', '.join(users)}{more}: nothing was started; drain it first, or --beside-jobs" if users else ""
 
 
 def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

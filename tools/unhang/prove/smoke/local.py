@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from unhang.prove.smoke.bootstrap import carried, node_arguments
 from unhang.prove.smoke.node_plans import NodePlan
 from unhang.prove.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
 PR_SET_PDEATHSIG = 1
+SURVEY_S = 60.0
 ENDING_S = 30.0  # seconds for an agent to end its ranks and report
 OnEvent = Callable[[str, Event], None]
 
@@ -34,6 +36,16 @@ def free_port() -> int:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+def survey_here(payload: Path) -> dict[str, Any]:
+    """The payload's survey of this machine; {} if it gives none."""
+    try:
+        asked = subprocess.run([sys.executable, str(payload), "survey"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False)
+        found = json.loads(asked.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[str]:

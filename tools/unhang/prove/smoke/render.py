@@ -9,7 +9,6 @@ from typing import Any
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.text import ascii_only, visible
 
-MIB = 1 << 20
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0
 _ERRORS = re.compile(r"error|replays|recovery|discard|dropped|symbol|crc|link_downed|retries|seq_err|timeout_err", re.IGNORECASE)

@@ -50,7 +50,8 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
         if reason:
             refused.append(f"{address} ({name}): {reason}")
         else:
-            fitting.append((routed, address.version, len(fitting), Meeting(first, str(address), name, ways, _why(name, address, len(others), routed, refused))))
+            meeting = Meeting(first, str(address), name, ways, _reason(name, address, len(others), routed, refused))
+            fitting.append((routed, address.version, len(fitting), meeting))
     if not fitting:
         raise NoMeeting(f"expected an address of {first} that all nodes reach, found none: {'; '.join(refused) or 'it has no address'}")
     return min(fitting, key=lambda one: one[:3])[3]
@@ -66,7 +67,7 @@ def _same_network(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return isinstance(one.get("network"), str) and one.get("network") == other.get("network")
 
 
-def _why(name: str, address: Address, others: int, routed: int, refused: Sequence[str]) -> str:
+def _reason(name: str, address: Address, others: int, routed: int, refused: Sequence[str]) -> str:
     if not others:
         return f"interface {name}, one machine alone"
     way = "on the link" if not routed else f"{routed} of {others} through a gateway"

@@ -134,13 +134,13 @@ def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, Round
     try:
         experiment, phase = next(rounds)
         while True:
-            experiment, phase = rounds.send((yield from _one(experiment, phase, retry)))
+            experiment, phase = rounds.send((yield from _experiment_verdict(experiment, phase, retry)))
     except StopIteration as done:
         rows: list[dict[str, Any]] = done.value
         return rows
 
 
-def _one(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, RoundResult, tuple[str, float]]:
+def _experiment_verdict(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, RoundResult, tuple[str, float]]:
     members = retry.ready.members
     hosts = [members[0].host] if experiment.alone else [member.host for member in members]
     plans = retry.plans(narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None)

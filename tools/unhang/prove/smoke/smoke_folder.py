@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from unhang.base.bounded_reads import read_at_most
 from unhang.base.errors import UserError
 from unhang.base.text import visible
 from unhang.prove.smoke.container import Container
@@ -144,7 +145,7 @@ def _survey(folder: Path, host: str) -> dict[str, Any] | str:
     """The content of a node's file, which may be anything."""
     try:
         with (folder / file_name(host, ".json")).open("rb") as source:
-            for line in source.read(MOST_SURVEY_BYTES).splitlines():
+            for line in read_at_most(source, MOST_SURVEY_BYTES).splitlines():
                 found = json.loads(line) if line.startswith(b"{") else None
                 if isinstance(found, dict) and found.get("e") == "survey":
                     return found
@@ -159,7 +160,7 @@ def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
     """A host's events. A problem beside a full stream is none: the end was reported."""
     try:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
-            events = tuple(parse_events(source.read(MOST_EVENT_BYTES).split(b"\n"), ranks))
+            events = tuple(parse_events(read_at_most(source, MOST_EVENT_BYTES).split(b"\n"), ranks))
     except OSError:
         return Stream(host, ranks, (), reason_in(folder, host, NOT_FETCHED))
     stream = Stream(host, ranks, events)

@@ -72,7 +72,7 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
     return found
 
 
-def _of(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
+def _suspect(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
     phase = phase or story.last_phase
     result = (story.phases.get(phase) or {}).get("result")
     return Suspect(story.host, story.rank, story.gpu, phase, why, then, isinstance(result, dict) and result.get("blind") is True)
@@ -84,14 +84,14 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
         if story.unkillable:
             place = f"state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}"
             why = f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL ({place}): the node is unfit"
-            found.append(_of(story, why, f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log"))
+            found.append(_suspect(story, why, f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log"))
         elif story.stall and story.stall.get("reason") == "stopped":
             why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"
-            found.append(_of(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
+            found.append(_suspect(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
         elif (story.stall or {}).get("reason") == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
             waited = f"{number((story.stall or {}).get('waited_s')):.0f} s"
             why = f"did not get past {(story.stall or {}).get('step') or story.last_phase} within {waited}, where it waits for nobody else"
-            found.append(_of(story, why, "see its stack in the evidence; then files and file systems of its Python, and the driver, on that node"))
+            found.append(_suspect(story, why, "see its stack in the evidence; then files and file systems of its Python, and the driver, on that node"))
         elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
             found.append(_hangs(story))
     return found
@@ -103,7 +103,7 @@ def _in_kernel(story: Story) -> bool:
 
 def _hangs(story: Story) -> Suspect:
     where = (story.stall or {}).get("wchan") or "the kernel"
-    return _of(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host))
+    return _suspect(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host))
 
 
 def _stuck_witnesses(reported: Mapping[int, Story]) -> list[Suspect]:
@@ -124,12 +124,12 @@ def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
             continue
         if name:
             why = f"its process was ended by {name} after {_next(story)} collectives"
-            found.append(_of(story, why, _after_signal(str(name), story.host)))
+            found.append(_suspect(story, why, _after_signal(str(name), story.host)))
         elif code not in CONSEQUENCE_CODES:
-            found.append(_of(story, f"its process ended by itself with code {code}{_last_words(story)}", "run the phase again on this node alone"))
+            found.append(_suspect(story, f"its process ended by itself with code {code}{_last_words(story)}", "run the phase again on this node alone"))
         elif code == 1 and not any(end.get("status") in ("fail", "error") for end in story.phases.values()):
             then = f"try it there: {story.facts.get('executable') or 'python3'} -c 'import torch'"
-            found.append(_of(story, f"its process ended with code 1 without a word{_last_words(story)}", then))
+            found.append(_suspect(story, f"its process ended with code 1 without a word{_last_words(story)}", then))
     return found
 
 
@@ -160,7 +160,7 @@ def _refused(reported: Mapping[int, Story], blamed: set[str | None]) -> list[Sus
         return _not_met(rows, reported, blamed)
     if phase in OPERATIONS:
         return _wrong_results(phase, [row for row in failed if row[0] in OPERATIONS], reported)
-    return [_of(story, str(end.get("message")), _after(phase, end), phase) for _, story, end in rows]
+    return [_suspect(story, str(end.get("message")), _after(phase, end), phase) for _, story, end in rows]
 
 
 def _after(phase: str, end: Mapping[str, Any]) -> str:
@@ -189,7 +189,7 @@ def _inconsistent(end: Mapping[str, Any], reported: Mapping[int, Story]) -> list
         shared = ", ".join(map(str, _ranks(fault.get("ranks"), reported)))
         for rank in _ranks(fault.get("blamed"), reported):
             why = f"ranks {shared} share one device ({fault.get('device')}); cause: {fault.get('variable')}"
-            found.append(_of(reported[rank], why, _NEXT["binding"], "binding"))
+            found.append(_suspect(reported[rank], why, _NEXT["binding"], "binding"))
     for row in _result(end, "differences"):
         values = row.get("values")
         if isinstance(values, dict) and values:
@@ -212,21 +212,21 @@ def _minority(name: str, values: Mapping[str, list[int]], reported: Mapping[int,
             continue
         side = f"most have {usual[0]}" if len(usual) == 1 else "no side has the majority"
         then = f"make {name} the same on all nodes: unhang audit shows where it is set"
-        found += [_of(reported[rank], f"{name} is {value} here, {side} ({output})", then) for rank in ranks]
+        found += [_suspect(reported[rank], f"{name} is {value} here, {side} ({output})", then) for rank in ranks]
     return found
 
 
 def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
     in_use = [(story, end) for _, story, end in rows if "in use" in str(end.get("message"))]
     if in_use:
-        return [_of(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
+        return [_suspect(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
     results = [end.get("result") for _, _, end in rows]
     missing = sorted({rank for result in results if isinstance(result, dict) for rank in _ranks(result.get("missing"), reported)})
     absent = [reported[rank] for rank in missing if reported[rank].host not in blamed]
     if missing:
-        return [_of(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]
+        return [_suspect(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]
     then = "unhang smoke chooses an address that all can reach; see `rendezvous` in the result, and firewalls"
-    return [_of(story, str(end.get("message")), then) for _, story, end in rows]
+    return [_suspect(story, str(end.get("message")), then) for _, story, end in rows]
 
 
 def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story]) -> list[Suspect]:
@@ -238,13 +238,13 @@ def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any
     if seen and max(witnesses.values()) >= max(victims.values()):
         guilty = sorted(rank for rank, times in witnesses.items() if times == max(witnesses.values()))
         why = "its data arrived wrong at {} of {} ranks, against exactly known results ({})"
-        return [_of(reported[rank], why.format(witnesses[rank], len(reported), where), _corrupt(reported[rank]), phase) for rank in guilty]
+        return [_suspect(reported[rank], why.format(witnesses[rank], len(reported), where), _corrupt(reported[rank]), phase) for rank in guilty]
     if seen:
         alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
-        return [_of(reported[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _corrupt(reported[rank]), phase) for rank in alone]
+        return [_suspect(reported[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _corrupt(reported[rank]), phase) for rank in alone]
     hit = sorted({story.rank for _, story, _ in rows})
     if len(hit) < len(reported):
-        return [_of(reported[rank], f"has wrong sums where others have the right ones ({where})", _corrupt(reported[rank]), phase) for rank in hit]
+        return [_suspect(reported[rank], f"has wrong sums where others have the right ones ({where})", _corrupt(reported[rank]), phase) for rank in hit]
     return [Suspect(None, None, None, phase, f"all ranks have wrong sums, and all data arrives right ({where})", "unhang smoke --isolate finds the node")]
 
 
@@ -270,14 +270,14 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
         stall = story.stall or {}
         waiting = sum(_next(other) == ahead for other in stalled)
         why = f"never entered collective {ahead} ({stall.get('step')}), in which {waiting} ranks wait; it stands after {_next(story)}"
-        found.append(_of(story, why, f"see its stack in the evidence; then: unhang smoke --isolate, or look at {story.host} alone"))
+        found.append(_suspect(story, why, f"see its stack in the evidence; then: unhang smoke --isolate, or look at {story.host} alone"))
     return found
 
 
 def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
     rows = [(story, phase, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "error"]
     then = "look at the message and at the node; unhang smoke --isolate shows whether it follows the node"
-    return [_of(story, str(end.get("message")), then, phase) for story, phase, end in rows]
+    return [_suspect(story, str(end.get("message")), then, phase) for story, phase, end in rows]
 
 
 def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:

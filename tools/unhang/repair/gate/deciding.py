@@ -91,7 +91,7 @@ def _decide(host: str, observed: Observation, differences: Sequence[PeerDifferen
 def _own_failures(host: str, observed: Observation) -> list[str]:
     """The reasons why this node fails, without its differences from others."""
     return _once([
-        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, observed)
+        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _failures_of(host, observed)
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
         *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
         *(f"burn-in: {_whose(row)}{row['kind']}: {row['why']}" for row in _burn_in(host, observed).get("failures") or []),
@@ -102,7 +102,7 @@ def _own_failures(host: str, observed: Observation) -> list[str]:
 def _gaps(host: str, observed: Observation) -> list[str]:
     """The parts that could not be examined, or that proved nothing."""
     gaps = [] if observed.audit is not None else ["audit: nothing could be judged"]
-    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, observed) if finding["rule"] in NOT_READ]
+    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _failures_of(host, observed) if finding["rule"] in NOT_READ]
     if observed.quick:
         return _once([*gaps, *_unknown(host, observed)])
     alone = observed.alone.get(host)
@@ -146,7 +146,7 @@ def _passed(host: str, results: Mapping[str, Result]) -> bool:
     return (results.get(host) or {}).get("verdict") == PASS
 
 
-def _found(host: str, observed: Observation) -> list[Result]:
+def _failures_of(host: str, observed: Observation) -> list[Result]:
     """Findings with the verdict fail that name this host."""
     rows = (observed.audit or {}).get("findings") or []
     return [row for row in rows if row.get("verdict") == "fail" and (row.get("host") == host or host in (row.get("hosts") or []))]

@@ -47,12 +47,12 @@ def describe_refusals(plan: Plan) -> dict[str, str]:
 
 def describe_persons(plan: Plan) -> dict[str, str]:
     """Manual work with its rule -> hosts, the work on most hosts first."""
-    return _folded((entry.host, f"{visible(one.what)} ({one.rule})") for entry in plan.hosts for one in entry.person)
+    return _folded((entry.host, f"{visible(one.what)} ({visible(one.rule, 120)})") for entry in plan.hosts for one in entry.person)
 
 
 def describe_person_rules(plan: Plan) -> dict[str, str]:
     """Rules that are left to a person -> hosts with exactly these rules, those with most hosts first."""
-    return _folded((entry.host, ", ".join(sorted({one.rule for one in entry.person}))) for entry in plan.hosts if entry.person)
+    return _folded((entry.host, ", ".join(sorted({visible(one.rule, 120) for one in entry.person}))) for entry in plan.hosts if entry.person)
 
 
 def describe_unrepaired(plan: Plan, most: int = 6) -> list[str]:

@@ -27,7 +27,7 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
     """The plan. width: columns; lines are wrapped. next_step: the command to run next. whole: the command that shows the manual work, of which only the rules
     are named here; "" shows the work itself.
     """
-    lines = wrapped(f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on {plan.day}", width)
+    lines = wrapped(f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on {visible(plan.day, 40)}", width)
     lines += _row("limits", describe_limits(plan), width)
     lines += [*(_row("scheduler", describe_schedulers(plan), width) if plan.waves else []), ""]
     for waves in describe_waves(plan):

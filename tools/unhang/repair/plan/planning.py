@@ -23,7 +23,7 @@ from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLim
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.role_coverage import remedying_of
 from unhang.repair.plan.waves import WaveLimits, plan_waves
-from unhang.show.report.folding import hosts_of
+from unhang.show.report.folding import blamed_hosts
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600
@@ -83,7 +83,7 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
     run = read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
-    about = _by_host(findings["findings"], only)
+    about = _by_host(findings, only)
     steps = step_minutes(measured)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"], steps))
     hosts = {*run.document["hosts"], *run.files}
@@ -149,12 +149,12 @@ def _run(findings: Mapping[str, Any]) -> PlannedRun:
     return PlannedRun(run["id"], started.isoformat().replace("+00:00", "Z"), run.get("finished"))
 
 
-def _by_host(findings: Sequence[Mapping[str, Any]], only: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
-    """Failed findings by host, those of groups under each host that they name."""
+def _by_host(findings: Mapping[str, Any], only: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """Failed findings by host, those of groups under each host to which they count."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for one in findings:
+    for one, hosts in zip(findings["findings"], blamed_hosts(findings), strict=True):
         if one["verdict"] == "fail" and (not only or one["rule"] in only):
-            for host in hosts_of(one):
+            for host in hosts:
                 found.setdefault(host, []).append(one)
     return found
 

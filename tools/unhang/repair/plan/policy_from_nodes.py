@@ -210,6 +210,12 @@ def _limit(name: str) -> Callable[[Sections], Any]:
     return read
 
 
+def _memlock(sections: Sections) -> Any:
+    """None where RDMA jobs need unlimited memory locks and a daemon's own limit is less: limits.conf or the launcher raises it, and a role would not."""
+    least = _limit("memlock_hard_bytes")(sections)
+    return None if least != -1 and _at("network", "has_rdma")(sections) else least
+
+
 def _iommu(sections: Sections) -> Any:
     mode = _at("interconnect", "iommu", "mode")(sections)
     return mode if mode in ("passthrough", "off") and _at("node", "virtualization", "is_vm")(sections) is False else None
@@ -233,7 +239,7 @@ KEYS = (
     Key("pcie", "width", _least_of_gpus("pcie", "width_now"), "of the narrowest GPU", least=True),
     Key("network", "infiniband", lambda sections: _at("network", "has_infiniband")(sections) or None, "each node has it"),
     Key("network", "rdma_ports", _active_ports, "active ones on the node that has the fewest; storage adapters count too", least=True),
-    Key("limits", "memlock_bytes", _limit("memlock_hard_bytes"), "the least that a daemon which starts jobs allows; -1 is unlimited", least=True),
+    Key("limits", "memlock_bytes", _memlock, "the least that a daemon which starts jobs allows; -1 is unlimited", least=True),
     Key("limits", "shm_bytes", _at("limits", "shm", "size_bytes"), "shared memory of the node that has the least", least=True),
     Key("limits", "nofile", _limit("nofile_hard"), "the least that a daemon which starts jobs allows", least=True),
     Key("host", "iommu", _iommu, "as these nodes were booted"),

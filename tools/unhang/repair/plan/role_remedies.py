@@ -23,7 +23,6 @@ Path = tuple[str, ...]
 Reads = Mapping[str, frozenset[Path]]
 # Places in which the role nccl_profile changes no line: users' files, and running processes.
 NOT_ITS_FILES = ("user_nccl_conf", "process", "container")
-LOOKED_AT = ("path", "name", "package")  # keys of a finding's `where`
 LONGEST = 1000
 
 

@@ -11,14 +11,17 @@ from typing import Any
 
 from unhang.audit.judge.documents import InvalidNode, to_fragment
 from unhang.base.errors import UserError
+from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import visible
 from unhang.repair.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.repair.plan.disruption import kind_of_plain
 from unhang.repair.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.repair.rollout import failure_limit, journal, state_machine
 from unhang.repair.rollout.floor import Floor, Service, floor_evidence, floor_left
-from unhang.repair.rollout.node_state import NodeState
+from unhang.repair.rollout.node_state import NodeState, meaning_of
+from unhang.repair.rollout.rebuilding import Kept, entries_of
 from unhang.repair.rollout.rollout_state import RolloutState
+from unhang.repair.rollout.soak import Soak, Soaking, describe_soak, soaking_before
 from unhang.repair.rollout.step_durations import keep_durations
 from unhang.repair.rollout.steps import (
     BEGUN,
@@ -27,11 +30,14 @@ from unhang.repair.rollout.steps import (
     DRAINED_BY_OTHERS,
     FAILED,
     FAILURE_LIMIT,
+    FINAL,
     FLOOR,
-    MEANINGS,
+    REBUILT,
     RELEASED,
     ROLLOUT,
     SILENT,
+    SOAK,
+    TO_COME,
     WAIT,
     Entry,
     Order,
@@ -83,16 +89,34 @@ class Conductor:
         if self.followed is None:
             object.__setattr__(self, "followed", Followed(self.folder, self.plan))
 
-    def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
-        """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. Raises UserError, OSError."""
-        wave = self._wave_of(hosts)
-        admitted = failure_limit.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed), self.ends_because)
+    def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str, soak: Soak | None = None) -> dict[str, Any]:
+        """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. soak: of the nodes released before. Raises
+        UserError, OSError.
+        """
+        wave, limits = self._wave_of(hosts), limits_of(self.plan, groups, max_failed)
+        admitted = failure_limit.admit(self.standing(), wave, limits, self.ends_because)
+        soaking = None if admitted.stopped else soaking_before(self.standing(), self.plan, soak or Soak(), wave)
+        if soaking is not None and any(self._is_to_begin(host) for host in hosts):
+            why = self._soaks(soaking, self.plan.waves[wave].name)
+            begin = failure_limit.admit(self.standing(), wave, limits, why).begin
+            return {"wave": self.plan.waves[wave].name, "begin": list(begin), "postponed": {}, "stopped": why}
         evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
-        self._put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
+        self.put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
-                self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
+                self.put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
         return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
+
+    def _is_to_begin(self, host: str) -> bool:
+        node = self.standing().node(host)
+        return not node.touched and node.state not in FINAL
+
+    def _soaks(self, soaking: Soaking, wave: str) -> str:
+        """Writes to the journal, once, until when which nodes soak; wave: that waits for it, "" for the end. Returns it as text."""
+        before, hosts = self.standing().soak, shortened(fold_hosts(soaking.hosts), 200)
+        if before is None or before.evidence.get("until") != soaking.until:
+            self.put(Entry(utc_now(), "", SOAK, BEGUN, self.epoch, {"until": soaking.until, "hosts": list(soaking.hosts)[:200], "wave": wave}))
+        return f"{hosts} {'soaks' if len(soaking.hosts) == 1 else 'soak'} until {soaking.until}"
 
     def fleet(self, known: Sequence[str]) -> list[str]:
         """The hosts of the audit, of which the plan's floor is a share. known: hosts of the inventory, which all count if the run folder has no list."""
@@ -114,7 +138,7 @@ class Conductor:
         return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
 
     def _put_floor(self, evidence: Mapping[str, Any]) -> str:
-        self._put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
+        self.put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
         return str(evidence["why"])
 
     def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str, limit_s: int = 0) -> Order | None:
@@ -126,7 +150,7 @@ class Conductor:
         target = self.target(host) if node.changed else self._target_now(host, node)
         if why := state_machine.refusal(node, target):
             if step == "lock":
-                self._put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
+                self.put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
             return None
         # A changed node is completed even if the failure limit is reached.
         stopped = None if node.changed else failure_limit.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
@@ -134,10 +158,10 @@ class Conductor:
         if order is None or order.step != step:
             return None
         if why := state_machine.may_act(order):
-            self._put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
+            self.put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
             return None
         until = {"until": _later(limit_s)} if limit_s else {}
-        self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
+        self.put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
         return order
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
@@ -147,7 +171,7 @@ class Conductor:
         if order.step in ("reboot", "audit") and result.status == "ok":
             result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
         status, evidence = state_machine.judge(order, result, self.target(order.host))
-        self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
+        self.put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
         return status, evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
@@ -163,19 +187,44 @@ class Conductor:
         """Records that the node did not answer in its present step. Raises UserError, OSError."""
         node = self.standing().node(host)
         if node.begun and node.epoch == self.epoch:
-            self._put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
+            self.put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
+
+    def rebuild(self, found: Mapping[str, Kept]) -> str:
+        """Writes to the journal what the nodes have kept of a rollout whose journal was lost, and returns it as a line. found: of the hosts that answered.
+        Raises UserError, OSError.
+        """
+        at, known = utc_now(), dict(self.standing().nodes)
+        runs = (self.plan.run.id, *([self.plan.undoes] if self.plan.undoes else []))
+        for host in (host for host in self.plan.wave_of if host not in known):
+            for entry in entries_of(host, found.get(host), runs, at):
+                self.put(entry)
+        states = [node.state for node in self.standing().nodes.values()]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "none of its nodes was changed"
+        why = f"the journal of this rollout was lost; by what the nodes have kept: {counts}"
+        self.put(Entry(at, "", REBUILT, DONE, self.epoch, {"why": why}))
+        return why
+
+    def soak_at_the_end(self, soak: Soak) -> str:
+        """Writes to the journal what is waited for after the last wave, if nothing stopped the rollout, and returns it as a line. Raises UserError, OSError."""
+        standing = self.standing()
+        if standing.soak is None and not standing.stopped and not self.ends_because:
+            soaking = soaking_before(standing, self.plan, soak, len(self.plan.waves))
+            self._soaks(soaking, "") if soaking is not None else None
+        return describe_soak(self.standing().soak) or "no node soaks"
 
     def end(self) -> None:
         """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
         at = utc_now()
-        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch, {"closed": self.ends_because} if self.ends_because else {}))
+        self.put(Entry(at, "", ROLLOUT, DONE, self.epoch, {"closed": self.ends_because} if self.ends_because else {}))
         if not self.plan.undoes:
             keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
-        """(proved, the host's state in one line)."""
-        node = self.standing().node(host)
-        meaning = MEANINGS[node.state]
+        """(proved, the host's state in one line). While nodes soak, the first of them alone is not: the playbook is run again, and the others wait for that."""
+        node, soak = self.standing().node(host), self.standing().soak
+        if soak is not None and node.state in (RELEASED, TO_COME):
+            return host != next(iter(soak.evidence.get("hosts") or [host])), describe_soak(soak)
+        meaning = meaning_of(node)
         why = node.why or self._target_now(host, node).refused or ""
         return node.state in (RELEASED, DRAINED_BY_OTHERS), f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}"
 
@@ -196,7 +245,7 @@ class Conductor:
         if self.plan.undoes:  # what others have changed since stays, and the role names it
             return self._target_of(entry, [] if now.sections is not None else [f"{host}: expected to read the node, found no answer"])
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
-        then = None if is_same else _sections(self.folder, host)
+        then = None if is_same else sections_of(self.folder, host)
         return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
 
     def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
@@ -210,7 +259,7 @@ class Conductor:
             raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
         return entry
 
-    def _put(self, entry: Entry) -> None:
+    def put(self, entry: Entry) -> None:
         journal.append(self.folder, self.epoch, entry)
 
     def _wave_of(self, hosts: Sequence[str]) -> int:
@@ -226,7 +275,7 @@ class Conductor:
 
     def kind(self, host: str) -> str:
         """The node's hardware and image at its latest reading, as in the plan's choice of canaries; a node that was not read is a kind of its own."""
-        sections = _sections(self.read, host)
+        sections = sections_of(self.read, host)
         return kind_of_plain(sections) if sections else host
 
     def is_as_before(self, host: str) -> bool:
@@ -234,7 +283,7 @@ class Conductor:
         return bool(self.standing().node(host).as_before)
 
     def _now(self, host: str) -> NodeNow:
-        sections = _sections(self.read, host)
+        sections = sections_of(self.read, host)
         return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
 
     def _running(self, host: str) -> dict[str, str]:
@@ -252,7 +301,7 @@ def folder_before(folder: Path) -> Path:
 
 
 def _running_in(run: Path | None, host: str) -> dict[str, str]:
-    sections = _sections(run, host) or {}
+    sections = sections_of(run, host) or {}
     loaded = (sections.get("driver") or {}).get("loaded") or {}
     return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
 
@@ -271,37 +320,39 @@ def begin(
     takes_over: str,
     groups: Mapping[str, Sequence[str]] | None = None,
     max_failed: int | str = 0,
+    command: str = "",
 ) -> dict[str, Any]:
     """{folder, epoch, run, floor} of a new controller. Raises UserError, OSError.
 
     is_over: whether the process of an earlier one has certainly ended; takes_over: id of the plan's run, if the operator gave it; groups, max_failed: as for
-    begin_wave, checked before anything is written. None if they are unknown.
+    begin_wave, checked before anything is written. None if they are unknown. command: of `unhang` that a person has typed, "" for a playbook alone.
     """
     folder, plan = open_plan(path, known_hosts)
     if groups is not None:
         limits_of(plan, groups, max_failed)
     if plan.undoes:
-        _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over)
+        _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over, command)
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
         raise UserError(f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder}; next: audit again, and plan that run")
     if closed := Followed(folder, plan).standing().closed:
         raise UserError(f"expected a rollout that nobody has ended, found that it was {closed}; next: audit again, and plan that run")
-    _refuse_another_controller(folder, plan, is_over, takes_over)
+    _refuse_another_controller(folder, plan, is_over, takes_over, command)
     return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
 
 
-def _refuse_another_controller(folder: Path, plan: Plan, is_over: Any, takes_over: str) -> None:
+def _refuse_another_controller(folder: Path, plan: Plan, is_over: Any, takes_over: str, command: str) -> None:
     standing = Followed(folder, plan).standing()
     newest = standing.begun
     if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
             f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
-            f"-e unhang_take_over={plan.run.id} (unhang remediate: --take-over)"
+            f"{f'{command} --take-over' if command else f'-e unhang_take_over={plan.run.id}'}"
         )
 
 
-def _sections(run: Path | None, host: str) -> dict[str, Any] | None:
+def sections_of(run: Path | None, host: str) -> dict[str, Any] | None:
+    """The facts of a host in a run folder; None if it was not read, or its document cannot be used."""
     path = None if run is None else run / "nodes" / f"{file_stem(host)}.json"
     if path is None or not path.is_file():
         return None

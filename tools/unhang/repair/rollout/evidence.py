@@ -12,7 +12,7 @@ MOST_BANDWIDTHS = 16  # rows in one entry, because an entry of the journal is on
 def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jobs: bool = False) -> dict[str, Any]:
     """Evidence from the fact drain_result after this step (drain, wait, release). Without a scheduler there is nothing to drain: a node without a job on its
     GPUs is free."""
-    jobs = None if result.get("jobs") is None else [str(one.get("id")) for one in result["jobs"]]
+    jobs = None if result.get("jobs") is None else [_job(one) for one in result["jobs"]]
     if step == "wait":
         ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
         return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else [], "ends": ends}
@@ -22,6 +22,11 @@ def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jo
     by, reason = str(result.get("by") or ""), str(result.get("reason") or "")
     by_others = f"drained by {by or 'somebody'}: {reason}" if step == "release" and drained and not owned else ""
     return {"drained": drained, "owned": owned, "by": by, "reason": reason, "jobs": jobs, "drained_by_others": by_others}
+
+
+def _job(job: Mapping[str, Any]) -> str:
+    """A job with its owner, as people look for it."""
+    return f"{job.get('id')}{f' of {owner}' if (owner := job.get('user')) else ''}"
 
 
 def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[str, Any]:

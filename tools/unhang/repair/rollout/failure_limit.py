@@ -59,11 +59,11 @@ def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None
     failed = standing.unproved(wave)
     canaries = [host for host in failed if host in limits.canaries]
     if len(canaries) > CANARY_LIMIT:
-        return f"not proved healthy among the canaries: {_listed(canaries)}"
+        return f"not proved healthy among the canaries: {_explained(standing, canaries)}"
     if put_off := [host for host in standing.put_off(wave) if host in limits.canaries]:
         return f"not proved healthy among the canaries, for it was put off: {_listed(put_off)}"
     if len(failed) > limits.failed:
-        return f"not proved healthy: {_listed(failed)}; at most {limits.failed} may be"
+        return f"not proved healthy: {_explained(standing, failed)}; at most {limits.failed} may be"
     return None
 
 
@@ -138,6 +138,10 @@ class _Room:
             return limit.why
         found = _listed(sorted((self.out | self.added) & limit.hosts))
         return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"
+
+
+def _explained(standing: RolloutState, hosts: Sequence[str]) -> str:
+    return _listed([f"{host} (failed after its release)" if standing.node(host).fell else host for host in hosts])
 
 
 def _listed(hosts: Sequence[str]) -> str:

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.judge.private_file import open_private, read_regular
 from unhang.base.errors import UserError
 from unhang.repair.rollout.journal_text import LONGEST_LINE_BYTES, NEXT, JournalParser, JournalText, last_epoch, parse_journal, render_entry
 from unhang.repair.rollout.steps import BEGUN, ROLLOUT, Entry
 
 JOURNAL, LOCK = "journal.jsonl", "journal.lock"
-GUARD_BYTES, SHORT_LINE_BYTES = 256, 4096
+MOST_BYTES = 512 * 1024 * 1024  # of a journal; 10,000 nodes write less than a tenth
+GUARD_BYTES, SHORT_LINE_BYTES, MOST_LOCK_BYTES = 256, 4096, 4096
 
 
 class Superseded(UserError):
@@ -27,7 +29,7 @@ class Superseded(UserError):
 def read_journal(run: Path) -> JournalText:
     """All entries of a journal; none if there is no journal yet. Raises UserError, OSError."""
     try:
-        return parse_journal((run / JOURNAL).read_bytes())
+        return parse_journal(read_regular(run / JOURNAL, MOST_BYTES))
     except FileNotFoundError:
         return JournalText(())
 
@@ -49,9 +51,7 @@ class JournalReader:
         """New entries in their order; [] if there is no journal yet. Raises OSError, UserError; UserError also if entries that were already read have
         changed."""
         try:
-            with self.path.open("rb") as source:
-                source.seek(self._parser.taken_bytes - len(self._last))
-                content = source.read()
+            content = read_regular(self.path, MOST_BYTES, self._parser.taken_bytes - len(self._last))
         except FileNotFoundError:
             content = b""
         if not content.startswith(self._last):
@@ -63,18 +63,33 @@ class JournalReader:
             self._last = (self._last + content[: self._parser.taken_bytes - before])[-GUARD_BYTES:]
 
 
+def controllers_of_a_lost_journal(run: Path) -> int:
+    """How many controllers have written a journal that is gone or empty, by journal.lock beside it; 0 if none is lost. Raises UserError, OSError."""
+    try:
+        if (run / JOURNAL).lstat().st_size:
+            return 0
+    except FileNotFoundError:
+        pass
+    try:
+        text = read_regular(run / LOCK, MOST_LOCK_BYTES)[:64].strip()
+    except FileNotFoundError:
+        return 0
+    return int(text) if text.isdigit() else 0
+
+
 def begin(run: Path, at: str, evidence: Mapping[str, Any]) -> int:
     """The number of this controller, which becomes the only one that may write. at: RFC 3339, UTC; evidence: its identity. Raises UserError, OSError."""
+    lost = controllers_of_a_lost_journal(run)
     with _locked(run) as lock:
         epoch = max(_number(lock), last_epoch(read_journal(run).entries)) + 1
         os.pwrite(lock, f"{epoch:<20}\n".encode(), 0)
         os.fsync(lock)
-        _append(run, Entry(at, "", ROLLOUT, BEGUN, epoch, evidence))
+        _append(run, Entry(at, "", ROLLOUT, BEGUN, epoch, {**evidence, **({"lost": lost} if lost else {})}))
     return epoch
 
 
 def append(run: Path, epoch: int, entry: Entry) -> None:
-    """Writes one entry and waits until it is on the disk. Raises Superseded, OSError, ValueError."""
+    """Writes one entry and waits until it is on the disk. Raises Superseded, UserError, OSError, ValueError."""
     with _locked(run) as lock:
         newest = _number(lock)
         if newest != epoch:
@@ -86,7 +101,7 @@ def append(run: Path, epoch: int, entry: Entry) -> None:
 
 @contextlib.contextmanager
 def _locked(run: Path) -> Iterator[int]:
-    handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = open_private(run / LOCK, os.O_RDWR)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle
@@ -101,7 +116,7 @@ def _number(lock: int) -> int:
 
 def _append(run: Path, entry: Entry) -> None:
     existed = (run / JOURNAL).exists()
-    handle = os.open(run / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    handle = open_private(run / JOURNAL, os.O_RDWR | os.O_APPEND)
     try:
         content = render_entry(entry, _last_line(handle))
         while content:

@@ -15,6 +15,7 @@ from unhang.repair.rollout.steps import (
     FINAL,
     KEPT,
     LOST,
+    MEANINGS,
     NO_ANSWER,
     POSTPONED,
     PROOFS,
@@ -22,6 +23,7 @@ from unhang.repair.rollout.steps import (
     RELEASED,
     RESTING,
     SILENT,
+    SOAK,
     TAKEN_OVER,
     TO_COME,
     UNDER_WAY,
@@ -31,6 +33,8 @@ from unhang.repair.rollout.steps import (
     WITHDRAWN,
     Entry,
 )  # fmt: skip
+
+AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class NodeState:
     needs one more. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
     differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
     completed. needs_root: the connecting user may not lock it. waits_since: since when its
-    jobs are waited for. state: one of steps.MEANINGS; why: its reason.
+    jobs are waited for. released_at: when it was released; asked_after: end of the soak after which it was asked again last; fell: a fault
+    was found then. state: one of steps.MEANINGS; why: its reason.
     """
 
     host: str
@@ -73,6 +78,9 @@ class NodeState:
     releasing: bool = False
     needs_root: bool = False
     waits_since: str = ""
+    released_at: str = ""
+    asked_after: str = ""
+    fell: bool = False
     state: str = TO_COME
     why: str = ""
 
@@ -94,13 +102,15 @@ class NodeState:
     @property
     def lost(self) -> bool:
         """Changed, and neither proved nor rolled back: no other node is changed until a person has checked this one."""
-        return self.state == LOST or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY))
+        return (self.state == LOST and not self.fell) or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY))
 
 
 def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
     """The node's state after one more entry about it, written by the controller of this epoch."""
     if epoch != node.epoch:
         node = _taken_up(node, epoch)
+    if entry.step == SOAK:
+        return _asked_again(node, entry)
     if entry.status == BEGUN:
         return _begun(node, entry)
     node = replace(node, begun=None)
@@ -114,8 +124,17 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
-        return DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
+        node = DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
+        return replace(node, released_at=entry.at) if entry.step == "release" and node.state == RELEASED else node
     return FAILED_BY.get(entry.step, _failed)(node, entry)
+
+
+def _asked_again(node: NodeState, entry: Entry) -> NodeState:
+    """A released node after its soak: well as it was proved, or with a fault, for which it no longer counts as proved."""
+    node = replace(node, asked_after=str(entry.evidence.get("until") or node.asked_after))
+    if entry.status == DONE:
+        return replace(node, state=RELEASED, fell=False, why="") if node.fell else node
+    return replace(node, state=LOST, fell=True, why=_reason(entry))
 
 
 def _waiting(node: NodeState, entry: Entry) -> NodeState:
@@ -146,8 +165,9 @@ def _begun(node: NodeState, entry: Entry) -> NodeState:
         return _count(node, entry.step, boot)
     if entry.step not in ("release", "keep"):
         return node
-    # An unchanged node is released because of the failure limit or its own failure: that is the reason.
-    return replace(node, releasing=True, failure=node.failure if node.changed else node.failure or entry.evidence.get("why") or None)
+    # An unchanged node is released because of the failure limit or its own failure, a changed one kept because its rollout was ended: that is the reason.
+    why = str(entry.evidence.get("why") or "")
+    return replace(node, releasing=True, failure=node.failure if node.changed else node.failure or why or None, why=why if node.changed else "")
 
 
 def _seen_in(node: NodeState, entry: Entry) -> NodeState:
@@ -197,9 +217,9 @@ def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     return replace(node, booted_back=not again, boots_again=node.boots_again or again, unsure=False, leaves=node.boot_id)
 
 
-def _kept(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
+def _left_as_found(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     state = KEPT if node.as_before and not node.stuck else LOST
-    return replace(node, locked=False, state=state, why="; ".join(filter(None, (node.failure, node.stuck))))
+    return replace(node, locked=False, state=state, why=node.why or "; ".join(filter(None, (node.failure, node.stuck))))
 
 
 def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
@@ -228,13 +248,13 @@ DONE_BY: Mapping[str, Any] = {
     "roll_back": _rolled_back,
     "reboot_back": _booted_back,
     "audit_back": lambda node, evidence: replace(node, as_before=True),
-    "keep": _kept,
+    "keep": _left_as_found,
     "release": _released,
 }
 
 
 def _failed(node: NodeState, entry: Entry) -> NodeState:
-    return replace(node, failure=node.failure or _why(entry))
+    return replace(node, failure=node.failure or _reason(entry))
 
 
 def _not_locked(node: NodeState, entry: Entry) -> NodeState:
@@ -248,7 +268,7 @@ def _not_locked(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _not_drained(node: NodeState, entry: Entry) -> NodeState:
-    return replace(_failed(node, entry), stuck=_why(entry) if node.changed else None)
+    return replace(_failed(node, entry), stuck=_reason(entry) if node.changed else None)
 
 
 def _not_applied(node: NodeState, entry: Entry) -> NodeState:
@@ -271,11 +291,12 @@ def _is_in_use(entry: Entry) -> bool:
 
 
 def _not_brought_back(node: NodeState, entry: Entry) -> NodeState:
-    return replace(node, as_before=False, stuck=_why(entry))
+    return replace(node, as_before=False, stuck=_reason(entry))
 
 
 def _not_kept(node: NodeState, entry: Entry) -> NodeState:
-    return replace(node, state=LOST, why="; ".join(filter(None, (node.failure, node.stuck, _why(entry)))))
+    """No final state, so that the next controller tries again: a scheduler that was away must not leave the lock on the node for ever."""
+    return replace(node, state=UNRELEASED, why="; ".join(filter(None, (node.failure, node.stuck, _reason(entry)))))
 
 
 FAILED_BY: Mapping[str, Any] = {
@@ -293,16 +314,21 @@ FAILED_BY: Mapping[str, Any] = {
 
 
 def _rest(node: NodeState, state: str, entry: Entry) -> NodeState:
-    return replace(node, state=state, why=_why(entry))
+    return replace(node, state=state, why=_reason(entry))
 
 
-def _why(entry: Entry) -> str:
+def _reason(entry: Entry) -> str:
     return f"{entry.step}: {entry.evidence.get('why') or 'no reason given'}"
 
 
 def is_proved(node: NodeState) -> bool:
     """Proved healthy, whether or not it could be released yet."""
     return node.state in (RELEASED, DRAINED_BY_OTHERS) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
+
+
+def meaning_of(node: NodeState) -> str:
+    """The node's state in words."""
+    return AFTER_RELEASE if node.fell else MEANINGS[node.state]
 
 
 def is_resting(node: NodeState) -> bool:

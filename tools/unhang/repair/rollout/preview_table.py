@@ -13,6 +13,7 @@ from unhang.repair.rollout.preview import CHANGES, NO_CHANGE, NOT_PLAYED, REFUSE
 MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1  # groups of hosts, changes and reports in the table; the wide table has all
 LONGEST_WHY, LONGEST_REPORT, LONGEST_LIST = 240, 160, 200
 ROLE, OUTCOME, NARROWEST = 17, 14, 12  # columns; the text beside role and outcome has at least the last
+LABELS = {REFUSES: "not possible"}
 Row = Mapping[str, Any]
 
 
@@ -41,7 +42,7 @@ def _group(described: Sequence[tuple[str, str, str]], rows: Sequence[Row], width
     yield from wrapped(hosts + (f" ({len(rows):,} nodes)" if len(rows) > 1 else ""), width, 2)
     before = ""
     for role, outcome, text in described:
-        start = f"  {'' if role == before else role:<{ROLE}}{outcome:<{OUTCOME}}"
+        start = f"  {'' if role == before else role:<{ROLE}}{LABELS.get(outcome, outcome):<{OUTCOME}}"
         before = role
         indent = " " * len(start)
         yield from textwrap.wrap(text, max(width, len(start) + NARROWEST), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False) or [start]
@@ -102,7 +103,7 @@ def _counts(rows: Sequence[Row]) -> str:
     """Counts each node once: as refused, else as changed, else as unchanged."""
     refused = [row for row in rows if refuses(row)]
     changed = [row for row in rows if changes(row) and not refuses(row)]
-    parts = [(len(refused), "refuse something"), (len(changed), "would change"), (len(rows) - len(refused) - len(changed), "need no change")]
+    parts = [(len(refused), "cannot be changed as planned"), (len(changed), "would change"), (len(rows) - len(refused) - len(changed), "need no change")]
     return ", ".join(f"{number:,} {label}" for number, label in parts if number) or "none"
 
 

@@ -12,8 +12,10 @@ from unhang.repair.plan.plan_document import Plan
 from unhang.repair.rollout.evidence import NO_SCHEDULER
 from unhang.repair.rollout.node_state import NodeState, is_resting
 from unhang.repair.rollout.rollout_state import RolloutState
+from unhang.repair.rollout.soak import describe_soak
+from unhang.repair.rollout.status import as_typed_here
 from unhang.repair.rollout.status_table import ORDER
-from unhang.repair.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FLOOR, ROLLOUT, UNDER_WAY, WAIT, Entry
+from unhang.repair.rollout.steps import BEGUN, DONE, FAILED, FAILURE_LIMIT, FLOOR, REBUILT, ROLLOUT, SOAK, UNDER_WAY, WAIT, Entry
 from unhang.repair.rollout.waiting import until_words
 
 LONGEST_HOSTS, LONGEST_WHY = 60, 200
@@ -51,12 +53,14 @@ class Progress:
                 steps.setdefault(node.begun, []).append(node)
             else:
                 states.setdefault(node.state, []).append(host)
-        lines = [self._waves()]
+        lines = [self._waves(), *([describe_soak(self.standing.soak)] if self.standing.soak is not None else [])]
         lines += [f"  {step:<15}{_hosts([node.host for node in nodes])}  {self._since(step, nodes, at)}" for step, nodes in steps.items()]
         return lines + [f"  {state:<15}{_hosts(states[state])}  {counted(len(states[state]), 'node')}" for state in ORDER if state in states]
 
     def _of_node(self, entry: Entry) -> str:
         key = (entry.host, entry.step)
+        if entry.step == SOAK:
+            return f"{entry.host}: failed after its release: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}" if entry.status == FAILED else ""
         if entry.status == BEGUN:
             until = str(entry.evidence.get("until") or "")
             self.began[key] = (entry.at, until)
@@ -68,11 +72,15 @@ class Progress:
             self.began.pop(key, None)
             return f"{entry.host}: no scheduler has it, so nothing was drained"
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
-        why = f": {visible(str(entry.evidence['why']), LONGEST_WHY)}" if entry.evidence.get("why") else ""
+        why = f": {visible(as_typed_here(str(entry.evidence['why'])), LONGEST_WHY)}" if entry.evidence.get("why") else ""
         node = self.standing.node(entry.host)
         return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
 
     def _of_rollout(self, entry: Entry) -> str:
+        if entry.step == SOAK:
+            return describe_soak(entry) if entry.status == BEGUN else f"asked again: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+        if entry.step == REBUILT:
+            return visible(str(entry.evidence.get("why")), LONGEST_WHY)
         if entry.step == FLOOR:  # each node that has to wait is listed with the reason
             return "" if self.standing.floor else visible(str(entry.evidence.get("why")), LONGEST_WHY)
         if entry.step == FAILURE_LIMIT:
@@ -81,8 +89,8 @@ class Progress:
             return self._waves() if entry.status == DONE else f"{name}: nothing new is begun: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
         if entry.step == ROLLOUT and entry.status == BEGUN:
             nodes = sum(len(wave.hosts) for wave in self.plan.waves)
-            return f"controller {entry.token} begins: {counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}"
-        return f"controller {entry.token} has ended" if entry.step == ROLLOUT else ""
+            return f"{counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}: {'begins' if entry.token == 1 else 'goes on'}"
+        return ""
 
     def _waves(self) -> str:
         """The current wave, and the numbers of finished and future waves."""

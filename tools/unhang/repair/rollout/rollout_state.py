@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from unhang.repair.rollout.floor import Floor, floor_of
 from unhang.repair.rollout.node_state import NodeState, follow, is_proved, is_resting
-from unhang.repair.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FINAL, FLOOR, PUT_OFF, ROLLOUT, Entry
+from unhang.repair.rollout.steps import BEGUN, DONE, FAILURE_LIMIT, FINAL, FLOOR, PUT_OFF, REBUILT, ROLLOUT, SOAK, Entry
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,9 @@ class RolloutState:
     """epoch: of the newest controller, which began with `begun`; ended: it has ended; stopped: why the failure limit stopped it; out: hosts out of service.
 
     closed: why nobody may go on with the rollout, None while somebody may. floor: the floor at the last answer of the scheduler; None if the plan has none, or
-    the scheduler could not be queried. nodes: states by host, of hosts that the journal names. The object changes with every entry: it belongs to one reader
-    of one journal.
+    the scheduler could not be queried. soak: the newest one after which nobody has been asked yet. is_lost: an earlier journal was lost, and no
+    node has been asked yet what it has kept; rebuilt: the entry after that. nodes: states by host, of hosts that the journal names. The object changes with
+    every entry: it belongs to one reader of one journal.
     """
 
     def __init__(self, waves: Sequence[Sequence[str]] = (), nodes: Iterable[NodeState] = (), epoch: int = 0) -> None:
@@ -36,6 +37,9 @@ class RolloutState:
         self.begun: Entry | None = None
         self.stopped: str | None = None
         self.floor: Floor | None = None
+        self.soak: Entry | None = None
+        self.is_lost = False
+        self.rebuilt: Entry | None = None
         self.waves = waves
         self.places = {host: (number, place) for number, hosts in enumerate(waves) for place, host in enumerate(hosts)}
         self.counts = [WaveCount(set(hosts)) for hosts in waves]
@@ -57,6 +61,10 @@ class RolloutState:
                 self._of_rollout(entry)
             elif entry.step == FAILURE_LIMIT:
                 self.stopped = None if entry.status == DONE else str(entry.evidence.get("why", ""))
+            elif entry.step == REBUILT:
+                self.is_lost, self.rebuilt = False, entry
+            elif entry.step == SOAK:
+                self.soak = entry if entry.status == BEGUN else None
             elif entry.step == FLOOR:
                 self.floor = floor_of(entry.evidence)
         return self
@@ -77,6 +85,7 @@ class RolloutState:
         self.epoch, self.ended = entry.token, entry.status != BEGUN
         self.closed = str(entry.evidence.get("closed") or "") or self.closed
         if entry.status == BEGUN:
+            self.is_lost = self.is_lost or bool(entry.evidence.get("lost"))
             self.begun, self.stopped, self.floor = entry, None, None
             for node in list(self.nodes.values()):
                 self._note(node)  # what rested for the last controller, the new one takes up again

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from unhang.base.text import brief
 from unhang.repair.rollout.node_state import NodeState, is_resting
 from unhang.repair.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, WAIT, WAITS, Order, StepResult, Target
 
@@ -126,7 +127,9 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
 def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
     for name, kind in NEEDED.get(order.step, {}).items():
         if type(evidence.get(name)) is not kind:
-            return f"expected {name} in the answer to {order.step}, found {evidence.get(name)!r}"
+            return (
+                f"expected {name} in the answer to {order.step}, found {brief(found) if isinstance(found := evidence.get(name), (dict, list)) else repr(found)}"
+            )
     return None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible, wrapped
 from unhang.repair.rollout.bandwidth import describe_bandwidth, describe_before
-from unhang.repair.rollout.status import step_now
+from unhang.repair.rollout.status import LOST_JOURNAL, step_now
+from unhang.repair.rollout.steps import SOAK
 from unhang.show.report.pasting import command_lines
 
 LONGEST_LIST = 200
@@ -43,35 +44,70 @@ def _fitted(line: str, width: int | None) -> list[str]:
 def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     """Whether the rollout has begun, is running, was stopped or has ended, in a few lines."""
     controller = status["controller"]
-    if controller is None:
+    lost = [line for line in status["torn"] if line.startswith(LOST_JOURNAL)]
+    if controller is None and lost:
+        yield f"rollout of run {status['run']}: it has begun, and what it did is known to its nodes alone"
+    elif controller is None:
         yield f"rollout of run {status['run']}: not begun"
+    if controller is None:
+        yield from (f"lost       {visible(line)}" for line in lost)
         return
-    alive = {True: "under way", False: "its controller has died; the same command goes on", None: "under way, or its controller has died on another machine"}
-    how = "ended" if status["ended"] else alive[status["controller"].get("alive")]
-    yield f"rollout of run {status['run']}: {how}; controller {controller['number']} by {visible(controller['by'])}, began {controller['began']}"
+    yield f"rollout of run {status['run']}: {_how(status)}"
+    yield f"typed by   {visible(controller['by'])}, {controller['began']}"
     if status["stopped"]:
         yield f"stopped    {visible(status['stopped'])}"
-    for line in status["torn"]:
+    for line in lost:
+        yield f"lost       {visible(line)}"
+    for line in (line for line in status["torn"] if line not in lost):
         yield f"torn       {visible(line)}: a controller died while it wrote this; it did not happen"
 
 
+def _how(status: Mapping[str, Any]) -> str:
+    """What is happening, on which nodes, and until when."""
+    hosts = status["hosts"]
+    if soaking := [row for row in hosts if row["step"] == SOAK]:
+        waves = list(dict.fromkeys(row["wave"] for row in hosts if row["state"] == "to come"))
+        then = f"and {waves[0]} begins" if waves else "and it is over"
+        until = soaking[0]["until"]
+        return f"{_hosts(soaking)} soaks until {until} (back in service), then is asked again, {then}; if no command waits for that, give it again"
+    if status["ended"]:
+        waiting = [row for row in hosts if row["state"] == "waiting"]
+        return f"{_hosts(waiting)} waits for jobs; the same command goes on" if waiting else "over for now; each node's next step is below"
+    at_work = [row for row in hosts if row["step"]]
+    where = f", on {_hosts(at_work)}" if at_work else ""
+    alive = status["controller"].get("alive")
+    if alive is None:
+        return f"begun on another machine, so it is not seen here whether the command still runs there{where}; if not, give it again"
+    return f"running{where}" if alive else f"interrupted{where}: the command was ended or killed; give it again, and it goes on"
+
+
+def _hosts(rows: Iterable[Mapping[str, Any]]) -> str:
+    return shortened(fold_hosts(row["host"] for row in rows), LONGEST_LIST)
+
+
 def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield f"{state.upper()}: {counted(len(rows), 'node')}, {rows[0]['meaning']}"
+    yield f"{state.upper()}: {counted(len(rows), 'node')}, {'; '.join(dict.fromkeys(row['meaning'] for row in rows))}"
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         what = step_now(row)
         versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
-        key = (visible(row["why"]), what, versions, gone, ", ".join(sorted({boot.partition(",")[0] for boot in row["boots"]})), row["next"])
+        key = (visible(row["why"]), what, versions, gone, _boots(row["boots"]), row["next"])
         before = visible(describe_before(row)) if row["smoke_before"]["why"] else ""
         alike.setdefault((*key, before), []).append(row)
     for (why, what, versions, gone, boots, after, before), same in alike.items():
         yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
         pairs = [("why", why), ("now", what), ("versions", versions), ("found", gone), ("before", before)]
         pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]
-        pairs += [("booted", boots), ("next", after)]
+        pairs += [("rebooted", boots), ("next", after)]
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
     yield ""
+
+
+def _boots(boots: Sequence[str]) -> str:
+    """once (reboot); twice (trial boot, reboot)."""
+    often = {0: "", 1: "once", 2: "twice"}.get(len(boots), f"{len(boots)} times")
+    return f"{often} ({', '.join(boot.partition(',')[0] for boot in boots)})" if boots else ""
 
 
 def describe_fleet(status: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,6 @@ from unhang.repair.plan.plan_document import read_plan
 from unhang.repair.rollout.journal import JOURNAL, read_journal
 from unhang.repair.rollout.status import status_of, step_now, undo_command
 from unhang.repair.rollout.status_table import LONGEST_LIST, ORDER, describe_fleet, describe_head, describe_waves
-from unhang.run.run_folder import read_run
 
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
@@ -61,9 +60,3 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _rates(measured: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in measured)
-
-
-def inventories_of_run(folder: Path) -> list[str]:
-    """The inventories of the run. Raises UserError."""
-    given = read_run(folder).document.get("inventory") or []
-    return [str(one) for one in (given if isinstance(given, list) else [given])]

@@ -14,11 +14,12 @@ STEPS = (
 PROOFS = ("audit", "smoke_alone", "smoke_together")
 BEFORE = "smoke_before"  # measures the node before the change: evidence, never a verdict
 WAIT = "wait"  # wait for jobs
+SOAK = "soak"  # of released nodes, which are asked again after it; no step of the playbook's order
 TOGETHER = "smoke_together"  # one test for all nodes of a wave that are ready
 REBOOTS = ("reboot", "reboot_back")
 UNDO_ROLE = "undo"  # of a plan that undoes a rollout
 # Kinds of journal entries that are not about a single node.
-ROLLOUT, FAILURE_LIMIT, FLOOR, TORN = "rollout", "failure_limit", "floor", "torn"
+ROLLOUT, FAILURE_LIMIT, FLOOR, TORN, REBUILT = "rollout", "failure_limit", "floor", "torn", "rebuilt"
 BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS = "begun", "done", "failed", "silent", "fenced", "deferred", "waits"
 STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 

@@ -10,7 +10,7 @@ from unhang.base.nodeset import fold_hosts, shortened
 from unhang.repair.plan.plan_document import HostPlan, Plan, PlannedRun, Reboot, Remedy, Wave
 from unhang.repair.rollout.node_state import NodeState
 from unhang.repair.rollout.rollout_state import RolloutState
-from unhang.repair.rollout.steps import TAKEN_OVER, UNDO_ROLE
+from unhang.repair.rollout.steps import FINAL, TAKEN_OVER, UNDO_ROLE
 
 LONGEST_LIST = 200
 WHY_BOOT = "a restored driver, kernel or boot entry counts from the next boot on"
@@ -19,10 +19,15 @@ WHY_SECOND = "packages that wait for the restored kernel count from one more boo
 
 def hosts_to_undo(plan: Plan, standing: RolloutState, undone: Collection[str], asked: Collection[str] | None = None) -> list[str]:
     """Hosts that the rollout has changed and that nothing has brought back since, in the order of the waves. undone: hosts of earlier undos; asked: hosts
-    that a person named. Raises UserError if there is none, or if a named one cannot be undone.
+    that a person named. Raises UserError if there is none, or if a named one cannot be undone, or if the rollout still holds unchanged nodes: it does not go
+    on once it is undone, so nobody would release these.
     """
     why_not = {host: why for wave in plan.waves for host in wave.hosts if (why := _why_not(standing.node(host), host in undone))}
     planned = [host for wave in plan.waves for host in wave.hosts]
+    held = [host for host in planned if standing.node(host).touched and not standing.node(host).changed and standing.node(host).state not in FINAL]
+    if held and not standing.closed:
+        found = f"{shortened(fold_hosts(held), LONGEST_LIST)} still locked or drained by it, and unchanged"
+        raise UserError(f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang remediate --end {plan.run.id}")
     wanted = [host for host in planned if host not in why_not and (asked is None or host in asked)]
     refused = {host: why_not.get(host, "is not in the plan") for host in sorted(asked or ()) if host not in wanted}
     if refused or not wanted:

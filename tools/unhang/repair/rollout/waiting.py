@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.base.errors import UserError
-from unhang.repair.rollout.steps import BEFORE, FINAL, PROOFS, PUT_OFF, REBOOTS, TOGETHER, WAIT, WAITING
+from unhang.repair.rollout.steps import BEFORE, FINAL, PROOFS, PUT_OFF, REBOOTS, SOAK, TOGETHER, WAIT, WAITING
 
 # Defaults of roles/drain, roles/smoke_test and playbooks/tasks/rollout; a test compares them.
 DRAIN_WAIT_S, REBOOT_S, SMOKE_BEFORE_S, SMOKE_S = 3600, 1800, 180, 600
@@ -37,11 +37,11 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     return 0
 
 
-def parse_wait(given: str) -> int:
-    """Seconds of 90s, 30m, 12h or 3d. Raises UserError."""
+def parse_time(given: str, option: str) -> int:
+    """Seconds of 90s, 30m, 12h or 3d. option: named in the error. Raises UserError."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", given.strip())
     if not found:
-        raise UserError(f"--wait: expected a time such as 30m, 12h or 3d, found {given!r}")
+        raise UserError(f"{option}: expected a time such as 30m, 12h or 3d, found {given!r}")
     return int(found[1]) * UNITS_S[found[2]]
 
 
@@ -81,6 +81,8 @@ def until_words(step: str, until: str) -> str:
         return ""
     if step in REBOOTS:
         return f"back by {until}, or it has failed"
+    if step == SOAK:
+        return f"until {until}, then asked again"
     return f"until {until}, longer if it fails" if step in PROOFS else f"until {until} at the latest"
 
 

@@ -51,7 +51,7 @@ def compare(a: Side, b: Side, launch: str = "slurm") -> Comparison:
         rows = [row for section in {*a.contents, *b.contents} for row in _of_section(section, a, b)]
     shown = [row for row in rows if UNREAD not in (*row.a, *row.b)]
     differing = _folded([row for row in shown if set(row.a) != set(row.b)])
-    return Comparison(a, b, tuple(sorted(differing, key=_place)), len(shown), len(rows) - len(shown))
+    return Comparison(a, b, tuple(sorted(differing, key=_sort_key)), len(shown), len(rows) - len(shown))
 
 
 def _of_section(section: str, a: Side, b: Side) -> list[Difference]:
@@ -117,6 +117,6 @@ def _folded(rows: Iterable[Difference]) -> list[Difference]:
     return folded
 
 
-def _place(row: Difference) -> tuple[int, str]:
+def _sort_key(row: Difference) -> tuple[int, str]:
     section = row.fact.partition(".")[0]
     return (ORDER.index(section) if section in ORDER else len(ORDER), row.fact)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from unhang.base.nodeset import fold_hosts, shortened
+from unhang.base.secrets_in_text import masked_document
 from unhang.base.text import counted, visible, wrapped
 from unhang.show.compare.comparing import Comparison, Values
 from unhang.show.compare.sides import Side
@@ -13,6 +15,19 @@ MOST_VALUES = 6  # values of one side; a longer list would only show that everyt
 LONGEST_VALUE = 160
 LONGEST_NODES = 60
 COLUMNS = ("fact", "a", "b")
+
+
+def without_secrets_in(found: Comparison) -> Comparison:
+    """The comparison with its values masked; those of a side that look alike then are one."""
+    return replace(found, differences=tuple(replace(one, a=_masked(one.fact, one.a), b=_masked(one.fact, one.b)) for one in found.differences))
+
+
+def _masked(fact: str, values: Values) -> Values:
+    masked: dict[str, tuple[str, ...]] = {}
+    for value, hosts in values.items():
+        shown = masked_document({fact: value})[fact]
+        masked[shown] = (*masked.get(shown, ()), *hosts)
+    return masked
 
 
 def render_comparison(shown: Comparison, width: int) -> list[str]:
@@ -37,12 +52,12 @@ def _side(label: str, side: Side) -> str:
 
 def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
     ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
-    texts = [f"{visible(value, LONGEST_VALUE)}{_of(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
+    texts = [f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
     texts += [f"and {len(ordered) - MOST_VALUES} more values"] if len(ordered) > MOST_VALUES else []
     return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped("; ".join(texts), max(width - 5, 30)))]
 
 
-def _of(hosts: tuple[str, ...], side: Side, values: int) -> str:
+def _on_nodes(hosts: tuple[str, ...], side: Side, values: int) -> str:
     if values == 1 or not hosts:
         return ""
     return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from unhang.audit.judge.rules import SEVERITIES
 from unhang.audit.judge.run_input import natural
 from unhang.show.history.fact_changes import changes_of_section
+from unhang.show.history.packed import unpack_section
 from unhang.show.history.spans import GONE
 from unhang.show.history.stored import lasting_place
 
@@ -38,14 +38,11 @@ WHERE v.run > :a AND v.run <= :b AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.
 """
 _NOT_ASKED = """
 SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run = :a
-  AND (SELECT inventory FROM runs WHERE seq = :a) IS (SELECT inventory FROM runs WHERE seq = :b)
-  AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run > :a AND w.run <= :b)
+WHERE v.run = :a AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :b)
 """
 _ASKED_AGAIN = """
-SELECT DISTINCT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run > :a AND v.run <= :b
-  AND (SELECT inventory FROM runs WHERE seq = :a) IS (SELECT inventory FROM runs WHERE seq = v.run)
+SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
+WHERE v.run = :b
   AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :a)
   AND EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run < :a)
 """
@@ -76,8 +73,8 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no earlier run asked. Where both runs use the same inventory, not_asked: nodes of the earlier run that no run asked since, and
-    asked_again: nodes that the earlier run left out and one before it had asked."""
+    """first_seen: nodes that no earlier run asked; not_asked: nodes that the earlier run asked and the later one did not; asked_again: nodes
+    that the later run asked, the earlier one did not, and one before both did. What runs between the two asked counts for first_seen alone."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]
@@ -102,15 +99,15 @@ def finding_changes(connection: sqlite3.Connection, before: int, now: int, host:
     """Findings that began, ended or changed between the two runs, of all hosts or of one; most severe first."""
     span = {"a": before, "b": now, "host": host}
     begun, ended = connection.execute(_BEGUN, span).fetchall(), connection.execute(_ENDED, span).fetchall()
-    places = {_place(row) for row in begun}
-    otherwise = places & {_place(row) for row in ended}
+    places = {_identity(row) for row in begun}
+    otherwise = places & {_identity(row) for row in ended}
     same = {_alike(row) for row in ended}  # a file of the earlier run has the place in another form
     groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in (row for row in begun if _alike(row) not in same):
-        word = WAIVED if row[4] == "waived" else CHANGED if _place(row) in otherwise else NEW
+        word = WAIVED if row[4] == "waived" else CHANGED if _identity(row) in otherwise else NEW
         groups.setdefault((word, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
     for row in ended:
-        if _place(row) not in places:
+        if _identity(row) not in places:
             groups.setdefault((RESOLVED if row[9] == GONE else NOT_JUDGED, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
     found = [
         FoundChange(word, severity, rule, title, parsed(place), members[0][1], tuple(sorted((host for host, _ in members), key=natural)))
@@ -119,26 +116,27 @@ def finding_changes(connection: sqlite3.Connection, before: int, now: int, host:
     return tuple(sorted(found, key=lambda one: (WORDS.index(one.change), _severity(one.severity), -len(one.hosts), one.rule, str(one.place))))
 
 
-def _place(row: Sequence[Any]) -> tuple[str, str, str]:
+def _identity(row: Sequence[Any]) -> tuple[str, str, str]:
     """host, rule, place"""
     return row[0], row[1], json.dumps(lasting_place(parsed(row[5])), sort_keys=True)
 
 
 def _alike(row: Sequence[Any]) -> tuple[Any, ...]:
     """host, rule, place, severity, verdict, waiver"""
-    return *_place(row), row[3], row[4], row[6]
+    return *_identity(row), row[3], row[4], row[6]
 
 
 def _severity(name: str) -> int:
     return SEVERITIES.index(name) if name in SEVERITIES else len(SEVERITIES)
 
 
-def parsed(text: str) -> Any:
-    """Decodes JSON that the history wrote; text that was cut stays text."""
+def parsed(text: str) -> dict[str, Any]:
+    """Decodes an object of JSON that the history wrote; a text that was cut, and anything else, stays text."""
     try:
-        return json.loads(text)
-    except ValueError:
-        return {"": text}
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"": text}
 
 
 def fact_changes(connection: sqlite3.Connection, before: int, now: int, host: str | None = None) -> tuple[FactChange, ...]:
@@ -168,6 +166,5 @@ def _body(connection: sqlite3.Connection, bodies: dict[int, Any], content: int) 
     """The content as plain values. A content that this program did not write is read as empty, so every fact of it is a change."""
     if content not in bodies:
         (packed,) = connection.execute("SELECT body FROM contents WHERE id = ?", (content,)).fetchone()
-        found = json.loads(zlib.decompress(packed))
-        bodies[content] = found if isinstance(found, dict) else {}
+        bodies[content] = unpack_section(packed)
     return bodies[content]

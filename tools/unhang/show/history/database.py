@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sqlite3
@@ -18,6 +19,7 @@ from unhang.show.history.migrations import STEPS
 
 APPLICATION = 0x756E6867  # "unhg", so that another program's file is never written to
 WAIT_S = 30.0  # for another program that writes
+LONGEST_VALUE = 16 * 1024 * 1024  # bytes of a text or a packed section; a node's whole document is shorter
 _MODE_BYTE = 18  # of the file's head: 2 when its journal is the write-ahead log
 
 
@@ -60,6 +62,7 @@ def reading(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(_connected(file, wait_s)) as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
+            _check_values(connection, file)
             yield connection
 
 
@@ -69,6 +72,7 @@ def _connected(file: Path, wait_s: float) -> sqlite3.Connection:
         _has_write_ahead(file) and journal_mode(file.parent) == ROLLBACK
     ):  # for a file from another machine: otherwise SQLite would need shared memory to open it
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
@@ -117,6 +121,30 @@ def _version(connection: sqlite3.Connection, file: Path) -> int:
     if version > len(STEPS):
         raise UserError(f"expected a history of schema {len(STEPS)} or older at {file}, found schema {version}: a newer unhang has written it; use that one")
     return int(version)
+
+
+def _check_values(connection: sqlite3.Connection, file: Path) -> None:
+    """Any value can stand in any column of an SQLite file. Raises UserError for one of another type than unhang writes there."""
+    for table, conditions in _conditions().items():
+        if connection.execute(f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {conditions})").fetchone()[0]:  # noqa: S608 -- names of our own schema
+            raise UserError(
+                f"expected unhang's history at {file}, found a value in {table} that unhang does not write; name another file: --db FILE or {SETTING}=FILE"
+            )
+
+
+@functools.cache
+def _conditions() -> dict[str, str]:
+    """Table -> what holds for a row with a value of another type than its column has."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript("".join(STEPS))
+        names = [name for (name,) in empty.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {name: empty.execute(f"PRAGMA table_info({name})").fetchall() for name in names}
+    return {name: " OR ".join(_condition(*column[1:4]) for column in rows) for name, rows in columns.items()}
+
+
+def _condition(column: str, declared: str, is_never_null: int) -> str:
+    types = f"'{declared.lower()}'" if is_never_null else f"'{declared.lower()}', 'null'"
+    return f"typeof({column}) NOT IN ({types})" + (f" OR abs({column}) > 1e300" if declared == "REAL" else "")
 
 
 def _migrate(connection: sqlite3.Connection, file: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import zlib
 from collections.abc import Mapping
-from typing import Any
+
+from unhang.show.history.packed import unpack_section
 
 # What an inventory calls the machine that Ansible runs on.
 OF_ANY_MACHINE = frozenset(("localhost", "localhost.localdomain", "localhost4", "localhost6", "127.0.0.1", "::1"))
@@ -42,6 +41,7 @@ def adopt(connection: sqlite3.Connection, renamed: Mapping[str, str]) -> None:
         kept = connection.execute(_LAST_NODE_SECTION, (host,)).fetchone()
         if kept is None or connection.execute("SELECT 1 FROM hosts WHERE name = ?", (lasting,)).fetchone():
             continue
-        node: Any = json.loads(zlib.decompress(kept[0]))
-        if isinstance(node, dict) and lasting_name(host, node.get("hostname"), node.get("machine_id")) == lasting:
+        node = unpack_section(kept[0])
+        named = (node[key] if isinstance(node.get(key), str) else None for key in ("hostname", "machine_id"))
+        if lasting_name(host, *named) == lasting:
             connection.execute("UPDATE hosts SET name = ? WHERE name = ?", (lasting, host))

@@ -6,8 +6,10 @@ import itertools
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import brief, visible
 from unhang.run.run_folder import read_run
 from unhang.show.history.changes import changes_between
@@ -50,14 +52,22 @@ def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...
     return {host: tuple(past) for host, past in lines.items() if past}
 
 
+def _value(value: Any) -> str:
+    return _text(brief(value), 60)
+
+
+def _text(text: str, limit: int) -> str:
+    return visible(without_secrets(text), limit)
+
+
 def _lines(connection: sqlite3.Connection, before: int, now: int, when: str) -> Iterator[tuple[str, str]]:
     """What was found at the first look at a node is no event of it."""
     changes = changes_between(connection, before, now)
     first = frozenset(changes.first_seen)
     for fact in changes.facts:
-        line = f"{when} {visible(fact.fact, 120)}: {visible(brief(fact.before), 60)} -> {visible(brief(fact.now), 60)}"
+        line = f"{when} {visible(fact.fact, 120)}: {_value(fact.before)} -> {_value(fact.now)}"
         yield from ((host, line) for host in fact.hosts if host not in first)
     for found in changes.findings:
         place = item_label(found.place)
-        line = f"{when} {found.change}: {found.severity}: {visible(found.title, 120)}{': ' + visible(place, 60) if place else ''}"
+        line = f"{when} {found.change}: {visible(found.severity, 20)}: {_text(found.title, 120)}{': ' + _text(place, 60) if place else ''}"
         yield from ((host, line) for host in found.hosts if host and host not in first)

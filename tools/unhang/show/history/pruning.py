@@ -9,7 +9,7 @@ from pathlib import Path
 from unhang.base.errors import UserError
 from unhang.run.run_folder import list_runs, read_run
 
-JOURNAL = "journal.jsonl"  # files of a rollout: the record of its changes, from which it can be continued
+JOURNAL, JOURNAL_LOCK = "journal.jsonl", "journal.lock"  # files of a rollout: the record of its changes, from which it can be continued
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def _on_disk(folder: Path, latest: Path) -> RunOnDisk:
         kept = "it is the latest"
     elif document.get("finished") is None:
         kept = "it was not finished"
-    elif (folder / JOURNAL).exists():
+    elif (folder / JOURNAL).exists() or (folder / JOURNAL_LOCK).exists():
         kept = "it holds the journal of a rollout"
     return RunOnDisk(folder, str(document.get("started") or ""), kept)
 

@@ -84,7 +84,7 @@ def flapping(connection: sqlite3.Connection, runs: int = RUNS) -> list[Flapping]
     for rule, title, severity, place, host, times, holds in connection.execute(_FLAPPING, (runs, FLAPPING)):
         groups.setdefault((rule, title, severity, place, times), []).append((host, holds))
     return [
-        Flapping(rule, title, severity, parsed(place), times, any(holds for _, holds in rows), _sorted(host for host, _ in rows))
+        Flapping(rule, title, severity, parsed(place), times, any(holds for _, holds in rows), _ordered(host for host, _ in rows))
         for (rule, title, severity, place, times), rows in groups.items()
     ]
 
@@ -103,7 +103,7 @@ def ending_waivers(connection: sqlite3.Connection, today: datetime.date, days: i
             continue  # a waiver without an end
         if remaining_days <= days:
             found.append(
-                EndingWaiver(rule, title, severity, str(waiver["until"]), remaining_days, str(waiver.get("by")), str(waiver.get("reason")), _sorted(hosts))
+                EndingWaiver(rule, title, severity, str(waiver["until"]), remaining_days, str(waiver.get("by")), str(waiver.get("reason")), _ordered(hosts))
             )
     return sorted(found, key=lambda one: (one.days, one.rule))
 
@@ -122,5 +122,5 @@ def own_pasts(connection: sqlite3.Connection, host: str | None = None) -> list[O
     return sorted(found, key=lambda one: (one.ratio if one.ratio is not None else 2.0, natural(one.host), one.op, one.size_bytes))
 
 
-def _sorted(hosts: Any) -> tuple[str, ...]:
+def _ordered(hosts: Any) -> tuple[str, ...]:
     return tuple(sorted(hosts, key=natural))

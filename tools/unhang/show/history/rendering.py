@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unhang.base.nodeset import fold_hosts, shortened
+from unhang.base.nodeset import broken, fold_hosts, shortened
 from unhang.base.text import brief, counted, visible, wrapped
 from unhang.show.history.beginnings import Beginning, Event, Holding
-from unhang.show.history.changes import Changes, FactChange, FoundChange, parsed
+from unhang.show.history.changes import Changes, FactChange, FoundChange
 from unhang.show.history.recurring import EndingWaiver, Flapping, OwnPast
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.folding import SEVERITIES, fold_items, item_label
 
 LABEL = 10
 LONGEST_NODES = 44
+LONGEST_NOT_ASKED = 600  # a person looks among them for the node that was ill
 LONGEST_VALUE = 80
 MOST_TOGETHER = 4
 _ITEMS = "\0"  # placeholder for the things in a line; no text of a node contains it, because visible() escapes it
@@ -48,7 +50,10 @@ def _run_cells(row: RunRow) -> tuple[str, ...]:
 
 def _inventory(kept: str | None) -> str:
     """`inventory/mycluster`: the end of each path, which distinguishes inventories."""
-    given = parsed(kept or "null")
+    try:
+        given = json.loads(kept or "null")
+    except (ValueError, RecursionError):
+        given = kept
     paths = given if isinstance(given, list) else [given] if isinstance(given, str) else []
     return ", ".join("/".join(str(path).rstrip("/").split("/")[-2:]) for path in paths)
 
@@ -64,24 +69,24 @@ def render_changes(before: RunRow, now: RunRow, changes: Changes, program: str, 
     texts = [runs, *(f"run {visible(one, 80)} was not judged when it was stored: its findings are those of the run before it" for one in unjudged)]
     head = [*(line for text in texts for line in wrapped(text, width)), ""]
     lines: list[str] = []
-    lines += [line for one in changes.findings for line in _found(one, width)]
+    lines += [line for one in changes.findings for line in _finding_lines(one, width)]
     lines += [line for facts in _first_values(changes.facts) for line in _fact(facts, width)]
     if changes.first_seen:
         lines += _labelled("FIRST SEEN", _nodes(changes.first_seen), width)
     if changes.asked_again:
-        lines += _labelled("ASKED", f"{_nodes(changes.asked_again)} in the later run alone", width)
+        lines += _labelled("ASKED", f"{_nodes(changes.asked_again, LONGEST_NOT_ASKED)} in the later run alone", width)
     if changes.not_asked:
-        limit = f" (limit {visible(now.limit, 80)})" if now.limit else ""
-        lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked)} in the later run{limit}: what holds there now is not known", width)
+        limit = " (another inventory)" if now.inventory != before.inventory else f" (limit {visible(now.limit, 80)})" if now.limit else ""
+        lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked, LONGEST_NOT_ASKED)} in the later run{limit}: what holds there now is not known", width)
     if not lines:
         return [*head, "nothing changed"]
     named = changes.findings[0].rule if changes.findings else ""
     return [*head, *lines, *([f"next: {program} history {visible(named, 120)}"] if named else [])]
 
 
-def _found(one: FoundChange, width: int) -> list[str]:
+def _finding_lines(one: FoundChange, width: int) -> list[str]:
     place = f": {visible(item_label(one.place), 80)}" if one.place else ""
-    text = f"{one.severity}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}]"
+    text = f"{_severity(one.severity)}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}]"
     return _labelled(one.change.upper(), text, width)
 
 
@@ -116,7 +121,7 @@ def render_beginnings(rule: str, title: str, found: Sequence[Beginning], width: 
     for one in found:
         place = f": {visible(item_label(one.place), 80)}" if one.place else ""
         waived = ", waived" if one.verdict == "waived" else ""
-        lines += _labelled(_when(one.started), f"{_nodes(one.hosts)}{place}: {one.severity}{waived}, found {visible(one.found, 200)}", width, 18)
+        lines += _labelled(_when(one.started), f"{_nodes(one.hosts)}{place}: {_severity(one.severity)}{waived}, found {visible(one.found, 200)}", width, 18)
         lines += _labelled("", f"run {visible(one.run, 80)}; {_state(one)}", width, 18)
         lines += [line for text in _came_with(one) for line in _labelled("", text, width, 18)]
     return lines
@@ -148,7 +153,7 @@ def render_host(host: str, held: Sequence[Holding], happened: Sequence[Event], p
     """What happened to a node, newest last, and what holds."""
     lines = [f"{visible(host, 200)}: {counted(len(held), 'finding')} now", ""]
     for event in happened:
-        lines += _labelled(_when(event.started), f"{event.what}: {visible(event.text, 400)}", width, 18)
+        lines += _labelled(_when(event.started), f"{visible(event.what, 40)}: {visible(event.text, 400)}", width, 18)
     lines += [] if happened else ["nothing has changed since the history first saw it"]
     lines += ["", *(["holds now"] if held else [])]
     for (since, shown), places in _alike(held).items():
@@ -162,7 +167,7 @@ def _alike(held: Sequence[Holding]) -> dict[tuple[str, str], list[str]]:
     shown: dict[tuple[str, str], list[str]] = {}
     for one in sorted(held, key=lambda one: SEVERITIES.index(one.severity) if one.severity in SEVERITIES else len(SEVERITIES)):
         waived = ", waived" if one.verdict == "waived" else ""
-        line = f"{one.severity}{waived}: {visible(one.title, 200)}{_ITEMS} [{visible(one.rule, 120)}]"
+        line = f"{_severity(one.severity)}{waived}: {visible(one.title, 200)}{_ITEMS} [{visible(one.rule, 120)}]"
         shown.setdefault((_when(one.started)[:10], line), []).append(item_label(one.place))
     return shown
 
@@ -173,7 +178,7 @@ def render_watched(flapping: Sequence[Flapping], waivers: Sequence[EndingWaiver]
     for one in flapping:
         place = f": {visible(item_label(one.place), 80)}" if one.place else ""
         now = "there now" if one.holds else "not there now"
-        text = f"{one.severity}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}], {now}"
+        text = f"{_severity(one.severity)}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}], {now}"
         lines += _labelled(f"{one.times} times", text, width)
     lines += ["", f"waivers that end within {counted(days, 'day')}" + ("" if waivers else ": none")]
     for waiver in waivers:
@@ -196,10 +201,15 @@ def _pasts(pasts: Iterable[OwnPast], width: int) -> list[str]:
     return lines
 
 
-def _nodes(hosts: Sequence[str]) -> str:
+def _severity(text: str) -> str:
+    """Severity of a finding; a file of somebody else may have any text there."""
+    return visible(text, 20)
+
+
+def _nodes(hosts: Sequence[str], longest: int = LONGEST_NODES) -> str:
     if hosts == ("",):
         return "the whole fleet"
-    return shortened(fold_hosts(hosts), LONGEST_NODES) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
+    return shortened(fold_hosts(hosts), longest) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
 
 
 def _when(text: str) -> str:
@@ -207,4 +217,6 @@ def _when(text: str) -> str:
 
 
 def _labelled(label: str, text: str, width: int, column: int = LABEL + 2) -> list[str]:
-    return [f"{label if not place else '':<{column}}{line}" for place, line in enumerate(wrapped(text, max(width - column, 20)))]
+    within = max(width - column, 20)
+    lines = [part for line in wrapped(text, within) for part in broken(line, within).split("\n")]
+    return [f"{label if not place else '':<{column}}{line}" for place, line in enumerate(lines)]

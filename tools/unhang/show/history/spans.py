@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from unhang.show.history.packed import pack_section
 from unhang.show.history.stored import NOTHING, Problem, StoredNode, Verdicts
 
 GONE, NOT_JUDGED = "gone", "rule gone"  # why a finding ended: it was resolved; its rule is no longer judged
@@ -57,7 +57,7 @@ def store_facts(connection: sqlite3.Connection, run: int, hosts: Mapping[str, in
 
 def _content_ids(connection: sqlite3.Connection, digests: set[bytes], bodies: Mapping[bytes, bytes]) -> dict[bytes, int]:
     """Ids of contents; one that the history already has needs no body, because contents are never removed."""
-    packed = {_NO_DIGEST: zlib.compress(NOTHING, 1), **bodies}
+    packed = {_NO_DIGEST: pack_section(NOTHING), **bodies}
     connection.executemany("INSERT OR IGNORE INTO contents (digest, body) VALUES (?, ?)", ((one, packed[one]) for one in digests if one in packed))
     return {one: connection.execute("SELECT id FROM contents WHERE digest = ?", (one,)).fetchone()[0] for one in digests}
 
@@ -91,15 +91,15 @@ def why_ended(held: Held, nodes: Mapping[str, StoredNode], verdicts: Verdicts) -
     if held.rule in verdicts.stopped or (held.host, held.rule) in verdicts.unknown:
         return None
     if held.scope != NODE_SCOPE:
-        return _why(held, verdicts) if held.asked_again else None
+        return _why_it_ended(held, verdicts) if held.asked_again else None
     node = nodes.get(held.host)
     if node is None:
         return None
     about_reading = held.status is not None and not StoredNode(held.status).read
-    return _why(held, verdicts) if node.read or about_reading else None
+    return _why_it_ended(held, verdicts) if node.read or about_reading else None
 
 
-def _why(held: Held, verdicts: Verdicts) -> str:
+def _why_it_ended(held: Held, verdicts: Verdicts) -> str:
     return GONE if held.rule in verdicts.judged else NOT_JUDGED
 
 

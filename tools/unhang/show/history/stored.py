@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,12 +12,15 @@ from typing import Any
 import msgspec
 
 from unhang.audit.judge.documents import MAX_NODE_BYTES, READ
+from unhang.audit.judge.rules import SEVERITIES
 from unhang.audit.judge.run_input import RunInput
 from unhang.base.errors import UserError
+from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.run.record import FINDINGS, Findings, GateSmoke, read_findings_record, read_gate_smoke
 from unhang.schemas.configuration import digest_of_section, probed_sections_type, text_of_section
 from unhang.show.history.machines import lasting_name
+from unhang.show.history.packed import pack_section
 
 LONGEST_FOUND = 300
 LONGEST_PLACE = 1000
@@ -115,7 +117,7 @@ def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes])
             continue  # the section could not be read, which does not mean that it is empty
         digests[name] = digest
         if digest is not None and digest not in known and digest not in bodies:
-            bodies[digest] = zlib.compress(text_of_section(section), 1)
+            bodies[digest] = pack_section(text_of_section(section))
     return digests
 
 
@@ -133,13 +135,16 @@ def read_verdicts(run: RunInput) -> Verdicts | None:
 def _verdicts(given: Findings) -> Verdicts:
     found: dict[tuple[str, Problem], str] = {}
     unknown: set[tuple[str, str]] = set()
+    healthy = frozenset(given.node_verdicts.get("healthy", ()))
     for one in given.findings:
         hosts = one.about() or [""]
+        if one.verdict == "fail" and one.severity != SEVERITIES[-1]:  # of a comparison not the healthy hosts, which only the fault of another one sets apart
+            hosts = [host for host in hosts if host not in healthy]
         if one.verdict == "unknown":
             unknown.update((host, one.rule) for host in hosts)
             continue
         problem = Problem(one.rule, one.severity, one.verdict, one.scope, _canonical(lasting_place(one.where)), _canonical(one.waiver or {}))
-        found.update(((host, problem), one.found[:LONGEST_FOUND]) for host in hosts)
+        found.update(((host, problem), cut_without_secrets(one.found, LONGEST_FOUND)) for host in hosts)
     return Verdicts(
         given.run.judged, given.judged_by.policy or "", {name: len(hosts) for name, hosts in given.node_verdicts.items()},
         frozenset(given.node_verdicts.get("unread", ())), {one.rule: one.title for one in given.findings}, found, frozenset(unknown),
@@ -156,7 +161,8 @@ def lasting_place(where: Any) -> Any:
 
 
 def _canonical(value: Any) -> str:
-    return msgspec.json.encode(value, order="deterministic").decode()[:LONGEST_PLACE]
+    text = msgspec.json.encode(value, order="deterministic").decode()
+    return text if len(text) <= LONGEST_PLACE else without_secrets(text)[:LONGEST_PLACE]
 
 
 def read_bandwidth(folder: Path) -> list[tuple[str, str, int, int, float]]:

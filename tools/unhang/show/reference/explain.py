@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cache
 from typing import Any
 
 from unhang.audit.judge.compiled_catalogue import Catalogue
 from unhang.audit.judge.rules import Rule
-from unhang.catalogue import checked_files
 from unhang.catalogue.owners import DEFAULT_OWNER
-from unhang.schemas.shapes import nearest, policy_shape
+from unhang.schemas.shapes import policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template
+from unhang.show.reference.nearness import KINDS, NO_TOPICS
 from unhang.show.reference.own_topics import cause_lines, cause_rows, fact_lines
 from unhang.show.reference.version_rules import rules_that_fire
 
@@ -34,12 +32,6 @@ class Topic:
 
 
 Finder = Callable[[Catalogue, str], Iterator[Topic]]
-
-_EMPTY = frozenset(("the", "and", "not", "was", "has", "are", "for", "with", "from", "that", "this", "error", "nccl", "gpu", "gpus"))  # in too many names
-_PREFIXES = {
-    "xid": ("xids",), "sxid": ("sxids",), "driver": ("driver_branches", "driver_versions"), "nccl": ("nccl",), "torch": ("torch_wheels",),
-    "pytorch": ("torch_wheels",), "cuda": ("cuda_toolkits", "cuda_majors"), "gpu": ("gpu_models", "gpu_architectures"), "cudnn": ("cudnn_releases",),
-}  # fmt: skip
 
 TOO_LONG = "its title says it; it tells more cases apart than a sentence holds: -v shows the expression"
 COSTS = {
@@ -62,9 +54,9 @@ def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
     """
     word = asked.strip()
     kind, rest = _split(word)
-    if kind is not None:
-        return list(_of_kind(catalogue, kind, rest))
-    found: list[Topic] = []
+    found = list(_of_kind(catalogue, kind, rest)) if kind is not None else []
+    if found or (kind is not None and rest[0].isdigit()):
+        return found
     for finder in _FINDERS:
         found += [topic for topic in finder(catalogue, word) if topic.id not in {one.id for one in found if one.kind == topic.kind}]
     name, equals, _value = word.partition("=")
@@ -75,45 +67,11 @@ def names_among(words: Sequence[str]) -> list[str]:
     """['NCCL_ALGO', 'xid 79'] from NCCL_ALGO xid 79: a kind and the word after it are one name."""
     names: list[str] = []
     for word in words:
-        if names and names[-1].lower() in _PREFIXES:
+        if names and names[-1].lower() in KINDS:
             names[-1] += f" {word}"
         else:
             names.append(word)
     return names
-
-
-CLOSE = 0.8  # of two words that differ by a slip of the finger
-_ASKED_ALONE = {"xid": "xid 79", "sxid": "sxid 12028", "driver": "driver 535.154.05", "nccl": "nccl 2.21.5", "gpu": "gpu H200"}
-
-
-def suggestions(catalogue: Catalogue, asked: str) -> str:
-    """' (did you mean …?)' for an unknown word; for the name of a kind alone, the text that must follow it."""
-    if asked.strip().lower() in _ASKED_ALONE:
-        return f" alone; it is asked with what it is of: unhang explain {_ASKED_ALONE[asked.strip().lower()]}"
-    known = [rule.id for rule in catalogue.rules] + [row["id"] for row in catalogue.entries] + [key for table in catalogue.tables.values() for key in table]
-    spelt = nearest(asked.strip(), known)
-    meant = near_in_meaning(catalogue, asked)
-    if not meant or get_close_matches(asked.strip(), [str(one) for one in known], 1, CLOSE):
-        return spelt
-    return f" (did you mean {' or '.join(meant)}?)"
-
-
-def near_in_meaning(catalogue: Catalogue, asked: str, most: int = 3) -> list[str]:
-    """Ids whose own words or title have the asked words, those with the rarest of them first; [] if none has."""
-    texts = {rule.id: f"{rule.id} {rule.row['title']}" for rule in catalogue.rules} | {row["id"]: f"{row['id']} {row['title']}" for row in catalogue.entries}
-    texts |= {row["id"]: f"{row['id']} {row['title']} {row['means']}" for row in causes()}
-    words = {name: set(re.findall(r"[a-z0-9]{3,}", text.lower())) for name, text in texts.items()}
-    known = set().union(*words.values())
-    wanted = {_respelt(word, known) for word in re.findall(r"[a-z0-9]{3,}", asked.lower())} - _EMPTY
-    met = {word: sum(word in own for own in words.values()) for word in wanted}
-    scores = {name: sum(1 / met[word] for word in wanted & own) for name, own in words.items()}
-    best = max(scores.values(), default=0.0)
-    return sorted((name for name in scores if scores[name] and scores[name] > 0.6 * best), key=lambda name: (-scores[name], name))[:most]
-
-
-def _respelt(word: str, known: Collection[str]) -> str:
-    """The known word that a misspelt one is nearest to; the word itself if it is known, or far from all."""
-    return word if word in known else next(iter(get_close_matches(word, known, 1, CLOSE)), word)
 
 
 def _split(word: str) -> tuple[str | None, str]:
@@ -132,7 +90,7 @@ def _of_kind(catalogue: Catalogue, kind: str, word: str) -> Iterator[Topic]:
     elif kind == "gpu":
         yield from _gpus(catalogue, word)
     else:
-        for name in _PREFIXES[kind]:
+        for name in KINDS[kind]:
             yield from _keyed(catalogue, word, name)
 
 
@@ -141,14 +99,19 @@ def _of_kind(catalogue: Catalogue, kind: str, word: str) -> Iterator[Topic]:
 
 def _rules(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     for rule in catalogue.rules:
-        if rule.id == word:
+        if rule.id == _joined(word):
             yield _rule_topic(catalogue, rule)
 
 
 def _entries(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     for row in catalogue.entries:
-        if row["id"] == word:
+        if row["id"] == _joined(word):
             yield _entry_topic(row)
+
+
+def _joined(word: str) -> str:
+    """`shm too small` as an id."""
+    return "-".join(word.lower().split()) if " " in word else word
 
 
 def _incidents(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -191,12 +154,6 @@ def _entry_topic(row: Mapping[str, Any]) -> Topic:
         lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
     lines += [(name, "; ".join(row[name])) for name in ("settings", "models", "says", "incidents") if name in row]
     return Topic("entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"]))
-
-
-@cache
-def causes() -> tuple[Mapping[str, Any], ...]:
-    """The rows of causes that `unhang diagnose` can name."""
-    return tuple(row for _path, content in checked_files("causes", "cause-1") for row in content["causes"])
 
 
 def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -376,7 +333,7 @@ def _any_row(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         yield row_topic(catalogue, name, key)
         return
     for table, rows in catalogue.tables.items():
-        if word in rows and table not in ("xids", "sxids"):
+        if word in rows and table not in ("xids", "sxids", *NO_TOPICS):
             yield row_topic(catalogue, table, word)
 
 
@@ -387,7 +344,7 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    for row in cause_rows(word.lower().replace("-", "_")):
+    for row in cause_rows(_joined(word).lower().replace("-", "_")):
         yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
 
 

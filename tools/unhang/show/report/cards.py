@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.text import counted, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
@@ -28,10 +29,17 @@ class Card:
     cause: Mapping[str, Any] | None
     folds: tuple[tuple[int, Fold], ...]
 
+    def hosts_of(self, fold: Fold) -> Sequence[str]:
+        """The nodes to which a fold counts: a comparison also names nodes that only the fault of another one sets apart."""
+        blamed = frozenset(self.cause["nodes"] if self.cause else ())
+        return [host for host in fold.hosts if host in blamed] if blamed else fold.hosts
+
 
 def cards_of(findings: Sequence[Mapping[str, Any]], causes: Sequence[Mapping[str, Any]]) -> list[Card]:
-    """Cards in the order of harm, each failure on the card of the first cause that has it. Causes refer to `findings` by number, as in findings.json."""
-    remaining = {place for place, finding in enumerate(findings) if finding.get("verdict") == "fail"}
+    """Cards in the order of harm, each failure on the card of the first cause that has it. Causes refer to `findings` by number, as in findings.json. A remark
+    without a cause, which holds for most healthy nodes, is on no card."""
+    failed = {place for place, finding in enumerate(findings) if finding.get("verdict") == "fail"}
+    remaining = failed - {place for place in failed.difference(*(cause["findings"] for cause in causes)) if findings[place]["severity"] == SEVERITIES[-1]}
     cards: list[Card] = []
     number = 0
     for cause in [*causes, None]:

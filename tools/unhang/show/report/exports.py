@@ -19,7 +19,7 @@ from unhang.base.nodeset import fold_hosts
 from unhang.base.text import cell_for_csv, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
-from unhang.show.report.folding import hosts_of, item_label
+from unhang.show.report.folding import blamed_hosts, hosts_of, item_label
 
 COLUMNS = ("severity", "owner", "verdict", "host", "rule", "title", "where", "uuid", "serial", "pci_address", "expected", "found", "do", "run")
 WHOLE_FLEET = "the whole fleet"  # test case of findings that name no node
@@ -107,8 +107,8 @@ def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
     """One test case a node. It fails at findings of the severity `fail_on` or above; lesser ones are its output. A node that was not read is an error where it
     counts as one, as in the exit code."""
     of_host: dict[str, list[Mapping[str, Any]]] = {}
-    for one in findings["findings"]:
-        for host in hosts_of(one) or [WHOLE_FLEET] if one["verdict"] == "fail" else ():
+    for one, blamed in zip(findings["findings"], blamed_hosts(findings), strict=True):
+        for host in blamed or ([] if hosts_of(one) else [WHOLE_FLEET]) if one["verdict"] == "fail" else ():
             of_host.setdefault(host, []).append(one)
     verdicts = findings["node_verdicts"]
     unread = set(verdicts["unread"])

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from unhang.audit.judge.rules import SEVERITIES
 from unhang.audit.judge.run_input import natural
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import counted, visible
@@ -60,20 +61,26 @@ class Standing:
     worst: int = 0  # number of the fold that determines the kind, 0 for none
 
 
-def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_host: Mapping[str, int]) -> dict[str, Standing]:
-    """Host -> its state."""
+def standings(
+    nodes: Sequence[NodeSummary],
+    folds: Sequence[Fold],
+    hosts_of_folds: Sequence[Collection[str]],
+    unknown_by_host: Mapping[str, int],
+    verdicts: Mapping[str, str],
+) -> dict[str, Standing]:
+    """Host -> its state. hosts_of_folds: the nodes to which each fold counts; verdicts: host -> its verdict, as the first screen counts it."""
     ranks = [_rank(str(fold.example["severity"])) for fold in folds]
     numbers: dict[str, list[int]] = {node.host: [] for node in nodes}
-    for number, fold in enumerate(folds, start=1):
-        for host in fold.hosts:
+    for number, hosts in enumerate(hosts_of_folds, start=1):
+        for host in hosts:
             numbers.setdefault(host, []).append(number)
     status = {node.host: node.status for node in nodes}
     standing_of = {}
     for host, found in numbers.items():
         unknown = unknown_by_host.get(host, 0)
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
-        severity = str(folds[worst - 1].example["severity"]) if worst else ""
-        kind = "unknown" if unknown and not worst else "ok" if severity in ("", "info") else severity
+        verdict = verdicts.get(host, "")
+        kind = verdict if verdict in SEVERITIES else "unknown" if unknown and not worst else "ok"
         standing_of[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
     return standing_of
 

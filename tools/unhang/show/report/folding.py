@@ -115,6 +115,14 @@ def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(finding["host"]),) if finding.get("host") is not None else ()
 
 
+def blamed_hosts(findings: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The hosts to which each finding of findings.json counts, in its order: of a comparison not the healthy ones, which only the fault of another node sets
+    apart."""
+    healthy = frozenset((findings.get("node_verdicts") or {}).get("healthy", ()))
+    kept = (() if one["severity"] == SEVERITIES[-1] else healthy for one in findings["findings"])
+    return [tuple(host for host in hosts_of(one) if host not in spared) for one, spared in zip(findings["findings"], kept, strict=True)]
+
+
 def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:
     host, item = str(finding.get("host") or ""), finding.get("where")
     expected, found = str(finding.get("expected") or ""), str(finding.get("found") or "")

@@ -26,6 +26,7 @@ from unhang.show.report.cards import LONGEST_PLACE, about_interconnect, card_vie
 from unhang.show.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.show.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings, stated
 from unhang.show.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
+from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.show.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
 from unhang.show.report.smoke_results import read_smoke_tests
 from unhang.show.report.smoke_view import SmokeView, folded, smoke_view
@@ -37,6 +38,7 @@ MOST_DRAWINGS = 24
 SCRIPTS = ("model.js", "filter.js", "node.js", "export.js", "page.js")  # one script, in this order
 MOST_SUMMARISED, SUMMARY_PLACE = 12, 80  # causes on the printed summary, the same number as in model.js and report.css; characters of their hosts
 FIRMWARE = ("GSP firmware", "VBIOS", "NIC firmware", "BIOS")
+LONGEST_NODES = 400  # characters of the hosts of one way
 MOST_LINKS = 12  # findings of a node to which its row links
 LONGEST_TEXT = 200_000  # characters of folded host names of a large fleet; all other texts are shortened far earlier
 
@@ -74,7 +76,8 @@ def render_html(
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
     asked = nodes + never_asked(run, nodes)
-    return render_page(findings, run, asked, run_name=run_name, program=program, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts)
+    named: dict[str, Any] = {"run_name": run_name, "program": program, "command_of": command_of, "read_by": read_by_of(run_dir)}
+    return render_page(findings, run, asked, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts, **named)
 
 
 def render_page(
@@ -89,6 +92,7 @@ def render_page(
     rollout: Mapping[str, Any] | None = None,
     smoke: SmokeView | None = None,
     pasts: Mapping[str, Sequence[str]] | None = None,
+    read_by: Sequence[ReadBy] = (),
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
     failures = list(findings.get("findings") or [])
@@ -97,12 +101,15 @@ def render_page(
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     cards = cards_of(failures, findings.get("causes") or [])
     folds = [fold for card in cards for _, fold in card.folds]
-    fleet, drawn = _fleet_view(nodes, folds, by_verdict["unknown"])
+    verdicts = {host: verdict for verdict, hosts in (findings.get("node_verdicts") or {}).items() for host in hosts}
+    unknown = Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding))
+    standing_of = standings(nodes, folds, [card.hosts_of(fold) for card in cards for _, fold in card.folds], unknown, verdicts)
+    fleet, drawn = _fleet_view(nodes, folds, standing_of)
     tally = phrases.tally(findings)
     views = [card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)]
     drifts = drift({node.host: node.versions for node in nodes})
     return _page(
-        header=_header(findings.get("run") or {}, run),
+        header=_header(findings.get("run") or {}, run, read_by_line(read_by, LONGEST_NODES)),
         tools=_tools(run.get("controller")),
         run_name=run_name,
         program=visible(program, 300),
@@ -112,7 +119,7 @@ def render_page(
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
         cards=[view for view in views if view["card_severity"] != "info"],
-        remarks=[view for card, view in zip(cards, views, strict=True) if view["card_severity"] == "info" and card.cause is not None],
+        remarks=[view for view in views if view["card_severity"] == "info"],
         drifts=drifts,
         summary=_summary(views, [one for one in drifts if one.drifts], fleet["panels"], run_name) | {"program": visible(program, 300)},
         folds=folds,
@@ -128,10 +135,9 @@ def render_page(
 
 
 def _fleet_view(
-    nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown: Sequence[Mapping[str, Any]]
+    nodes: Sequence[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing]
 ) -> tuple[dict[str, Any], list[tuple[str, frozenset[str]]]]:
-    """(the template's map, drawings and tables of nodes, (id of a drawing, its hosts) of each). unknown: findings that could not be decided."""
-    standing_of = standings(nodes, folds, Counter(host for finding in unknown for host in hosts_of(finding)))
+    """(the template's map, drawings and tables of nodes, (id of a drawing, its hosts) of each)."""
     anchors = {node.host: f"n{number}" for number, node in enumerate(nodes, start=1)}
     mapped = panels(nodes, folds, standing_of, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
@@ -160,12 +166,12 @@ def _command(cause: Mapping[str, Any]) -> str:
     return str(cause["command"])
 
 
-def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _header(judged: Mapping[str, Any], run: Mapping[str, Any], read_by: str) -> list[tuple[str, str]]:
     """Data that identifies the run: (label, text)."""
     inventory = run.get("inventory")
     named = ", ".join(_end_of_path(str(part)) for part in (inventory if isinstance(inventory, list) else [inventory or ""]))
     rows = (("Run", judged.get("id")), ("Started", judged.get("started")), ("Inventory", named), ("Limit", run.get("limit")))
-    return [(label, visible(text, 120)) for label, text in rows if text]
+    return [(label, visible(text, 120)) for label, text in rows if text] + ([("Read", without_secrets(read_by))] if read_by else [])
 
 
 def _end_of_path(path: str) -> str:

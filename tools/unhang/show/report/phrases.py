@@ -99,7 +99,7 @@ def headline(totals: Tally) -> str:
 def node_verdicts(findings: Mapping[str, Any]) -> str:
     """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; empty without nodes."""
     verdicts: Mapping[str, Sequence[str]] = findings.get("node_verdicts") or {}
-    counts = ", ".join(f"{len(hosts):,} {verdict}" for verdict, hosts in verdicts.items() if hosts)
+    counts = ", ".join(f"{len(hosts):,} {visible(verdict, 40)}" for verdict, hosts in verdicts.items() if hosts)
     return f"{counted(sum(map(len, verdicts.values())), 'node')}: {counts}" if counts else ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from rich.text import Text
 
 from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.triage.actions import Setting, command
+from unhang.audit.triage.actions import Setting, command, option
 from unhang.audit.triage.best_action import best_action
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
@@ -22,11 +22,14 @@ from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.show.report import phrases
 from unhang.show.report.pasting import command_lines
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
+from unhang.show.report.ticket import OWNER
 
 LINES = 40
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
 MOST_DO = 2  # lines for the action, if there is room
+MOST_READ_BY = 3  # lines
+DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
 MOST_ALSO = 4  # further causes of the same nodes that are named
 VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
 # The meaning of a verdict for the jobs of a node.
@@ -47,6 +50,7 @@ def render_screen(
     program: str = "unhang",
     setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
     planned: bool = True,
+    read_by: str = "",
 ) -> str:
     """A findings document as one screen.
 
@@ -55,8 +59,9 @@ def render_screen(
     run         the run folder as the user would type it, program: unhang likewise
     setting_of  cause -> what its command needs to know
     planned     whether a plan can be made of what is shown
+    read_by     how the nodes were read, if not all alike
     """
-    head = _head(findings, width)
+    head = _head(findings, width, read_by)
     foot = _foot(findings, f"{program} {{}} {run}", planned, width)
     causes: Sequence[Mapping[str, Any]] = findings["causes"]
     shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
@@ -64,10 +69,11 @@ def render_screen(
     return printed([_styled(line) for line in lines], width, color, plain)
 
 
-def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
+def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
     verdicts = findings["node_verdicts"]
     nodes = sum(map(len, verdicts.values()))
     lines = [("", part, "dim") for part in _wrapped(phrases.judged_by(findings), width)]
+    lines += [("", part, "dim") for part in _wrapped(read_by, width)[:MOST_READ_BY] if part]
     described = phrases.node_verdicts(findings) or phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(described, width))]
@@ -84,7 +90,7 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
 def _best(causes: Sequence[Mapping[str, Any]]) -> str:
     """The one action that fixes most."""
     best = best_action(causes)
-    if best is None:
+    if best is None or (not best.role and len(best.nodes) == 1):  # a person's work on one node stands in its block
         return ""
     what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"
     of = f" of {len(best.rules)} causes" if len(best.rules) > 1 else ""
@@ -103,6 +109,9 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
     planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
     only = f" {findings['filter']}" if findings.get("filter") else ""
     after = f"{about.format('plan')}{only}" if planned else f"{about.format('report')} --format html"
+    vendor = next((cause["nodes"][0] for cause in findings["causes"] if cause["nodes"] and cause.get("owner") == OWNER), None)
+    if vendor is not None:
+        lines += _pasted("vendor's ticket", f"{about.format('report')} {option('--host', visible(vendor, 300))} -o ticket", "", width)
     return [*lines, *_pasted("every finding", f"{about.format('report')} -v{only}", "", width), *_pasted("next", after, "bold", width)]
 
 
@@ -138,8 +147,10 @@ def _fitted(
                 shown[number] = lines
                 break
     all_lines = [line for lines in shown.values() for line in lines]
+    loud = [block for block in others if block[0]["severity"] != SEVERITIES[-1]]
+    most = MOST_DO if sum(len(_block(cause, also, width, MOST_DO, setting_of(cause))) for cause, *also in loud) <= room else 1
     for place, (cause, *also) in enumerate(others):
-        lines = _block(cause, also, width, 1, setting_of(cause))
+        lines = _block(cause, also, width, most, setting_of(cause))
         if len(lines) > room:
             return all_lines, [cause for block in others[place:] for cause in block]
         room -= len(lines)
@@ -168,7 +179,9 @@ def _where(cause: Mapping[str, Any]) -> str:
 
 
 def _title(cause: Mapping[str, Any]) -> str:
-    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}],{JOINED}for:{JOINED}{cause.get('owner', DEFAULT_OWNER)}"
+    return (
+        f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}],{JOINED}for:{JOINED}{visible(cause.get('owner', DEFAULT_OWNER), 40)}"
+    )
 
 
 def _one_line(cause: Mapping[str, Any], also: int, width: int) -> Line:
@@ -185,11 +198,11 @@ def _block(cause: Mapping[str, Any], also: Sequence[Mapping[str, Any]], width: i
     if conflicts := cause["remedy"]["conflicts"]:
         lines += _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
     else:
-        done = _wrapped(phrases.cause_action(cause), width - LABEL)
+        done = _wrapped(phrases.cause_action(cause).partition(DISPUTED)[0], width - LABEL)
         lines += [("  do" if not place else MORE, line, "dim") for place, line in enumerate(done[:most])]
         if len(done) > most:
             lines[-1] = (lines[-1][0], _cut(lines[-1][1] + " " + done[most], width - LABEL), "dim")
-    if named := phrases.devices(cause):
+    if not cause["remedy"]["role"] and (named := phrases.devices(cause)):
         reported = _wrapped(named, width - LABEL)
         lines += [("  ticket" if not place else MORE, line, "dim") for place, line in enumerate(reported[:MOST_DO])]
         if len(reported) > MOST_DO:

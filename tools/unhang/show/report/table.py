@@ -60,6 +60,7 @@ def render_table(
     run: str = "runs/latest",
     program: str = "unhang",
     setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
+    read_by: str = "",
 ) -> str:
     """A findings document as text.
 
@@ -70,12 +71,13 @@ def render_table(
     run       the run folder as the user would type it, for the last line
     program   unhang as the user would type it, likewise
     setting_of  cause -> what its command needs to know
+    read_by   how the nodes were read, if not all alike
     """
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    parts: list[RenderableType] = [Text(phrases.judged_by(findings), style="dim"), Text("")]
+    parts: list[RenderableType] = [*(Text(line, style="dim") for line in (phrases.judged_by(findings), read_by) if line), Text("")]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
@@ -126,13 +128,19 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     marks = phrases.situations(finding)
     places = phrases.places(fold, longest=longest)
     what = [("where", broken(line, width - 16), "bold") for line in places]
-    what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
+    what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found_text(fold), "")]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
     why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if path != "…" and len(value) <= 120]
     why += [("do", phrases.action(finding), "green")]
     helps, sure = phrases.workaround(finding), phrases.confidence(finding)
     why += [("until then", helps, "")] if helps else []
-    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {finding.get('owner', DEFAULT_OWNER)}", "dim")]
+    why += [
+        (
+            "rule",
+            visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {visible(finding.get('owner', DEFAULT_OWNER), 40)}",
+            "dim",
+        )
+    ]
     why += [("", mark, "dim") for mark in marks]
     if width < WIDE or max(map(len, places)) > LONGEST_BESIDE:
         body: Table = _grid(what + why)
@@ -153,7 +161,7 @@ def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
     return [Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore") for label, line in lines]
 
 
-def _found(fold: Fold) -> str:
+def _found_text(fold: Fold) -> str:
     found = visible(fold.example.get("found") or "-")
     return f"{found} (and {fold.size - 1:,} more alike)" if fold.others else found
 

@@ -22,6 +22,8 @@ GPU_COLUMNS = {
     "InfoROM": "inforom",
 }  # fmt: skip
 ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "slot (PCI address)": "pci_address", "firmware": "firmware"}
+LOST = "GPUs that do not answer now, as an earlier run read them:"
+SERIAL = "unhang does not read it; on the node, as root: dmidecode -s system-serial-number"
 SLOTS = (  # no fact of a node has the number that is printed on the chassis
     "The slot's number on the chassis is not read; the PCI address is what is known of it. On the node, dmidecode -t slot names the slot of an address, and "
     "nvidia-smi -q the module id of an SXM GPU."
@@ -43,8 +45,16 @@ def ticket_findings(findings: Mapping[str, Any], host: str) -> list[Mapping[str,
     return [one for one in failed if hosts_of(one) == (host,)]
 
 
-def ticket_blocks(findings: Mapping[str, Any], host: str, sections: Mapping[str, Any], tests: Sequence[SmokeResult], tried: Sequence[str]) -> Iterator[Block]:
-    """sections: facts of the node; tests: smoke tests in which it took part; tried: what was done to it, a line each."""
+def ticket_blocks(
+    findings: Mapping[str, Any],
+    host: str,
+    sections: Mapping[str, Any],
+    tests: Sequence[SmokeResult],
+    tried: Sequence[str],
+    lost: Sequence[tuple[Any, str]] = (),
+) -> Iterator[Block]:
+    """sections: facts of the node; tests: smoke tests in which it took part; tried: what was done to it, a line each; lost: (GPU that does not answer now,
+    the earlier run that read it)."""
     run = findings["run"]
     yield Block(f"Hardware fault of {visible(host, 200)}", 1)
     yield Block(f"Read on {visible(run.get('started') or '?', 40)} (run {visible(run['id'], 80)}); judged by {findings['catalogue']['rules']} cited rules.")
@@ -53,6 +63,9 @@ def ticket_blocks(findings: Mapping[str, Any], host: str, sections: Mapping[str,
     for columns, devices in ((GPU_COLUMNS, _at(sections, "gpus", "devices")), (ADAPTER_COLUMNS, _at(sections, "network", "rdma"))):
         if devices:
             yield Block(rows=[tuple(columns), *([_text(row.get(key)) for key in columns.values()] for row in devices)])
+    if lost:
+        yield Block(LOST)
+        yield Block(rows=[(*GPU_COLUMNS, "read by"), *([*(_text(gpu.get(key)) for key in GPU_COLUMNS.values()), _text(run)] for gpu, run in lost)])
     if _at(sections, "gpus", "devices") or _at(sections, "network", "rdma"):
         yield Block(SLOTS)
     failed = ticket_findings(findings, host)
@@ -73,16 +86,14 @@ def ticket_blocks(findings: Mapping[str, Any], host: str, sections: Mapping[str,
 
 def _machine(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     named = {
-        "vendor": ("node", "dmi", "vendor"), "product": ("node", "dmi", "product"), "board": ("node", "dmi", "board"), "serial": ("node", "dmi", "serial"),
-        "BIOS": ("node", "dmi", "bios_version"), "driver": ("driver", "loaded", "version"), "fabric manager": ("fabric_manager", "version"),
-        "kernel": ("kernel", "release"),
+        "vendor": ("node", "dmi", "vendor"), "product": ("node", "dmi", "product"), "board": ("node", "dmi", "board"), "BIOS": ("node", "dmi", "bios_version"),
+        "driver": ("driver", "loaded", "version"), "fabric manager": ("fabric_manager", "version"), "kernel": ("kernel", "release"),
     }  # fmt: skip
     for name, path in named.items():
         value = _at(sections, *path)
         if value is not None:
             yield name, _text(value)
-        elif name == "serial":
-            yield name, "not read: only root can read it (audit with --become)"
+    yield "serial", SERIAL
 
 
 def _tests(tests: Sequence[SmokeResult], host: str) -> Iterator[str]:

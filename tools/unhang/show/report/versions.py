@@ -55,7 +55,7 @@ def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
         for name, version in own.items():
             hosts.setdefault(name, {}).setdefault(version, []).append(host)
     rows = [_drift(name, found) for name, found in hosts.items()]
-    return sorted(rows, key=lambda one: (not one.drifts, _place(one.name), one.name))
+    return sorted(rows, key=lambda one: (not one.drifts, _rank(one.name), one.name))
 
 
 def _drift(name: str, hosts: Mapping[str, Sequence[str]]) -> Drift:
@@ -66,7 +66,7 @@ def _drift(name: str, hosts: Mapping[str, Sequence[str]]) -> Drift:
     return Drift(name, sum(len(found) for found in hosts.values()), tuple(rows))
 
 
-def _place(name: str) -> int:
+def _rank(name: str) -> int:
     head = name.partition(",")[0]
     return ORDER.index(head) if head in ORDER else len(ORDER)
 

@@ -9,7 +9,7 @@ import pytest
 from test_split_documents import facts
 
 from unhang.audit.collect.arrivals import Meant, write_arrivals
-from unhang.audit.collect.files import arrivals_of
+from unhang.audit.collect.files import arrivals_of, limits
 from unhang.run import run_folder
 
 MEANT = {"gpu001": Meant(["gpu"], {"driver": {}}), "gpu002": Meant(["gpu"], {})}
@@ -28,7 +28,7 @@ def arrive(tmp_path):
     def read(*sources, meant=MEANT):
         run = tmp_path / "run"
         run_folder.make_folder(run)
-        arrived = write_arrivals(run, meant, (("2026-01-01T00:00:00Z", one) for source in sources for one in arrivals_of(str(source))))
+        arrived = write_arrivals(run, meant, (("2026-01-01T00:00:00Z", one) for source in sources for one in arrivals_of(str(source), limits())))
         return {node["host"]: node for node in map(run_folder.read_node, run_folder.node_files(run))}, arrived
 
     return read
@@ -41,9 +41,23 @@ def at(hostname, hour, **node):
     return document
 
 
+def claims(host, document, **more):
+    """A node's file as a node may send it, with groups and a policy."""
+    node = {"host": host, "groups": ["all"], "policy": {"driver": {"version": "535.104.05"}}, "status": "ok", "message": None}
+    return {"schema": "unhang/node/1", **node, **more, "facts": document}
+
+
 def put(folder, **documents):
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(document if isinstance(document, str) else json.dumps(document))
+    return folder
+
+
+def run_of(folder, node):
+    """A run folder with this node."""
+    run_folder.make_folder(folder)
+    run_folder.write_document(folder / "nodes" / f"{node['host']}.json", node)
+    run_folder.write_document(folder / "run.json", {})
     return folder
 
 
@@ -124,10 +138,111 @@ def test_a_tar_that_was_cut_gives_what_it_has_and_says_so(arrive, folder, tmp_pa
 
 
 def test_the_folder_of_a_run_gives_its_nodes_as_they_are(arrive, tmp_path):
-    other = tmp_path / "other"
-    run_folder.make_folder(other)
     node = {"schema": "unhang/node/1", "host": "gpu003", "groups": ["old"], "policy": {}, "status": "unreachable", "message": "no route", "facts": None}
-    run_folder.write_document(other / "nodes" / "gpu003.json", node)
-    run_folder.write_document(other / "run.json", {})
-    nodes, _ = arrive(other, meant=None)
+    nodes, _ = arrive(run_of(tmp_path / "other", node), meant=None)
     assert nodes == {"gpu003": node}
+
+
+def test_a_node_that_sends_groups_and_a_policy_has_none(arrive, folder):
+    nodes, arrived = arrive(put(folder, stream=claims("gpu001", at("gpu001", 9))), meant=None)
+    assert (nodes["gpu001"]["groups"], nodes["gpu001"]["policy"], nodes["gpu001"]["facts"]) == ([], {}, at("gpu001", 9))
+    assert arrived.claimed == {"gpu001"}
+
+
+def test_with_an_inventory_a_nodes_own_policy_is_no_news(arrive, folder):
+    nodes, arrived = arrive(put(folder, stream=claims("gpu001", at("gpu001", 9))))
+    assert (nodes["gpu001"]["groups"], nodes["gpu001"]["policy"]) == (["gpu"], {"driver": {}})
+    assert arrived.claimed == set()
+
+
+@pytest.mark.parametrize("source", [".", "nodes", "nodes/gpu003.json"])
+def test_the_file_of_a_run_keeps_its_policy_however_it_is_named(arrive, tmp_path, source):
+    node = claims("gpu003", at("gpu003", 9))
+    nodes, arrived = arrive(run_of(tmp_path / "other", node) / source, meant=None)
+    assert (nodes, arrived.claimed) == ({"gpu003": node}, set())
+
+
+def test_a_file_that_lies_beside_a_run_json_is_no_file_of_a_run(arrive, folder):
+    put(folder, stream=claims("gpu001", at("gpu001", 9)), run="{}")
+    nodes, arrived = arrive(folder / "stream.json", meant=None)
+    assert (nodes["gpu001"]["policy"], arrived.claimed) == ({}, {"gpu001"})
+
+
+SPOOFS = {
+    "later": at("gpu666", 10, machine_id="6"),
+    "of the year 9999": at("gpu666", 9) | {"collector": {"collected_at": "9999-01-01T00:00:00Z"}},
+    "without a time": at("gpu666", 9) | {"collector": {}},
+}
+
+
+@pytest.mark.parametrize("spoof", SPOOFS.values(), ids=SPOOFS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_another_nodes_facts_never_replace_the_answer_of_the_host_itself(arrive, folder, spoof, is_first):
+    documents = [claims("gpu001", spoof), at("gpu001", 9, machine_id="1")]
+    stream = "\n".join(map(json.dumps, documents if is_first else documents[::-1]))
+    nodes, arrived = arrive(put(folder, stream=stream), meant=None)
+    assert nodes["gpu001"]["facts"] == documents[1]
+    assert arrived.twice == {"gpu001"}
+    assert len(arrived.lines) == 1 and "gpu001 is in" in arrived.lines[0]
+    assert "two machines answer by this name" in arrived.lines[0] or "they call themselves gpu001 and gpu666" in arrived.lines[0]
+
+
+@pytest.mark.parametrize("time", ["9999-01-01T00:00:00Z", "zzzz", "", None, "2026-11-24T10:00:00+09:00"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_time_that_nobody_can_trust_is_older_than_every_other(arrive, folder, time, is_first):
+    odd = at("gpu001", 9, odd=True) | {"collector": {"collected_at": time}}
+    documents = [odd, at("gpu001", 8)]
+    stream = "\n".join(map(json.dumps, documents if is_first else documents[::-1]))
+    nodes, arrived = arrive(put(folder, stream=stream))
+    assert nodes["gpu001"]["facts"] == at("gpu001", 8)
+    assert any("a time later than now" in line for line in arrived.lines) == (time == "9999-01-01T00:00:00Z")
+
+
+def test_a_clock_that_is_ahead_costs_no_node_its_answer(arrive, folder):
+    ahead = at("gpu001", 9) | {"collector": {"collected_at": "9999-01-01T00:00:00Z"}}
+    nodes, _ = arrive(put(folder, a=ahead))
+    assert (nodes["gpu001"]["status"], nodes["gpu001"]["facts"]) == ("ok", ahead)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_loose_file_of_a_node_that_was_not_read_never_replaces_an_answer(arrive, folder, is_first):
+    documents = [claims("gpu001", None, status="failed", message="no"), at("gpu001", 9)]
+    stream = "\n".join(map(json.dumps, documents if is_first else documents[::-1]))
+    nodes, arrived = arrive(put(folder, stream=stream), meant=None)
+    assert nodes["gpu001"]["status"] == "ok"
+    assert "failed in the one, ok in the other" in arrived.lines[0]
+
+
+def test_a_newer_run_whose_node_was_not_read_still_counts(arrive, folder, tmp_path):
+    unread = run_of(tmp_path / "other", claims("gpu001", None, status="unreachable", message="no route"))
+    old = at("gpu001", 9) | {"collector": {"collected_at": "2025-01-01T00:00:00Z"}}
+    nodes, _ = arrive(put(folder, gpu001=old), unread, meant=None)
+    assert nodes["gpu001"]["status"] == "unreachable"
+
+
+def gpus(document, *uuids):
+    document["sections"]["gpus"] = {"probe": {"status": "ok"}, "devices": [{"uuid": uuid} for uuid in uuids]}
+    return document
+
+
+@pytest.mark.parametrize(
+    ("newer", "line"),
+    [
+        (gpus(at("gpu001", 10, machine_id="1"), "GPU-3", "GPU-4"), "two machines answer by this name, or all GPUs were replaced"),
+        (gpus(at("gpu001", 10), "GPU-1", "GPU-2"), "only one of them says which machine it is"),
+        (gpus(at("gpu001", 10, machine_id={}), "GPU-1", 7, {}), "only one of them says which machine it is"),
+        (gpus(at("gpu001", 10, machine_id="1"), "GPU-2", "GPU-3"), ""),
+    ],
+)
+def test_gpus_and_a_missing_machine_id_tell_machines_apart_too(arrive, folder, newer, line):
+    older = gpus(at("gpu001", 9, machine_id="1"), "GPU-1", "GPU-2")
+    _, arrived = arrive(put(folder, a=older, b=newer))
+    assert len(arrived.lines) == bool(line)
+    assert all(line in one for one in arrived.lines)
+
+
+def test_strangers_push_no_conflict_of_machines_off_the_screen(arrive, folder):
+    strangers = [facts(f"stranger{number}") for number in range(1200)]
+    stream = "\n".join(map(json.dumps, [*strangers, at("gpu001", 9, machine_id="1"), at("gpu001", 10, machine_id="2")]))
+    _, arrived = arrive(put(folder, stream=stream))
+    assert "two machines answer by this name" in arrived.lines[0]

@@ -88,4 +88,6 @@ def test_a_node_is_called_as_it_calls_itself_else_as_its_file():
     assert read_arrival("here", "stem", json.dumps(facts("gpu007")).encode()).node["host"] == "gpu007"
     assert read_arrival("here", "stem", json.dumps(facts(None)).encode()).node["host"] == "stem"
     node = {"schema": "unhang/node/1", "host": "of-run", "groups": ["g"], "policy": {}, "status": "failed", "message": "no", "facts": None}
-    assert read_arrival("here", "stem", json.dumps(node).encode()).node == node
+    assert read_arrival("here", "stem", json.dumps(node).encode(), is_of_run=True).node == node
+    loose = read_arrival("here", "stem", json.dumps(node).encode())
+    assert (loose.node, loose.has_claims) == ({**node, "groups": []}, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import shlex
 import subprocess
@@ -9,10 +10,11 @@ import sys
 
 import pytest
 
-from unhang.audit.collect.starter import KEPT, SENT, STARTER, WANTED, WANTED_LINE, start_command
+from unhang.audit.collect.starter import BEGUN_LINE, KEPT, SENT, STARTER, WANTED, WANTED_LINE, start_command
 
 COLLECTOR = b"import sys; print('collected', sys.argv[1:], sys.flags.isolated)"
 NAME = hashlib.sha256(COLLECTOR).hexdigest()
+BEGUN = f"{BEGUN_LINE}\n".encode()
 
 
 @pytest.fixture
@@ -21,8 +23,8 @@ def start(tmp_path):
     (tmp_path / "home").mkdir(exist_ok=True)
     home = f"import pwd, types; pwd.getpwuid = lambda uid: types.SimpleNamespace(pw_dir={str(tmp_path / 'home')!r})\n"
 
-    def run(how, data=b"", name=NAME):
-        argv = [sys.executable, "-I", "-S", "-c", home + STARTER, name, how, "--silence-s=2"]
+    def run(how, data=b"", name=NAME, umask=0o022):
+        argv = [sys.executable, "-I", "-S", "-c", f"import os; os.umask({umask})\n{home}{STARTER}", name, how, "--silence-s=2"]
         return subprocess.run(argv, input=data, capture_output=True, timeout=60, check=False)
 
     return run
@@ -35,10 +37,10 @@ def kept(tmp_path):
 
 def test_it_is_sent_once_and_then_started_from_where_it_lies(start, kept):
     asked = start(KEPT)
-    assert (asked.returncode, asked.stdout.decode().strip()) == (WANTED, WANTED_LINE)
+    assert (asked.returncode, asked.stdout.decode().split()) == (WANTED, [BEGUN_LINE, WANTED_LINE])
     for how, data in ((SENT, COLLECTOR), (KEPT, b""), (KEPT, b"")):
         done = start(how, data)
-        assert (done.returncode, done.stdout) == (0, b"collected ['--silence-s=2'] 1\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, BEGUN + b"collected ['--silence-s=2'] 1\n"), done.stderr
     assert [kept.parent.stat().st_mode & 0o777, kept.stat().st_mode & 0o777] == [0o700, 0o600]
 
 
@@ -46,7 +48,7 @@ def test_one_that_was_changed_is_not_started(start, kept):
     start(SENT, COLLECTOR)
     kept.write_bytes(COLLECTOR + b"; print('planted')")
     assert start(KEPT).returncode == WANTED
-    assert start(SENT, COLLECTOR).stdout == b"collected ['--silence-s=2'] 1\n"
+    assert start(SENT, COLLECTOR).stdout == BEGUN + b"collected ['--silence-s=2'] 1\n"
     assert kept.read_bytes() == COLLECTOR
 
 
@@ -71,9 +73,44 @@ def test_a_folder_that_others_may_write_is_refused(start, kept):
     kept.parent.mkdir(parents=True)
     kept.parent.chmod(0o770)
     done = start(SENT, COLLECTOR)
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (1, BEGUN)
     assert b"to be a folder that only its user can write" in done.stderr
     assert list(kept.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_what_it_creates_is_private_whatever_the_umask(start, kept, umask):
+    assert start(SENT, COLLECTOR, umask=umask).returncode == 0
+    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, kept.parent, kept)] == [0o700, 0o700, 0o600]
+    assert start(KEPT, umask=umask).returncode == 0
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700, 0o1777])
+def test_the_users_own_folder_of_caches_keeps_its_mode(start, kept, mode):
+    kept.parent.parent.mkdir()
+    kept.parent.parent.chmod(mode)
+    assert start(SENT, COLLECTOR).returncode == 0
+    assert [kept.parent.parent.stat().st_mode & 0o7777, kept.parent.stat().st_mode & 0o777] == [mode, 0o700]
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_where_others_may_write_into_the_folder_of_caches_it_lies_elsewhere(start, kept, mode):
+    """They could put another folder in the place of one in it, between the check and the start."""
+    kept.parent.parent.mkdir()
+    kept.parent.parent.chmod(mode)
+    assert start(SENT, COLLECTOR).returncode == start(KEPT).returncode == 0
+    own = kept.parents[2] / ".unhang"
+    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, own, own / kept.name)] == [mode, 0o700, 0o600]
+    assert list(kept.parent.parent.iterdir()) == []
+
+
+def test_in_a_home_that_others_may_write_it_lies_nowhere(start, kept):
+    home = kept.parents[2]
+    home.chmod(0o777)
+    done = start(SENT, COLLECTOR)
+    assert (done.returncode, done.stdout) == (1, BEGUN)
+    assert f"expected {home} to be a folder that only its user can write" in done.stderr.decode()
+    assert list(home.iterdir()) == []
 
 
 def test_a_folder_that_is_a_link_is_refused(start, kept, tmp_path):
@@ -86,7 +123,7 @@ def test_a_folder_that_is_a_link_is_refused(start, kept, tmp_path):
 
 def test_other_bytes_than_the_hash_are_neither_kept_nor_started(start, kept):
     done = start(SENT, COLLECTOR[:-1])
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (1, BEGUN)
     assert b"found other bytes" in done.stderr
     assert list(kept.parent.iterdir()) == []
 
@@ -107,3 +144,10 @@ def test_a_value_of_the_inventory_is_a_word_for_the_nodes_shell(tmp_path):
     options = {"rootfs": ["/a; touch /tmp/no", "$(id) 'x'"]}
     subprocess.run(["/bin/sh", "-c", start_command(str(script), ["env"], NAME, KEPT, options)], check=True, timeout=60)
     assert said.read_text().splitlines()[-2:] == ["--rootfs=/a; touch /tmp/no", "--rootfs=$(id) 'x'"]
+
+
+def test_nodes_that_share_a_home_may_keep_it_at_the_same_time(start, kept):
+    with concurrent.futures.ThreadPoolExecutor(8) as several:
+        done = list(several.map(lambda _: start(SENT, COLLECTOR), range(24)))
+    assert {(one.returncode, one.stdout) for one in done} == {(0, BEGUN + b"collected ['--silence-s=2'] 1\n")}, [one.stderr for one in done]
+    assert kept.read_bytes() == COLLECTOR

@@ -13,7 +13,7 @@ from unhang.audit.judge import choosing, expression_filters
 from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.judging import judge_run
 from unhang.audit.judge.node_rules import MOST_EVIDENCE, MOST_FINDINGS, evidence_of
-from unhang.audit.judge.run_input import read_run_input
+from unhang.audit.judge.run_input import read_nodes, read_run_input
 
 
 def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp_path, monkeypatch):
@@ -34,7 +34,7 @@ def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp
 
     monkeypatch.setattr(expression_filters, "choose", counted)
     head = judge_run(read_run_input(run), load_catalogue(), "2026-06-01", mark=judged.append)
-    assert head["nodes"] == {"ok": 2}
+    assert head["nodes"] == {"ok": 2}, [(one.host, one.message) for one in read_nodes(read_run_input(run))]
     assert head["totals_by_rule"]["nccl-setting-differs-between-files"]["fail"] + head["totals_by_rule"]["nccl-setting-differs-between-files"]["unknown"] > 0
     per_rule = Counter(one["rule"] for one in findings(run) if one["host"] == "a1")
     assert max(per_rule.values()) == MOST_FINDINGS

@@ -10,6 +10,7 @@ import pytest
 from changed_nodes import catalogue, found_on_node, schema_faults, view
 
 from unhang.audit.judge.gallery import alarms, applies_to, changed, read_gallery
+from unhang_node.parse.addresses import shared_subnets
 
 FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "gallery"
 MACHINES = {machine.name: machine for machine in read_gallery(FOLDER)}
@@ -33,6 +34,12 @@ def test_document_is_such_as_the_collector_gives(name):
 def test_only_what_stands_on_the_list_is_above_info(name):
     """A rule that is on the list and silent is a fault too: its reason no longer holds."""
     assert above_info(MACHINES[name].document) == set(MACHINES[name].above_info)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_shared_subnets_are_those_that_the_collector_would_give(name):
+    network = MACHINES[name].document["sections"]["network"]
+    assert network["shared_subnets"] == shared_subnets(network["interfaces"])
 
 
 def test_machines_have_few_findings_above_info():

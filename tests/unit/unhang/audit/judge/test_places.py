@@ -27,3 +27,12 @@ def test_a_port_is_named_by_its_device(tmp_path):
     (where,) = places(tmp_path, "rdma-port-errors", network={"probe": judge_cases.OK, "rdma": cards})
     assert where == {"path": "network.rdma[1].ports[0]", "port": 1, "name": "mlx5_1"}
     assert item_label(where) == "mlx5_1"
+
+
+def test_a_kind_of_cards_is_not_named_by_the_first_card_of_it(tmp_path):
+    """The other card differs; a finding about one card can then explain that of the kind."""
+    link = {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_max": 16, "errors_fatal": 0, "errors_nonfatal": 0}
+    card = {"board": "MT_1", "driver": "mlx5_core", "ats_enabled": None, "ports": [PORT | {"gids": []}]}
+    cards = [card | {"name": f"mlx5_{number}", "pcie": link | {"width_now": width}} for number, width in enumerate((16, 8))]
+    (where,) = places(tmp_path, "rdma-cards-of-one-kind-differ", network={"probe": judge_cases.OK, "rdma": cards})
+    assert where == {"path": "network.rdma[0].board", "value": "MT_1"}

@@ -170,5 +170,13 @@ def test_a_remark_that_holds_for_most_healthy_nodes_is_no_cause(having, is_cause
     assert "broken" in [cause["rule"] for cause in causes]
 
 
+def test_a_remark_on_69_of_70_healthy_nodes_is_no_cause_and_one_on_a_single_of_them_is():
+    hosts = [f"gpu{number:03d}" for number in range(1, 71)]
+    usual = [finding("pid-max-low", host, "info") for host in hosts[:69]]
+    found = shown([*usual, finding("ecc-off", hosts[69], "info")], {host: NodeNote(True) for host in hosts})
+    assert [(cause["rule"], cause["nodes"]) for cause in found["causes"]] == [("ecc-off", hosts[69:])]
+    assert found["node_verdicts"]["healthy"] == hosts
+
+
 def test_a_remark_about_one_machine_alone_is_shown():
     assert [cause["rule"] for cause in shown([finding("usual", "n1", "info")])["causes"]] == ["usual"]

@@ -72,6 +72,7 @@ def test_traceback_that_is_cut_or_ends_in_an_unknown_name_is_a_failure(tmp_path)
     frames = '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/w/train.py", line 55, in <module>\n[rank1]:     main()\n'
     assert answer(tmp_path, STEPS + frames)[0] == "failure"
     assert answer(tmp_path, STEPS + frames + "[rank1]: shards.Unlike\n")[0] == "failure"
+    assert "raised shards.Unlike, which" in diagnose([str(tmp_path / "job.log")])["outcome"]["why"]
     assert answer(tmp_path, STEPS + frames + "recovered\n" + STEPS * 5)[0] == "no_end"
     assert answer(tmp_path, STEPS)[0] == "no_end"
 

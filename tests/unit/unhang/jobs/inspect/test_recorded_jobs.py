@@ -13,6 +13,7 @@ from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
+TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own
 # scene: (state, rank, words of the verdict, cause)
 WHOLE = {
     "healthy": ("running", None, "collectives were launched", None),
@@ -34,6 +35,11 @@ WHOLE = {
     "path": ("hung", None, "none left it between the looks", None),
     "init": ("starting", 1, "rank 1 of 2 is not there", None),
 }
+OF_TWO_GPUS = {
+    **{scene: row for scene, row in WHOLE.items() if scene != "lock"},
+    "crowded": ("running", None, "collectives were launched", None),  # a program of somebody else computes on the GPU of rank 1
+    "full": ("running", None, "collectives were launched", None),
+}
 HEALTHY = ("healthy", "slow", "longstep", "compile", "checkpoint", "evaluation")
 
 
@@ -43,8 +49,34 @@ def look(scene: str, way: str) -> dict:
 
 @pytest.mark.parametrize("scene", WHOLE)
 def test_ras_and_stacks_name_the_rank_and_the_cause(scene):
-    state, rank, words, cause = WHOLE[scene]
-    found = inspection_of([look(scene, "RAS-and-stacks")])
+    assert_told(look(scene, "RAS-and-stacks"), *WHOLE[scene])
+
+
+@pytest.mark.parametrize("scene", OF_TWO_GPUS)
+def test_the_same_holds_where_each_rank_has_its_own_gpu(scene):
+    assert_told(json.loads((TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")), *OF_TWO_GPUS[scene])
+
+
+FRAMEWORKS = {
+    "accelerate": ("torch", "called by wait_for_a_server_that_is_gone", "AllReduce"),
+    "lightning": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
+    "fsdp2": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllGather"),
+    "jax": ("jax", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_job_of_a_framework_is_told_while_it_trains_and_while_it_hangs(name):
+    framework, place, collective = FRAMEWORKS[name]
+    trains, hangs = (json.loads((TWO_GPUS / "frameworks" / f"{name}-{moment}.json").read_text(encoding="utf-8")) for moment in ("trains", "hangs"))
+    assert {row["framework"] for row in hangs["ranks"]} == {framework}
+    assert_told(trains, "running", None, "collectives were launched", None)
+    assert_told(hangs, "hung", 1, place, "slow_rank_or_io" if name == "accelerate" else "rank_desync_app")
+    assert_told(hangs, "hung", 1, f"never launched {collective}", "slow_rank_or_io" if name == "accelerate" else "rank_desync_app")
+
+
+def assert_told(document: dict, state: str, rank: int | None, words: str, cause: str | None) -> None:
+    found = inspection_of([document])
     named = {suspect["rank"]: suspect for suspect in found["suspects"]}
     assert found["state"] == state
     assert words in " ".join([found["headline"], *(suspect["why"] for suspect in found["suspects"])])
@@ -68,7 +100,7 @@ def test_ras_alone_names_the_rank(scene):
     assert found["state"] in ("hung", "unknown")
 
 
-@pytest.mark.parametrize("path", sorted(EVIDENCE.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted([*EVIDENCE.glob("*.json"), *TWO_GPUS.glob("*/*.json")]), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_documents_are_as_their_schemas_say(path):
     document = json.loads(path.read_text(encoding="utf-8"))
     assert list(check_schema(document, read_schema("evidence-1"))) == []

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
+from healthy_months import OF_ONE_GPU, OF_TWO_GPUS, endless
 
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, STOPPED, detect, signs_of_progress, ticks
 
@@ -39,33 +40,20 @@ def test_it_names_who_is_behind(name):
     assert ranks == {1}
 
 
+@pytest.mark.parametrize("path", OF_TWO_GPUS, ids=lambda path: path.stem)
+def test_it_is_silent_at_a_job_that_works_on_two_gpus(path):
+    assert list(detect(map(json.loads, path.read_text(encoding="utf-8").splitlines()), 5.0)) == []
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_it_is_silent_at_a_job_that_works(name):
     """Dynamo traces for 5 s without a file or a compiler: such a phase of a minute would be looked at, and inspect says that it compiles."""
     assert list(detect(trace(name), 8.0 if name == "compile" else 5.0)) == []
 
 
-def endless(rng: random.Random, seconds: float):
-    """Healthy traces one after another in random order, each going on from the counters of the one before; samples of RAS are lost now and then."""
-    recorded = {name: list(ticks(trace(name))) for name in HEALTHY}
-    t, counts, io = 0.0, 0, 0
-    while t < seconds:
-        part = recorded[rng.choice(HEALTHY)]
-        first, last = part[0], part[-1]
-        for tick in part:
-            now = round(t + tick.t - first.t, 3)
-            grown = {rank: counts + count - first.ras["counts"]["0"] for rank, count in tick.ras["counts"].items()}
-            yield {"t": now, "ras": {**tick.ras, "counts": grown}} if rng.random() > 0.05 else {"t": now, "ras": None, "why": "lost"}
-            for rank, row in tick.ranks.items():
-                moved = {name: io + row[name] - first.ranks[rank][name] for name in ("read_bytes", "write_bytes", "switches")}
-                yield {**row, **moved, "t": now}
-            yield from ({**gpu, "t": now} for gpu in tick.gpus)
-        counts += last.ras["counts"]["0"] - first.ras["counts"]["0"]
-        t += last.t - first.t + rng.uniform(0.8, 3.0)
-
-
 def test_a_day_of_healthy_jobs_with_noise_is_no_alarm():
-    assert list(detect(endless(random.Random(1), DAY_S), 60.0)) == []
+    """A month of them: tests/bench/bench_watch.py."""
+    assert list(detect(endless(random.Random(1), DAY_S, (*OF_ONE_GPU, *OF_TWO_GPUS)), 10.0)) == []
 
 
 def test_it_speaks_again_only_after_the_same_time():

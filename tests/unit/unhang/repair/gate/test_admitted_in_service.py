@@ -53,12 +53,14 @@ def gpu(name, value):
 CHANGES = {
     "admission-of-another-node": lambda sections: sections["node"].update(machine_id="b" * 32),
     "admission-gpus-changed": gpu("uuid", "GPU-new"),
+    "admission-gpus-missing": lambda sections: sections["gpus"]["devices"].pop(),
     "admission-driver-changed": lambda sections: sections["driver"]["loaded"].update(version="595.1.2"),
     "admission-kernel-changed": lambda sections: sections["kernel"].update(release="6.8.0-60-generic"),
     "admission-vbios-changed": gpu("vbios", "96.00.A5.00.01"),
     "admission-inforom-changed": gpu("inforom", "G525.0230.00.05"),
     "admission-bios-changed": lambda sections: sections["node"]["dmi"].update(bios_version="2.3"),
     "admission-nics-changed": lambda sections: sections["network"]["rdma"].append({"name": "mlx5_1", "firmware": "28.39.1002"}),
+    "admission-nics-missing": lambda sections: sections["network"]["rdma"].pop(),
     "admission-nic-firmware-changed": lambda sections: sections["network"]["rdma"][0].update(firmware="28.40.1"),
 }
 

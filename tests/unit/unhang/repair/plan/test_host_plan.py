@@ -144,8 +144,9 @@ def test_what_only_a_person_repairs_is_in_no_wave_and_named():
     assert [(one.rule, one.what) for one in entry.person] == [("nvlink-down", "have the board serviced")]
 
 
-def test_a_remark_is_no_work_for_a_person():
-    assert planned({**LINK, "severity": "info"}, DRIVER).person == ()
+@pytest.mark.parametrize(("severity", "named"), [("critical", True), ("error", True), ("warning", True), ("info", False)])
+def test_warnings_and_above_are_work_for_a_person_and_remarks_are_not(severity, named):
+    assert bool(planned({**LINK, "severity": severity}, DRIVER).person) == named
 
 
 def test_where_several_versions_are_possible_the_plan_says_how_to_pin_one():
@@ -172,11 +173,12 @@ def test_a_policy_that_would_bring_in_a_known_fault_refuses_the_host():
 DEADLOCK = finding("driver-545-23-08-p2p-deadlock", DRIVER["remedy"])
 
 
-def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the_rule_proposes():
-    policy = {"driver": {"version": "535.309.01", "flavour": "proprietary", "held": True}}
+@pytest.mark.parametrize("version", ["535.309.01", "535.154.05"])
+def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the_rule_proposes(version):
+    policy = {"driver": {"version": version, "flavour": "proprietary", "held": True}}
     entry = planned(DEADLOCK, NUMA, policy=policy)
     assert [(one.role, one.because, one.before, one.after) for one in entry.remedies] == [
-        ("gpu_driver", (DEADLOCK["rule"],), "545.23.08", "535.309.01"),
+        ("gpu_driver", (DEADLOCK["rule"],), "545.23.08", version),
         ("host_tuning", ("numa-balancing-on",), None, None),
     ]
     assert entry.policy["driver"] == policy["driver"]

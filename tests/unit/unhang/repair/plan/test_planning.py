@@ -18,6 +18,7 @@ import fleets
 import pytest
 
 from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.audit.judge.own_runs import mark_as_own
 from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.repair.plan.description import describe_totals
@@ -95,6 +96,13 @@ def test_a_waived_finding_and_one_that_is_not_known_are_not_planned(plan):
     assert all("acs-breaks-p2p" not in remedy.because for entry in plan.hosts for remedy in entry.remedies)
 
 
+def test_a_healthy_node_that_only_a_faulty_one_sets_apart_is_no_work(tmp_path):
+    findings = fleets.compared_with_a_faulty_node()
+    run = fleets.write_run(tmp_path / "run", findings, [fleets.node(host, [], {}) for host in ("gpu1", "gpu2")])
+    (entry,) = plan_run(run, CATALOGUE).hosts
+    assert (entry.host, [one.rule for one in entry.person]) == ("gpu1", ["links-differ", "lost"])
+
+
 def test_the_plan_follows_its_schema_and_is_read_again(plan, tmp_path):
     assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
     assert read_plan(write_plan(tmp_path, plan)) == plan
@@ -114,6 +122,19 @@ def test_another_day_or_run_is_another_plan(plan, tmp_path):
 def test_waves_begin_with_one_of_each_kind_within_the_limit(plan):
     assert plan.limits.max_unavailable == 2
     assert [(wave.name, wave.hosts) for wave in plan.waves[:2]] == [("canary 1", ("dev01", "gpu001")), ("wave 1", ("dev02", "dev03"))]
+
+
+def test_the_canary_of_a_kind_is_a_node_without_jobs_where_there_is_one(tmp_path):
+    def occupy(findings, nodes):
+        """A user's process on a GPU of gpu001 and of all dev nodes but one; they would be the first otherwise."""
+        busy = ("gpu001", *(f"dev{number:02d}" for number in (1, 2, 3, 5, 6, 7, 8)))
+        for node in (one for one in nodes if one["facts"] is not None):
+            for device in node["facts"]["sections"]["gpus"]["devices"]:
+                device["processes"] = [{"pid": 4711, "user": "anna", "command": "python"}] if node["host"] in busy else []
+
+    plan = plan_run(write_fleet(tmp_path / "run", occupy), CATALOGUE)
+    assert plan.waves[0].name == "canary 1" and plan.waves[0].hosts[0] == "dev04" and "gpu001" not in plan.waves[0].hosts
+    assert [bool(plan.for_host(host).jobs) for host in plan.waves[0].hosts] == [False, False]
 
 
 def test_only_one_rule_and_all_but_some_hosts(folder):
@@ -271,6 +292,9 @@ def test_the_next_command_reaches_the_nodes_as_the_audit_did(folder, tmp_path, c
     folder = shutil.copytree(folder, tmp_path / "run")
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--become-method=su -l"]}))
+    assert main(["plan", str(folder)]) == 0
+    assert "su -l" not in capsys.readouterr().out  # of a run that somebody else may have made
+    mark_as_own(folder)
     assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out.replace("\\\n", "")
     assert re.search(rf"remediate\s+{folder}\s+--ansible=--become\s+--ansible='--become-method=su -l'\n", shown)

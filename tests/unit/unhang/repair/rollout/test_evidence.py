@@ -37,7 +37,7 @@ def test_how_a_node_stands_is_what_the_machine_judges(result, adapter, step, sta
 
 def test_acting_beside_a_job_has_to_be_asked_for_and_is_written_down():
     evidence = drain_evidence({**OURS, "jobs": [JOB]}, "slurm", "wait", beside_jobs=True)
-    assert (status_of("wait", evidence), evidence["beside"]) == (DONE, ["4711"])
+    assert (status_of("wait", evidence), evidence["beside"]) == (DONE, ["4711 of alice"])
 
 
 def test_a_node_that_somebody_else_drained_says_who():

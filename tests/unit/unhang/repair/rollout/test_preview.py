@@ -48,19 +48,19 @@ def test_each_role_would_change_refuses_or_has_nothing_to_do(preview):
         {"task": "A task", "diffs": [{"name": "/etc/x.conf", "added": 2, "removed": 1, "lines": ["-b", "+c", "+d"]}]}
     ]
     shown = render_preview(found)
-    assert "  gpu_driver       refuses       expected no GPU operator, found one" in shown
+    assert "  gpu_driver       not possible  expected no GPU operator, found one" in shown
     assert "  gpu_driver       would change  /etc/x.conf (+2 -1 lines)" in shown
     assert "  gpu_driver       no change     nothing to do for policy-driver-version" in shown
-    assert "3 nodes: 1 refuse something, 1 would change, 1 need no change; 6 reboots at most" in shown
-    assert shown.index("refuses") < shown.index("would change")
+    assert "3 nodes: 1 cannot be changed as planned, 1 would change, 1 need no change; 6 reboots at most" in " ".join(shown.split())
+    assert shown.index("not possible") < shown.index("would change")
 
 
 def test_a_role_that_was_not_reached_is_not_said_to_have_nothing_to_do(preview):
     found = preview([("a", "", "assert", "failed", {"msg": "a is not proved healthy: unreachable"})])
     assert outcomes(found) == {host: [("gpu_driver", "not played")] for host in HOSTS}
     shown = render_preview(found)
-    assert "  the node         refuses       is not proved healthy: unreachable" in shown
-    assert "3 nodes: 3 refuse something" in shown
+    assert "  the node         not possible  is not proved healthy: unreachable" in shown
+    assert "3 nodes: 3 cannot be changed as planned" in shown
 
 
 def test_a_change_that_shows_no_difference_and_those_of_a_loop_are_changes(preview):
@@ -105,7 +105,7 @@ def test_nodes_with_the_same_outcome_stand_together_and_what_reboots_is_said(pre
 def test_what_the_plan_refuses_is_in_the_table_although_no_role_was_played(preview, tmp_path):
     plan = planned(tmp_path)
     plan = replace(plan, hosts=(*plan.hosts, HostPlan("d", None, None, refused=(Refused("role kernel: no boot loader"),))))
-    assert "d\n  the plan         refuses       role kernel: no boot loader" in render_preview(preview([], plan))
+    assert "d\n  the plan         not possible  role kernel: no boot loader" in render_preview(preview([], plan))
 
 
 def test_one_node_never_fills_more_than_a_screen_or_two_and_the_wide_form_has_all(preview, tmp_path):
@@ -131,7 +131,7 @@ def test_many_nodes_with_an_outcome_of_their_own_are_counted_behind_the_first_on
     results[::100] = [(name, "gpu_driver", "assert", "failed", {"msg": f"of {name}"}) for name in names[::100]]
     shown = render_preview(preview(results, plan))
     assert len(shown.splitlines()) < 150
-    assert all(f"refuses       of {name}" in shown for name in names[::100])
+    assert all(f"not possible  of {name}" in shown for name in names[::100])
     assert "and 970 more nodes, each with another outcome: 970 would change" in shown
 
 

@@ -73,13 +73,33 @@ def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     assert node.out_of_service
 
 
-@pytest.mark.parametrize("bad", BACK)
+BROKEN = [*well(*FORWARD[:7]), ("audit", StepResult("failed", {"why": "it broke"}))]
+
+
+@pytest.mark.parametrize("bad", BACK[:-1])
 def test_a_node_that_is_not_brought_back_is_lost(bad):
     back = BACK[: BACK.index(bad)]
-    failed = [*well(*FORWARD[:7]), ("audit", StepResult("failed", {"why": "it broke"})), *well(*back), (bad, StepResult("failed", {"why": "worse"}))]
-    node = replay(journal(*failed, *([] if bad == "keep" else well("keep")))).node(HOST)
+    node = replay(journal(*BROKEN, *well(*back), (bad, StepResult("failed", {"why": "worse"})), *well("keep"))).node(HOST)
     assert (node.state, node.why) == ("lost", f"audit: it broke; {bad}: worse")
     assert node.lost
+
+
+def test_a_node_that_could_not_be_kept_stops_the_others_and_the_next_controller_keeps_it():
+    entries = journal(*BROKEN, *well(*BACK[:-1]), ("keep", StepResult("failed", {"why": "slurmctld does not answer"})))
+    node = replay(entries).node(HOST)
+    assert (node.state, node.why, node.locked, node.lost) == ("not released", "audit: it broke; keep: slurmctld does not answer", True, True)
+    again = [*entries, Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 8), Entry(AT, HOST, "lock", DONE, 8, {"fencing": 8, "boot_id": "b3"})]
+    order = next_order(replay(again).node(HOST), TARGET, 2)
+    assert (order.step, order.why) == ("keep", "audit: it broke")
+    kept = [Entry(AT, HOST, "keep", BEGUN, 8, {"why": order.why}), Entry(AT, HOST, "keep", DONE, 8)]
+    node = replay([*again, *kept]).node(HOST)
+    assert (node.state, node.why, node.locked) == ("kept", "audit: it broke", False)
+
+
+def test_a_changed_node_that_is_kept_because_its_rollout_was_ended_says_so():
+    ended = [*journal(*well(*FORWARD[:6])), Entry(AT, HOST, "keep", BEGUN, 7, {"why": "ended by ops"}), Entry(AT, HOST, "keep", DONE, 7)]
+    node = replay(ended).node(HOST)
+    assert (node.state, node.why) == ("lost", "ended by ops")
 
 
 @pytest.mark.parametrize(("holder", "locked"), [(None, True), ({"run": "another"}, False)])

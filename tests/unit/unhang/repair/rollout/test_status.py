@@ -12,7 +12,7 @@ from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 from unhang.cli import main
 from unhang.repair.rollout.conductor import begin
 from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.status import exit_code, status_of
+from unhang.repair.rollout.status import NOW, exit_code, status_of
 from unhang.repair.rollout.status_junit import render_status_junit
 from unhang.repair.rollout.status_table import render_status
 from unhang.repair.rollout.status_view import describe_rows, rollout_view
@@ -51,10 +51,19 @@ def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(record
     recorded.through("a", until=step)
     found = row(recorded)
     assert (found["state"], found["step"]) == ("under way", step)
-    assert found["next"].startswith("lock, then ")
+    assert found["next"].startswith("the same command goes on: it ")
     text = render_status(status(recorded))
-    assert "under way, or its controller has died on another machine; controller 1 by ops@ctl" in text
-    assert f"now      in step {step} since " in text
+    assert "begun on another machine, so it is not seen here whether the command still runs there, on a; if not, give it again" in text
+    assert f"now      {NOW[step]} since " in text
+
+
+def test_a_node_that_waits_for_its_jobs_is_a_state_of_the_document(recorded):
+    recorded.begin()
+    for step in ("lock", "drain", "wait"):
+        evidence = {key: value.format(host="a") if isinstance(value, str) else value for key, value in EVIDENCE[step].items()}
+        waits = {"jobs": ["4711 of alice"], "ends": [], "wait_s": 3600} if step == "wait" else {}
+        recorded.record(recorded.ask("a", step, GROUPS, "9"), StepResult("ok", {**evidence, **waits}))
+    assert (row(recorded)["state"], row(recorded)["drained"]) == ("waiting", True)
 
 
 def test_until_when_a_step_may_take_is_shown_with_it(recorded):
@@ -64,7 +73,7 @@ def test_until_when_a_step_may_take_is_shown_with_it(recorded):
     found = row(recorded)
     assert order.step == found["step"] == "reboot"
     assert found["until"] == read_journal(recorded.folder).entries[-1].evidence["until"] != ""
-    assert f"now      in step reboot since {found['since']}, back by {found['until']}, or it has failed\n" in render_status(status(recorded))
+    assert f"now      rebooting since {found['since']}, back by {found['until']}, or it has failed\n" in render_status(status(recorded))
     recorded.begin()
     recorded.through("a")
     assert row(recorded)["until"] == ""
@@ -112,8 +121,8 @@ def test_a_node_that_refuses_the_connecting_user_needs_root(recorded):
     recorded.begin()
     order = recorded.ask("a", "lock", GROUPS, "9")
     recorded.record(order, StepResult("failed", {"why": "Lock the node: the folder may not be written", "needs_root": True}))
-    assert (row(recorded)["state"], row(recorded, "b")["next"]) == ("refused", "lock, when its wave may begin")
-    assert row(recorded)["next"].endswith("the same command locks it: --ansible=--become, or ansible_become: true in the inventory")
+    assert (row(recorded)["state"], row(recorded, "b")["next"]) == ("refused", "it begins when its wave may")
+    assert row(recorded)["next"].endswith("the same command, with root on the node: --ansible=--become, or ansible_become: true in the inventory")
 
 
 def test_a_text_about_permissions_alone_is_no_reason_to_ask_for_root(recorded):
@@ -227,15 +236,33 @@ def test_a_plan_that_somebody_edited_is_refused_in_one_line(recorded, capsys):
     assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in capsys.readouterr().err
 
 
+HELD = "libnvidia-ml1: expected 580.1, as unhang left it, found 580.1 on hold; somebody changed it since, and it stays unless the rollback names it"
+
+
+@pytest.mark.parametrize(("step", "state"), [("apply", "released"), ("roll_back", "kept")])
+def test_what_others_have_changed_since_is_named_of_an_undone_and_of_a_rolled_back_node(recorded, step, state):
+    recorded.begin()
+    evidence = dict(EVIDENCE[step])
+    EVIDENCE[step]["look_at"] = [HELD, *"bcdef"]
+    try:
+        recorded.through("a", failing="smoke_alone" if step == "roll_back" else None)
+    finally:
+        EVIDENCE[step].clear()
+        EVIDENCE[step].update(evidence)
+    assert row(recorded)["state"] == state
+    assert row(recorded)["why"].endswith(f"look at {HELD}; b; c; d; and 2 more")
+    assert HELD in render_status(status(recorded))
+
+
 def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the_next_of_each_node(recorded):
     (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
     recorded.begin()
     recorded.through("a", until="reboot")
     view = rollout_view(recorded.folder)
     [shown] = [row for row in view["rows"] if row["hosts"] == "a"]
-    assert (shown["now"], shown["next"]) == (f"in step reboot since {row(recorded)['since']}", "lock, then reboot")
+    assert (shown["now"], shown["next"]) == (f"rebooting since {row(recorded)['since']}", "the same command goes on: it reboots it")
     assert view["waves"] == ["canary 1: 1 under way", "wave 1: 2 to come"]
-    assert_shown(view, "controller 1 by ops@ctl", *view["waves"], shown["now"], shown["next"])
+    assert_shown(view, "ops@ctl", *view["waves"], shown["now"], shown["next"])
     recorded.begin()
     recorded.through("a", failing="smoke_alone")
     stopped = recorded.begin_wave(["b", "c"], GROUPS, "0")["stopped"]

@@ -42,6 +42,17 @@ def test_only_nodes_that_the_rollout_changed_and_nothing_brought_back_are_undone
     assert hosts_to_undo(PLAN, known, undone=(), asked=("c",)) == ["c"]
 
 
+WAITING = {"state": "waiting", "locked": True, "drained": True}
+
+
+def test_a_rollout_that_still_holds_an_unchanged_node_is_not_undone_before_it_has_ended():
+    known = standing(a=CHANGED, b=WAITING)
+    with pytest.raises(UserError, match=f"found b still locked or drained by it, and unchanged; .* first: unhang remediate --end {PLAN.run.id}"):
+        hosts_to_undo(PLAN, known, undone=())
+    known.take([Entry(NOW, "", ROLLOUT, DONE, 1, {"closed": "ended by ops"})])
+    assert hosts_to_undo(PLAN, known, undone=()) == ["a"]
+
+
 @pytest.mark.parametrize("why", ["d was not changed", "b was rolled back by the rollout itself", "x is not in the plan"])
 def test_a_named_node_that_cannot_be_undone_is_refused_with_the_reason(why):
     known = standing(a=CHANGED, b={**CHANGED, "as_before": True}, c=CHANGED)

@@ -12,7 +12,7 @@ from unhang.repair.rollout.node_state import NodeState, follow
 from unhang.repair.rollout.rollout_state import RolloutState
 from unhang.repair.rollout.state_machine import judge, next_order
 from unhang.repair.rollout.steps import BEGUN, DONE, FAILED, KEPT, RELEASED, ROLLOUT, WAITING, WAITS, WITHDRAWN, Entry, Order, StepResult, Target
-from unhang.repair.rollout.waiting import GRACE_S, UNLIMITED_S, is_worth_another_look, parse_wait, waits_until
+from unhang.repair.rollout.waiting import GRACE_S, UNLIMITED_S, is_worth_another_look, parse_time, waits_until
 
 SINCE = "2026-11-23T12:00:00Z"
 WAVES = [("a",), ("b", "c"), ("d",)]
@@ -44,13 +44,13 @@ def test_jobs_are_waited_for_until_their_time_limits_or_as_long_as_a_person_says
 
 @pytest.mark.parametrize(("given", "seconds"), [("90s", 90), ("30m", 1800), ("12h", 43200), ("3d", 259200)])
 def test_a_time_has_its_unit(given, seconds):
-    assert parse_wait(given) == seconds
+    assert parse_time(given, "--wait") == seconds
 
 
 @pytest.mark.parametrize("given", ["3", "d", "3 days", "-1h", ""])
 def test_a_time_without_a_unit_is_refused(given):
     with pytest.raises(UserError, match="--wait: expected a time such as 30m, 12h or 3d"):
-        parse_wait(given)
+        parse_time(given, "--wait")
 
 
 def waited(**evidence):

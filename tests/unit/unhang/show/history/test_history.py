@@ -15,6 +15,7 @@ from unhang.show.history.database import reading, writing
 from unhang.show.history.node_pasts import node_pasts
 from unhang.show.history.recording import record
 from unhang.show.history.recurring import ending_waivers, flapping, own_pasts
+from unhang.show.history.rendering import render_changes
 from unhang.show.history.run_rows import moment_of, run_before, run_named, run_rows
 
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
@@ -205,6 +206,15 @@ def test_a_document_of_another_shape_stops_nothing(fleet, kernel):
     between(fleet, 1, 2)
 
 
+def test_a_healthy_node_that_only_a_faulty_one_sets_apart_has_no_finding(fleet):
+    fleet.stored({"a": facts(), "b": facts()}, [])
+    run = fleet.run({"a": facts(), "b": facts()}, [finding("differ", None, scope="group", hosts=["a", "b"])])
+    document = json.loads((run / "findings.json").read_text())
+    (run / "findings.json").write_text(json.dumps(document | {"node_verdicts": {"error": ["a"], "healthy": ["b"]}}))
+    record(run, fleet.db)
+    assert shown(between(fleet))[0] == [("new", "differ", "a")]
+
+
 def test_findings_that_name_no_node_belong_to_the_fleet(fleet):
     fleet.stored({"a": facts()}, [])
     fleet.stored({"a": facts()}, [finding("bad", None, scope="fleet", hosts=[])])
@@ -219,6 +229,19 @@ def test_nodes_that_come_and_go_are_named(fleet):
     fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [])
     later = between(fleet, 2, 3)
     assert (later.first_seen, later.asked_again, later.not_asked) == ((), ("a",), ())
+
+
+def test_a_node_that_only_one_of_the_two_runs_asked_is_named_whatever_a_run_between_asked(fleet):
+    """a: asked before, between, and not after; d: not before, between, and after; e: only between, so neither of the two."""
+    for asked in ("bde", "ab", "abcde", "bcd"):
+        fleet.stored({host: facts() for host in asked}, [])
+    changes = between(fleet, 2, 4)
+    assert (changes.first_seen, changes.asked_again, changes.not_asked) == (("c",), ("d",), ("a",))
+    with reading(fleet.db) as connection:
+        rows = run_rows(connection)
+    lines = render_changes(rows[1], rows[3], changes, "unhang", 120)
+    assert {"FIRST SEEN  c", "ASKED       d in the later run alone"} < set(lines)
+    assert "NOT ASKED   a in the later run: what holds there now is not known" in lines
 
 
 def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):
@@ -328,10 +351,16 @@ def test_what_an_older_unhang_kept_of_localhost_goes_on_for_the_same_machine_alo
     assert shown(between(fleet))[0] == [("new", "bad", name) for name in kept]
 
 
-def test_nodes_of_another_inventory_are_not_missed(fleet):
+def test_nodes_that_only_one_of_two_inventories_has_are_named(fleet):
     fleet.stored({"a": facts()}, [])
     other = fleet.run({"b": facts()}, [])
     (other / "run.json").write_text((other / "run.json").read_text().replace('["i"]', '["another"]'))
     record(other, fleet.db)
-    fleet.stored({"c": facts()}, [])
-    assert (between(fleet).not_asked, between(fleet, 1, 3).not_asked) == ((), ("a",))
+    assert (between(fleet).first_seen, between(fleet).not_asked) == (("b",), ("a",))
+    fleet.stored({"a": facts()}, [])
+    later = between(fleet, 2, 3)
+    assert (later.asked_again, later.not_asked) == (("a",), ("b",))
+    with reading(fleet.db) as connection:
+        before, now = run_rows(connection)[1:]
+    shown_lines = "\n".join(render_changes(before, now, later, "unhang", 120))
+    assert "NOT ASKED   b in the later run (another inventory): what holds there now is not known" in shown_lines

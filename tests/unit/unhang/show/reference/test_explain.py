@@ -11,7 +11,8 @@ from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.commands.catalogue import day_of
-from unhang.show.reference.explain import explain, suggestions
+from unhang.show.reference.explain import explain
+from unhang.show.reference.nearness import suggestions
 
 CATALOGUE = load_catalogue()
 

@@ -174,6 +174,22 @@ def test_the_headline_counts_the_nodes_that_the_terminal_does_not_call_healthy()
     assert re.search(r"<span>400 nodes healthy, \d+ remarks?</span>", page) and 'class="verdict ok"' in page
 
 
+def test_a_healthy_node_that_only_a_faulty_one_sets_apart_is_healthy_and_its_row_names_no_finding():
+    findings = fleets.compared_with_a_faulty_node()
+    rows = [attrs for tag, attrs in page_of(findings, [fleets.node(host, [], {}) for host in ("gpu1", "gpu2")]).elements if "data-n" in attrs]
+    assert [(attrs["data-k"], attrs["data-n"]) for attrs in rows] == [("critical", "1 2"), ("ok", "")]
+
+
+def test_a_remark_of_most_healthy_nodes_is_on_no_card_and_in_no_row():
+    hosts = [f"n{number}" for number in range(4)]
+    usual = [fleets.finding("usual", host, "info", "A remark of all", "e", "f") for host in hosts]
+    fault = fleets.finding("fault", "n0", "error", "A fault", "e", "f")
+    page = page_of(fleets.document([*usual, fault], {"ok": 4}), [fleets.node(host, [], {}) for host in hosts])
+    assert [attrs["data-n"] for _, attrs in page.elements if "data-n" in attrs] == ["1", "", "", ""]
+    assert [attrs["id"] for tag, attrs in page.elements if tag == "article"] == ["f1"]
+    assert "A remark of all" not in page.text
+
+
 def test_every_node_has_a_cell_with_a_shape_and_a_row(five):
     nodes = five_situations.fleet()[1]
     cells = [attrs["href"] for tag, attrs in five.elements if tag == "a" and re.fullmatch(r"#n\d+", attrs.get("href") or "")]

@@ -37,7 +37,9 @@ def test_more_critical_causes_than_fit_have_a_line_each_and_nothing_else_is_show
 @pytest.mark.parametrize("owner", ["user", "sre", "facility", "vendor"])
 def test_each_cause_names_who_acts(owner):
     found = fleets.document([fleets.finding("xid-fatal", "gpu007", "critical", "A GPU is lost", "no Xid", "Xid 79", owner=owner)], {"ok": 1})
-    assert f"[xid-fatal], for: {owner}\n" in render_screen(found, 100)
+    shown = render_screen(found, 100)
+    assert f"[xid-fatal], for: {owner}\n" in shown
+    assert ("\nvendor's ticket: unhang report runs/latest --host gpu007 -o ticket\n" in shown) == (owner == "vendor")
 
 
 def test_each_node_is_counted_once_in_words_that_say_nodes():
@@ -115,7 +117,7 @@ def test_a_host_whose_name_begins_with_a_dash_is_no_option_of_a_command(hosts, r
 
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text):
-    findings = [fleets.finding(text[:60], text, "critical", text, text, text, where={"uuid": text}, remedy={"person": text})]
+    findings = [fleets.finding(text[:60], text, "critical", text, text, text, where={"uuid": text}, remedy={"person": text}, owner="vendor")]
     shown = render_screen(fleets.document(findings, {"ok": 1}, id=text), 100)
     assert all(line.isprintable() for line in shown.split("\n"))
 
@@ -140,3 +142,40 @@ def test_the_run_the_day_the_rules_and_the_policy_are_named():
 def test_without_a_policy_file_the_head_says_which_policies_were_used(policies_from, named):
     found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": None, "rules": [], "policies_from": policies_from}}
     assert render_screen(found, 200).split("\n")[0].endswith(f"by 87 rules and {named}")
+
+
+ADVICE = "drain the node, " + "look at the cable and at the switch port of the card, and keep it out of service until then, since jobs stop or share the rest"
+
+
+def one_error(nodes="n1", severity="error", **remedy):
+    found = [finding("slow-port", node, severity, remedy=remedy or {"person": ADVICE}) for node in expand_limit(nodes)]
+    return render_screen(fleets.document(found, {"ok": len(found) + 1}), 100)
+
+
+def test_advice_for_an_error_has_two_lines_where_there_is_room_and_one_where_there_is_not():
+    assert "since jobs stop or share the rest" in " ".join(one_error().split())
+    many = fleets.document([finding(f"slow-port-{number}", f"n{number}", "error", remedy={"person": ADVICE}) for number in range(30)], {"ok": 30})
+    shown = render_screen(many, 100)
+    assert "since jobs stop" not in shown
+    assert shown.count("  do      drain the node") > 5
+
+
+def test_what_sources_say_otherwise_is_not_on_the_first_screen():
+    shown = one_error(person="restart the machine. Sources disagree: gpud: reboot the node")
+    assert "  do      restart the machine\n" in shown
+
+
+def test_a_persons_work_on_one_node_is_not_said_again_as_the_action_that_fixes_most():
+    two = [finding("slow-port", "n1", "error", remedy={"person": "look"}), finding("hot-gpu", "n2", "error", remedy={"person": "cool it"})]
+    assert "one action fixes most" not in render_screen(fleets.document(two, {"ok": 2}), 100)
+    shared = [*two, finding("slow-port", "n3", "error", remedy={"person": "look"})]
+    assert "one action fixes most: what [slow-port] asks for on n[1,3]: 2 findings" in render_screen(fleets.document(shared, {"ok": 3}), 100)
+
+
+BY_ROLE = {"role": "host_tuning", "policy": {"host": {"persistence": True}}}
+
+
+@pytest.mark.parametrize(("remedy", "named"), [({"person": "return the card"}, True), (BY_ROLE, False)])
+def test_devices_are_named_for_a_ticket_only_where_no_role_repairs_the_cause(remedy, named):
+    lost = finding("slow-port", "n1", "error", remedy=remedy, where={"gpu": 3, "uuid": "GPU-1", "pci_address": "0000:41:00.0"})
+    assert ("  ticket  n1 GPU 3" in render_screen(fleets.document([lost], {"ok": 1}), 100)) is named

@@ -23,7 +23,7 @@ SETTING = fleets.finding("nccl-debug-left-on", "gpu007", "warning", "NCCL_DEBUG 
 OTHER = fleets.finding("nvlink-some-inactive", "gpu006", "error", "An NVLink is down", "18", "17", owner="vendor")
 WIDE = fleets.finding("group-x", None, "error", "x differs", "the same", "gpu006 differs", owner="vendor", scope="group", hosts=["gpu006", "gpu007"])
 SECTIONS = {
-    "node": {"dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "serial": "S123", "bios_version": "2.1"}},
+    "node": {"dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "bios_version": "2.1"}},
     "gpus": {"devices": [{"index": 5, "model": "NVIDIA H200", "uuid": "GPU-5", "serial": "1654", "pci_address": "0000:0b:00.0", "vbios": "96.00"}]},
     "network": {"rdma": [{"name": "mlx5_0", "board": "MT_0000000838", "pci_address": "0000:18:00.0", "firmware": "28.39.3560"}]},
 }
@@ -44,7 +44,7 @@ def test_a_ticket_names_the_device_the_limit_and_the_evidence_and_nobody_else(ru
     text = capsys.readouterr().out
     for part in (
         "Supermicro",
-        "S123",
+        "dmidecode -s system-serial-number",
         "1654",
         "0000:0b:00.0",
         "96.00",
@@ -105,7 +105,11 @@ def test_a_ticket_is_signed_and_a_page_where_that_is_asked_for(run, tmp_path):
     verify = ["ssh-keygen", "-Y", "check-novalidate", "-n", "unhang-ticket", "-s", f"{out}.sig"]
     assert subprocess.run(verify, input=out.read_text(), text=True, capture_output=True).returncode == 0
     assert subprocess.run(verify, input=out.read_text() + " ", text=True, capture_output=True).returncode != 0
-    assert out.read_text().startswith("<!doctype html>")
+    page = out.read_text()
+    assert page.startswith("<!doctype html>")
+    told = ("1654", "0000:0b:00.0", "96.00", "28.39.3560", "no Xid", "Xid 79", "faults.events.codes = [79]", "return the card")
+    assert [part for part in told if part not in page] == []
+    assert [part for part in ("gpu006", "NCCL", "x differs") if part in page] == []
 
 
 @pytest.mark.parametrize(

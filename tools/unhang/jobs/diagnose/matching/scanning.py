@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
+from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.languages import in_english, may_be_foreign
@@ -22,6 +23,7 @@ from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.matching.statements import is_spoken
+from unhang.jobs.diagnose.matching.suppositions import is_supposed
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -40,6 +42,7 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
+SETTINGS = ("setting", "launch_blocking")  # facts of what the job has set
 _ADVICE = re.compile(
     r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
     r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
@@ -57,7 +60,9 @@ _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|
 
 @dataclass(frozen=True)
 class Event:
-    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code."""
+    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code.
+    supposed: it is a fact that a person only supposes or denies.
+    """
 
     signature: Signature
     file: str
@@ -67,6 +72,7 @@ class Event:
     prefix: Prefix
     quoted: bool = False
     source: bool = False
+    supposed: bool = False
 
 
 @dataclass
@@ -133,9 +139,11 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                         done.append(trial)
                     continue
             seen, found = _first_match(trial, readings, block, index)
-            if found:
+            supposed = found is not None and _is_of_a_cause(signature) and is_supposed(seen, *found.span())
+            if found and not (supposed and signature.for_):
                 place = len(scan.events)
-                events = _events_of(signature, found, seen, block, index, scan.file)
+                events = [*_events_of(signature, found, seen, block, index, scan.file)]
+                events = [replace(event, supposed=True) for event in events] if supposed else events
                 scan.events.extend(replace(event, text=_as_written(originals[index])) for event in events) if index in originals else scan.events.extend(events)
                 if len(readings) > 1:
                     scan.outside[place] = _outside(readings)
@@ -148,9 +156,14 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             memory.leave_out(line_shape, done)
 
 
+def _is_of_a_cause(signature: Signature) -> bool:
+    """Whether a match may become evidence: by itself, or as a part of what somebody describes."""
+    return bool(signature.for_) or signature.program == "people"
+
+
 def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
     """The event of a match; for a command line that sets several things, one event for each."""
-    if signature.fact == "setting" and _ADVICE.search(seen, max(0, found.start() - 160), found.start()):
+    if signature.fact in SETTINGS and _ADVICE.search(seen, max(0, found.start() - 160), found.start()):
         return  # torch's own messages and people name settings that the job may try and does not have
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
@@ -163,7 +176,13 @@ def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Blo
 
 
 def _as_written(line: bytes) -> str:
-    return line[:TEXT_LIMIT].decode("utf-8", "ignore").strip()
+    return _beginning(line).strip()
+
+
+def _beginning(line: bytes) -> str:
+    """The line, of a long one the beginning; it is masked first, because half a secret is not known as one."""
+    text = line.decode("utf-8", "replace")
+    return text if len(line) <= TEXT_LIMIT else without_secrets(text)[:TEXT_LIMIT]
 
 
 def _indented(block: Block, index: int) -> bytes:
@@ -203,7 +222,7 @@ def _with_what_stands_outside(scan: Scan) -> list[Event]:
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
     """A line and those below it: a command and its output. place: which form of each line, 0 for the one without wrappers."""
     below = range(index, min(index + 1 + lines, len(block.lines)))
-    return b"\n".join((readings := block.readings(at))[min(place, len(readings) - 1)][:TEXT_LIMIT] for at in below).decode("utf-8", "replace")
+    return "\n".join(_beginning((readings := block.readings(at))[min(place, len(readings) - 1)]) for at in below)
 
 
 def _frame_above(block: Block, index: int) -> str | None:
@@ -231,7 +250,7 @@ def event_of(signature: Signature, found: re.Match[str], text: str, file: str, l
     quoted = signature.kind not in ("fact", "progress", "folklore") and not signature.reads_on and is_quotation(text, found.start())
     if signature.reads_on:
         shown = " / ".join(line.strip() for line in text[: found.end()].splitlines())
-        return Event(signature, file, line, shown[:TEXT_LIMIT], found.groupdict(), parse_prefix(text, found.start()))
+        return Event(signature, file, line, cut_without_secrets(shown, TEXT_LIMIT), found.groupdict(), parse_prefix(text, found.start()))
     return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
 
 
@@ -266,6 +285,9 @@ def around(text: str, start: int, end: int) -> str:
     """The line, or the part of a long line around the match."""
     if len(text) <= TEXT_LIMIT:
         return text.strip()
+    if (masked := without_secrets(text)) != text:
+        place = masked.find(text[start:end])
+        start, end, text = (start, end, masked) if place < 0 else (place, place + end - start, masked)
     left = max(0, min(start - 150, len(text) - TEXT_LIMIT))
     return ("…" if left else "") + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip() + "…"
 
@@ -274,7 +296,7 @@ def _remember_last(block: Block, scan: Scan) -> None:
     kept: list[tuple[int, str]] = []
     for index in range(len(block.lines) - 1, max(-1, len(block.lines) - 200), -1):
         if block.lines[index].strip():
-            kept.append((block.number(index), block.lines[index][:TEXT_LIMIT].decode("utf-8", "replace").strip()))
+            kept.append((block.number(index), _as_written(block.lines[index])))
             if len(kept) == LAST_LINES:
                 break
     scan.last = (scan.last + kept[::-1])[-LAST_LINES:]

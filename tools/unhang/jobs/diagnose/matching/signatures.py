@@ -14,7 +14,7 @@ from typing import Any
 from unhang import catalogue
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
-from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, tells
+from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, sentence_around, tells
 
 # The folders of the catalogue's signatures: what prints a line, or who says it.
 KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma", "reporters")
@@ -84,7 +84,7 @@ class Signature:
             if found is None:
                 return None
             effect = next((name for name in self.effects if found[name] is not None), None)
-            if tells(line, *found.span(effect), effect) if effect else not (self.is_spoken and is_asked(line, *found.span())):
+            if tells(line, *found.span(effect), effect) if effect else not (self.is_spoken and (is_asked(line, *found.span()) or _goes_on(line, found))):
                 return found
             start = found.start() + 1  # another alternative may begin within this match
         return None
@@ -93,6 +93,11 @@ class Signature:
     def is_spoken(self) -> bool:
         """Whether only a person says this about a fault, so that a question or a piece of advice does not count."""
         return self.program == "people" and self.kind != "fact" and bool(self.for_)
+
+
+def _goes_on(line: str, found: re.Match[str]) -> bool:
+    """Whether a match begins in one sentence and ends within the next, so that nobody said it."""
+    return sentence_around(line, *found.span())[1] < found.end() and found.end() - found.start() > LONG_REPEAT
 
 
 def signature_files() -> list[tuple[Path, dict[str, Any]]]:

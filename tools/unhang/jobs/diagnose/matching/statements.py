@@ -58,9 +58,12 @@ def is_spoken(text: str) -> bool:
     """Whether a person may have written a line: several of its words bind a sentence together, and it does not begin as a program's lines do; or it is an
     entry of a list of attempts, such as "enforce_eager -> ok".
     """
-    if _RESULT.match(text):
-        return True
-    return _MACHINE.match(text) is None and _RAISED.search(text, 0, 160) is None and len(set(map(str.lower, _OWN_WORDS.findall(text[:600])))) >= 3
+    return _RESULT.match(text) is not None or (not is_of_a_program(text) and len(set(map(str.lower, _OWN_WORDS.findall(text[:600])))) >= 3)
+
+
+def is_of_a_program(text: str) -> bool:
+    """Whether a line begins as lines of programs, commands and code do, or has one of their messages near its beginning."""
+    return _MACHINE.match(text) is not None or _RAISED.search(text, 0, 160) is not None
 
 
 def tells(text: str, start: int, end: int, wanted: str) -> bool:
@@ -89,11 +92,16 @@ def effect_of(text: str, start: int, end: int) -> str | None:
     return {WORKS: FAILS, FAILS: WORKS}.get(effect, effect) if _TURNS.search(between) else effect
 
 
-def is_asked(text: str, start: int, end: int) -> bool:
-    """Whether the part of a line from start to end is in a question, is only advised or supposed, or did no harm."""
+def sentence_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """The first and the last place of the sentence in which the part from start to end of a line begins."""
     left = max(0, start - REACH)
     sentences = [(left + one, left + other) for one, other in _parts(text[left : end + REACH], _SENTENCE_END)]
-    first, last = next((one for one in sentences if start < one[1]), sentences[-1])
+    return next((one for one in sentences if start < one[1]), sentences[-1])
+
+
+def is_asked(text: str, start: int, end: int) -> bool:
+    """Whether the part of a line from start to end is in a question, is only advised or supposed, or did no harm."""
+    first, last = sentence_around(text, start, end)
     return _is_asked(text[first:last]) or bool(ADVISING.search(text, first, end)) or bool(_UNHARMED.search(text, first, last))
 
 

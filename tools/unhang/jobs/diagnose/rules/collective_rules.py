@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts, Timeout
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.rules.signs import hang_signs, states_of_ranks
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -20,6 +21,8 @@ TINY = 1024  # elements; such a collective is a barrier or a message about the s
 LATE_SEQ = 1000  # a collective so late does not belong to start-up
 SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
 SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
+BETWEEN_STAGES = {"SEND", "RECV"}  # numbered for each pair of ranks, so that numbers and operations differ in every pipeline
+SIZE_OF_A_BATCH = "NumelIn=18446744073709551615"  # torch prints the largest number for a batch of messages, which has no size
 FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
 _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
@@ -34,6 +37,8 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         events = tuple(one.event for one in alike[:6])
         ops = {one.op for one in alike}
         seqs = {one.seq for one in alike if one.seq is not None}
+        if all(map(is_message, alike)):
+            continue
         if len(ops) > 1:
             yield Evidence(
                 "rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation"
@@ -44,6 +49,34 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
             )
         elif _sizes_differ(alike):
             yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def is_message(one: Timeout) -> bool:
+    """Whether it is a send, a receive or a batch of them, as the stages of a pipeline make."""
+    return one.op in BETWEEN_STAGES or (one.op == "COALESCED" and SIZE_OF_A_BATCH in one.event.text)
+
+
+def stages_wait_for_messages(facts: Facts) -> Iterator[Evidence]:
+    """Ranks wait in sends or receives. Outside of a batch each pair of ranks makes a communicator of its own, which both must do in the same order."""
+    waits = [*filter(is_message, facts.timeouts)]
+    if not waits or first_failure(facts) is not None or killed_first(facts) is not None:
+        return
+    if unbatched := [event for event in facts.of("unbatched_message") if not event.quoted]:
+        why = "sends and receives outside of a batch make a communicator for each pair of ranks, which both must make in the same order"
+        yield Evidence("rank_desync_app", STRONG - 0.5, why, (unbatched[0], waits[0].event), "messages-outside-of-a-batch")
+    else:
+        yield Evidence("rank_desync_app", HINTING, "a rank waits for a message that another stage did not send", (waits[0].event,), "stage-waits")
+
+
+def ranks_had_queued_unlike_work(facts: Facts) -> Iterator[Evidence]:
+    """After the same wait at one collective some ranks had queued more work behind it than others: those stand elsewhere in their code."""
+    states = states_of_ranks(facts)
+    queued = {rank: state.queued for rank, state in states.items()}
+    if len(set(queued.values())) > 1:
+        least, most = min(queued.values()), max(queued.values())
+        behind, ahead = (sorted(rank for rank, number in queued.items() if number == wanted) for wanted in (least, most))
+        why = f"{named_ranks(behind)} had queued work up to #{least}, {named_ranks(ahead)} up to #{most}: they stand in different places"
+        yield Evidence("rank_desync_app", SUPPORTING, why, (states[behind[0]].event, states[ahead[0]].event), "queued-unlike-work")
 
 
 def _sizes_differ(alike: Sequence[Timeout]) -> bool:
@@ -80,6 +113,8 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
     if (one.numel or 0) > TINY and one.seq is not None and _is_late(facts, one.seq):
         yield from _late_and_large(facts, events)
+        return
+    if all(map(is_message, facts.timeouts)):
         return
     came = {timeout.rank for timeout in facts.timeouts} - {None}
     all_came = facts.world_size == len(came) > 1

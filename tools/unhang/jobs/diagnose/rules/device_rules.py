@@ -58,17 +58,6 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
         )
 
 
-def several_gpus_hang_and_one_works(facts: Facts) -> Iterator[Evidence]:
-    """One GPU works and several GPUs of one machine hang: the difference is peer-to-peer, unless there is evidence of a network or another cause, or the
-    GPUs had exchanged data for many steps.
-    """
-    works, signs = facts.of("one_gpu_works"), hang_signs(facts)
-    nodes = [event for event in facts.of("transport") if "NET/" in event.text]
-    if works and signs and not nodes and not facts.of("p2p_disable_no_help") and not facts.of("progress_told"):
-        why = "one GPU works, several GPUs of one machine hang"
-        yield Evidence("unsupported_p2p_geforce" if facts.of("geforce") else "acs_iommu", SUPPORTING, why, (works[0], signs[0]), "several-gpus-hang")
-
-
 def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
     bad = [event for event in facts.of("bad_driver") if not event.quoted]
     signs = [*hang_signs(facts), *facts.of("soft_lockup")]

@@ -9,6 +9,10 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.weights import WEIGHTS
 
+LARGE_BUFFER = 128 * 2**20  # bytes; NCCL's default is 4 MiB
+MOST_DIGITS = 19
+REFUSED_FOR_RDMA = ("rdma-no-memory", "nccl-ib-memory-registration-failed")
+NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 
 
@@ -39,6 +43,69 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
         why = f"ssh reached {found[-1][1].fields['host']} later"
         yield Evidence("dns_hostname", -STRONG, why, found[-1], "name-found-later")
         yield Evidence("wrong_interface", -SUPPORTING, why, found[-1], "name-found-later")
+
+
+def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
+    """A host's name does not resolve: neither a firewall nor the choice of an interface does that. Keeps report torchx-541 to its cause."""
+    if unknown := [event for event in facts.events if event.signature.id in NAME_UNKNOWN and not event.quoted]:
+        why = "the name does not resolve, which comes before any connection"
+        yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
+        yield Evidence("wrong_interface", -STRONG, why, (unknown[0],), "name-leads-nowhere")
+
+
+def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
+    """The job is launched on one node, and no second one is told of: nothing between machines can stop it. Keeps report strands-2600 from a firewall."""
+    launched = [event for event in facts.of("nnodes") if not event.quoted]
+    if launched and {event.fields["value"] for event in launched} == {"1"} and not (facts.of("several_nodes") or facts.of("machines_told")):
+        why = "the job runs on one machine"
+        yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")
+
+
+def each_task_is_a_job_of_its_own(facts: Facts) -> Iterator[Evidence]:
+    """Several tasks say that they are rank 0 of 1, and the second one finds the port taken: by the first one. Keeps report hunyuan3d-184 from another job."""
+    alone = [event for event in facts.of("member") if event.fields["nranks"] == "1" and not event.quoted]
+    refused = [event for event in facts.events if "port_in_use" in event.signature.for_ and not event.quoted]
+    if len(alone) > 1 and refused:
+        why = f"{len(alone)} tasks each take themselves for the only rank, and so for the master: the launcher's variables do not reach the program"
+        yield Evidence("launch_mismatch", DECISIVE, why, (*alone[:2], refused[0]), "each-task-alone")
+        yield Evidence("port_in_use", -DECISIVE, why, (alone[0],), "each-task-alone")
+
+
+def memory_of_the_host_is_free(facts: Facts) -> Iterator[Evidence]:
+    """An allocation on the host failed, and somebody saw that much memory is free: another limit refused it. An end by the kernel's OOM killer stands."""
+    failed = [event for event in facts.events if event.signature.id == "host-allocation-failed" and not event.quoted]
+    if failed and (free := facts.of("host_memory_free")):
+        yield Evidence("oom", -DECISIVE, "much memory of the host is free", (free[0],), "host-memory-free")
+
+
+def locked_memory_has_no_limit(facts: Facts) -> Iterator[Evidence]:
+    """Memory for RDMA was refused, and a report says that as much as there is may be locked. Limits of open files stand."""
+    refused = [event for event in facts.events if event.signature.id in REFUSED_FOR_RDMA and not event.quoted]
+    if refused and not facts.has("too-many-open-files") and (told := facts.of("memlock_unlimited_told")):
+        yield Evidence("memlock_ulimit", -DECISIVE, "locked memory has no limit where the job runs", (told[0],), "locked-memory-unlimited")
+
+
+def job_itself_takes_the_port(facts: Facts) -> Iterator[Evidence]:
+    """The port is in use whichever is chosen: several processes of the job start the store, because the launcher gives each of them the master's rank."""
+    refused = [event for event in facts.events if "port_in_use" in event.signature.for_ and not event.quoted]
+    if refused and (vain := facts.of("port_changed_in_vain")):
+        why = "another port is in use too, so several processes of the job itself take it: the launcher starts each of them as the first rank"
+        yield Evidence("launch_mismatch", STRONG, why, (vain[0], refused[0]), "job-takes-the-port")
+        yield Evidence("port_in_use", -STRONG, "another port does not help", (vain[0],), "job-takes-the-port")
+
+
+def buffers_are_too_large(facts: Facts) -> Iterator[Evidence]:
+    """Memory for RDMA was refused, and NCCL_BUFFSIZE asks for many times the default of 4 MiB for each channel and peer."""
+    refused = [event for event in facts.events if event.signature.id in REFUSED_FOR_RDMA and not event.quoted]
+    large = [event for event in facts.of("setting") if event.fields["name"] == "NCCL_BUFFSIZE" and _number(event.fields["value"]) >= LARGE_BUFFER]
+    if refused and large:
+        why = f"NCCL_BUFFSIZE is {large[0].fields['value']}, the default is 4194304, and memory for RDMA was refused"
+        yield Evidence("env_var_misconfig", STRONG, why, (large[0], refused[0]), "buffers-too-large")
+
+
+def _number(value: str | None) -> int:
+    text = (value or "").strip("\"'")
+    return int(text) if text.isdecimal() and len(text) < MOST_DIGITS else 0
 
 
 def _is_the_host(unknown: Event, later: Event) -> bool:

@@ -77,11 +77,11 @@ def _gib(event: Event, name: str) -> float:
 
 
 def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
-    """Another process holds as much of the full GPU as this one: ranks of one job that all use it."""
+    """Two processes hold equal parts of the full GPU: ranks of one job that all use it."""
     for event in facts.of("oom_other_process"):
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
-            why = f"another process holds as much of the GPU as this one ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
+            why = f"two processes hold equal parts of the GPU ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
             small = own < SMALL_PART_GIB
             yield Evidence("rank_device_mapping", SUPPORTING if small else DECISIVE, why, (event,), "equal-parts-of-one-gpu")
             for cause in ("oom", "orphan_processes_hold_gpu"):

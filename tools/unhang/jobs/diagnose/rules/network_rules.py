@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
@@ -41,6 +42,16 @@ def loopback_is_named(facts: Facts) -> Iterator[Evidence]:
     if named and (machines or len(facts.hosts) > 1):
         why = f"{named[0].fields['name']} names the loopback interface, which reaches no other machine"
         yield Evidence("wrong_interface", STRONG, why, (named[0], *machines[:1]), "loopback-named")
+
+
+def ranks_meet_at_loopback(facts: Facts) -> Iterator[Evidence]:
+    """The address at which the ranks of several machines are to meet is loopback, which leads each machine to itself, and they do not meet."""
+    named = [event for event in facts.of("loopback_meeting") if not event.quoted]
+    machines = [event for name in ("several_nodes", "machines_told") for event in facts.of(name) if not event.quoted]
+    if named and (machines or len(facts.hosts) > 1) and (hang_signs(facts) or facts.first_error):
+        why = "the ranks of several machines are to meet at the loopback address, which leads each machine to itself"
+        yield Evidence("dns_hostname", STRONG, why, (named[0], *machines[:1]), "meeting-at-loopback")
+        yield Evidence("firewall_ports", -STRONG, why, (named[0],), "meeting-at-loopback")
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
@@ -88,6 +99,7 @@ def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
     """Amazon's plugin is installed or named, and NCCL uses sockets."""
     installed, sockets = facts.of("amazon_network"), facts.of("network_socket")
     if installed and sockets and not facts.has("net-plugin-no-provider"):
-        why = "Amazon's network plugin is installed, and NCCL uses sockets"
+        told = installed[0].signature.id != "amazon-instance-with-efa"
+        why = "Amazon's network plugin is named, and NCCL uses sockets" if told else "the instances have Amazon's network, and NCCL uses sockets"
         yield Evidence("net_plugin_not_loaded", STRONG, why, (installed[0], sockets[0]), "amazon-plugin-unused")
         yield Evidence("ib_misconfig", -SUPPORTING, why, (), "amazon-plugin-unused")

@@ -80,7 +80,8 @@ def situations_described(facts: Facts) -> Iterator[Evidence]:
 
 
 def _told(facts: Facts, part: str) -> Sequence[Event]:
-    return [event for name in part.split("|") for event in (hang_signs(facts) if name == HANG else facts.of(name)) if not event.quoted]
+    told = [event for name in part.split("|") for event in (hang_signs(facts) if name == HANG else facts.of(name)) if not event.quoted]
+    return told if HANG in part.split("|") else [event for event in told if not event.supposed]
 
 
 def work_is_longer_than_the_limit(facts: Facts) -> Iterator[Evidence]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
@@ -11,6 +12,10 @@ from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+
+LINES_TO_A_STACK = 4  # from the line that names a rank to its stack, or from one frame to the next
+_INNER = re.compile(r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/")
+_ASIDE = re.compile(r"(?:^|/)(?:wandb|mlflow|comet_ml|swanlab|neptune|tensorboard|clearml|datasets|huggingface_hub)/|torch/utils/data/")  # logs and data
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -88,6 +93,40 @@ def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     if len(by_kind) > 1 and signs:
         why = f"stack traces show different collectives: {', '.join(sorted(by_kind))}"
         yield Evidence("rank_desync_app", WEIGHTS["supporting"] + 0.4, why, (*list(by_kind.values())[:3], signs[0]), "stacks-differ")
+
+
+def named_ranks_stand_in_different_calls(facts: Facts) -> Iterator[Evidence]:
+    """Stacks below the names of their ranks end in different calls: one rank is in a service for logs or in its loader, or the ranks' code differs."""
+    places = {rank: place for rank, frames in _stacks_of_ranks(facts).items() if (place := _place_in_the_job(frames))}
+    calls = {(place.fields["module"], place.fields["call"]) for place in places.values()}
+    if len(calls) < 2:
+        return
+    why = "; ".join(f"rank {rank} stands in {place.fields['call']} ({place.fields['module']})" for rank, place in [*places.items()][:3])
+    events = tuple([*places.values()][:3])
+    aside = [place for place in places.values() if _ASIDE.search(place.fields["module"] or "")]
+    cause = "slow_rank_or_io" if aside and len(aside) < len(places) else "rank_desync_app"
+    yield Evidence(cause, SUPPORTING + HINTING, why, events, "named-ranks-differ")
+
+
+def _stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
+    """rank -> the frames below the line that names it, the innermost first; a rank without frames is left out."""
+    found: dict[str, list[Event]] = {}
+    rank, last = None, None
+    for event in sorted((*facts.of("stack_of_rank"), *facts.of("stack_frame")), key=lambda event: (event.file, event.line)):
+        near = last is not None and last.file == event.file and event.line - last.line <= LINES_TO_A_STACK
+        if event.signature.fact == "stack_of_rank":
+            rank = event.fields["rank"]
+        elif rank is not None and near:
+            found.setdefault(rank, []).append(event)
+        else:
+            rank = None
+        last = event
+    return found
+
+
+def _place_in_the_job(frames: Sequence[Event]) -> Event | None:
+    """The innermost frame that is neither Python's own nor torch's part for collectives."""
+    return next((frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None)
 
 
 def one_stack_waits_for_its_data(facts: Facts) -> Iterator[Evidence]:

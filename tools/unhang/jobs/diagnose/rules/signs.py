@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+
+FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
 
 
 def hang_signs(facts: Facts) -> list[Event]:
@@ -25,6 +28,38 @@ def _busy_and_cool(facts: Facts) -> list[Event]:
         if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
     ]
     return rows if len(rows) > 1 else []
+
+
+def is_slow(facts: Facts) -> bool:
+    """Whether the job runs and is slow: somebody says so, or its own speed falls, and nothing reports a hang."""
+    told = [event for name in ("slow_told", "slow_plain_told", "pause_told", "fading_told") for event in facts.of(name) if not event.quoted]
+    return bool(told or speed_falls(facts)) and not hang_signs(facts)
+
+
+def speed_falls(facts: Facts) -> list[Event]:
+    """The first and the last line of a program's own speed, if it has fallen by more than a sixth; [] otherwise."""
+    rows = [event for event in facts.of("speed") if not event.quoted and float(event.fields["value"] or 0) > 0]
+    if len(rows) >= FEWEST_SPEEDS and float(rows[-1].fields["value"] or 0) * 6 < max(float(row.fields["value"] or 0) for row in rows[:2]) * 5:
+        return [rows[0], rows[-1]]
+    return []
+
+
+class RankState(NamedTuple):
+    """queued: the number of the last collective that a rank had handed to NCCL. event: the line that tells it."""
+
+    queued: int
+    event: Event
+
+
+def states_of_ranks(facts: Facts) -> dict[int, RankState]:
+    """rank -> its state, of the ranks whose watchdog reports that they had come to a collective that timed out."""
+    overdue = {one.seq for one in facts.timeouts if one.seq is not None}
+    found: dict[int, RankState] = {}
+    for event in facts.of("pg_state"):
+        rank, at, queued = rank_of(event), int(event.fields["at"] or 0), int(event.fields["enqueued"] or 0)
+        if rank is not None and not event.quoted and at in overdue and queued >= at:
+            found.setdefault(rank, RankState(queued, event))
+    return found
 
 
 def near_end(facts: Facts, event: Event) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from unhang.base.text import counted
 from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.log_facts import Facts, Timeout
-from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.collective_rules import oldest_of_each_rank
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
+FEW_STEPS, SEVERAL_STEPS = 3, 8
+MOST_OF_A_STEP = 0.6
+MANY_TIMES = 4.0
 Listed = tuple[str, int, Event]
 
 
@@ -44,8 +46,8 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
-    """A rank was busy with data, or with saving, when the others timed out."""
-    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    """A rank was busy with data, with its environment or with saving, when the others timed out."""
+    waits = [event for name in ("timeout", "store_timeout", "tasks_not_met") for event in facts.of(name) if not event.quoted]
     if not waits:
         return
     first = min(waits, key=lambda event: (event.file, event.line))
@@ -57,10 +59,11 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         percent = data[-1].fields.get("percent")
         what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
         yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
+        yield from _ranks_are_there(data[-1], first)
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
-    # Rank 0 saves, so it does not wait for itself; if it waits in a different call than the others, it is no longer saving.
-    if alone and {one.rank for one in facts.timeouts} != {0} and not _saver_waits_elsewhere(facts.timeouts):
+    # The rank that saves, most often rank 0, does not wait for itself: if it waits in the collective too, it is no longer saving.
+    if alone and not {0, rank_of(alone[-1])} & {one.rank for one in facts.timeouts if one.rank is not None}:
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,
@@ -71,10 +74,41 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
 
 
-def _saver_waits_elsewhere(timeouts: Sequence[Timeout]) -> bool:
-    """Whether rank 0 and another rank wait in different calls, or in one with different sizes."""
-    calls = {one.rank: (one.op, one.seq, one.numel) for one in oldest_of_each_rank(timeouts) if one.rank is not None}
-    return 0 in calls and any(call != calls[0] for call in calls.values())
+def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
+    """Ranks that had not come to the store or to JAX's coordinator were started: they were at work."""
+    if wait.signature.fact != "timeout":
+        for cause in ("launch_mismatch", "firewall_ports"):
+            yield Evidence(cause, -STRONG, "the ranks that are missing were at work", (work, wait), "data-work-unfinished")
+
+
+def service_blocks_a_rank(facts: Facts) -> Iterator[Evidence]:
+    """A service to which a rank reports does not answer, and the other ranks' timeout expires before any step: later its lines are sent beside the work."""
+    for wait in [event for event in facts.of("timeout") if not event.quoted][:1]:
+        tries = [event for event in facts.of("service_away") if event.file == wait.file and 0 < wait.line - event.line <= NEAR_LINES]
+        if tries and not any(step.file == wait.file and step.line < wait.line for step in facts.of("training_step")):
+            why = f"{tries[-1].fields['what']} did not answer a rank, and the others' timeout expired next"
+            yield Evidence("slow_rank_or_io", SUPPORTING, why, (tries[-1], wait), "service-away")
+
+
+def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
+    """Steps report how long they waited for data, and it is most of their time; or every few steps one takes many times as long as the others, as where
+    the loader's workers deliver their batches together.
+    """
+    rows = [(_seconds(event, "data"), _seconds(event, "step"), event) for event in facts.of("data_of_step") if not event.quoted]
+    shares = sorted(data / step for data, step, _ in rows if step)
+    if len(shares) >= FEW_STEPS and (share := shares[len(shares) // 2]) >= MOST_OF_A_STEP:
+        why = f"steps wait for their data {share:.0%} of the time"
+        yield Evidence("slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data")
+    times = [(_seconds(event, "seconds"), event) for event in facts.of("step_took") if not event.quoted][1:]
+    usual = sorted(seconds for seconds, _ in times)[len(times) // 4] if len(times) >= SEVERAL_STEPS else 0.0
+    late = [(seconds, event) for seconds, event in times if usual and seconds > MANY_TIMES * usual]
+    if SEVERAL_STEPS // 4 <= len(late) < len(times) * 3 // 4:
+        why = f"most steps take about {usual:.1f} s and every few steps one takes {late[-1][0]:.1f} s, as where a loader delivers several batches at once"
+        yield Evidence("slow_rank_or_io", SUPPORTING + HINTING, why, (late[0][1], late[-1][1]), "steps-in-turns")
+
+
+def _seconds(event: Event, name: str) -> float:
+    return float(event.fields[name] or 0)
 
 
 def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:

@@ -33,7 +33,7 @@ function selection(words, kinds) {
     shownCards = new Set(Array.from(shownCards).filter((number) => one.cards.has(number)));
     if (one.hosts.length) hosts = shownRows;
   }
-  if (kinds.size) shownCards = new Set(Array.from(shownCards).filter((number) => kinds.has(cards.get(number).severity)));
+  if (kinds.size) shownCards = new Set(Array.from(shownCards).filter((number) => kinds.has(cards.get(number).harm)));
   if (words.length) shownCards = new Set(Array.from(shownCards).filter((number) => !cards.get(number).rows.length || cards.get(number).rows.some((row) => shownRows.has(row))));
   const stands = (row) => kinds.has(row.kind) || (kinds.has("healthy") && HEALTHY.includes(row.kind));
   if (kinds.size) shownRows = new Set(Array.from(shownRows).filter((row) => stands(row) || Array.from(row.found.keys()).some((number) => shownCards.has(number))));

@@ -18,7 +18,8 @@ function model() {
   const cards = new Map(all("article[data-f]").map((part) => {
     const nested = all("article", part).map((inner) => inner.textContent);
     const text = nested.reduce((left, inner) => left.replace(inner, () => ""), part.textContent).toLowerCase();
-    return [Number(part.id.slice(1)), { part, cause: part.closest("[data-c]"), severity: part.dataset.s, wide: Number(part.dataset.w), text, rows: [] }];
+    const cause = part.closest("[data-c]"); // its harm is that of the worst of its findings
+    return [Number(part.id.slice(1)), { part, cause, harm: cause.dataset.c, severity: part.dataset.s, wide: Number(part.dataset.w), text, rows: [] }];
   }));
   for (const row of rows) for (const number of row.found.keys()) cards.get(number).rows.push(row);
   const others = all("[data-f]").filter((part) => (part.tagName === "TR" && !part.dataset.k) || part.matches("details.smoke")).map((part) => ({ part, text: part.textContent.toLowerCase() }));

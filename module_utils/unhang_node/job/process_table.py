@@ -1,0 +1,62 @@
+"""All processes of this node at one moment: state, parent, start and processor time."""
+
+from __future__ import annotations
+
+from ..parse.process_state import Stat, parse_stat
+from ..sections.processes import kernel_threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ..root import Root
+
+
+def read_stats(root: Root) -> dict[int, Stat]:
+    """{pid: Stat} of all processes but the kernel's own. Raises OSError when they cannot be listed."""
+    return read_stats_again(root, {}, ())
+
+
+def read_stats_again(root: Root, before: dict[int, Stat], watched: Collection[int]) -> dict[int, Stat]:
+    """The table of some seconds later: the watched processes and new ones are read, of the others only whether they are still there."""
+    found, of_the_kernel = {}, kernel_threads(root)
+    for name in root.names("/proc"):
+        if name.isdigit() and name not in of_the_kernel:
+            pid = int(name)
+            stat = before[pid] if pid in before and pid not in watched else stat_of(root, pid)
+            if stat:
+                found[pid] = stat
+    return found
+
+
+def stat_of(root: Root, pid: int) -> Stat | None:
+    """None when there is no such process."""
+    try:
+        return parse_stat(root.text(f"/proc/{pid}/stat", 4096))
+    except OSError:
+        return None
+
+
+def ancestors(stats: dict[int, Stat], pid: int) -> list[int]:
+    """The process itself, its parent, and so on."""
+    found: list[int] = []
+    while pid in stats and pid not in found:
+        found.append(pid)
+        pid = stats[pid].parent
+    return found
+
+
+def descendants(stats: dict[int, Stat], pids: Collection[int]) -> dict[int, list[int]]:
+    """{pid: the processes below it} of these."""
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        children.setdefault(stat.parent, []).append(pid)
+    found: dict[int, list[int]] = {}
+    for top in pids:
+        found[top], todo = [], list(children.get(top, ()))
+        while todo:
+            pid = todo.pop()
+            if pid != top and pid not in found[top]:
+                found[top].append(pid)
+                todo += children.get(pid, ())
+    return found

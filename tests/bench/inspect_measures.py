@@ -1,0 +1,110 @@
+"""What `unhang watch` costs a real job with NCCL, and how soon it tells a hang; for inspect_bench.py."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from inspect_parts import HERE, say, started, steps_in, wait_for
+
+from unhang_node.job.looks import TICKS
+from unhang_node.job.process_table import ancestors, read_stats
+from unhang_node.root import Root
+
+UNHANG = "import sys; sys.path[:0] = {}; from unhang.cli import main; sys.exit(main(sys.argv[1:]))".format(
+    [str(HERE.parents[1] / name) for name in ("tools", "module_utils")]
+)
+
+
+def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second without `unhang watch` and with it, in turn; and what it costs: processor time and memory of all its processes."""
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    costs: list[dict[str, float]] = []
+    with started(scene, number, arguments, 1e9) as (processes, folder):
+        wait_for(folder, "step 100", 60)
+        for turn in range(6):
+            with watcher(processes[0].pid) if turn % 2 else contextlib.nullcontext() as watch:
+                time.sleep(3)
+                before, first, begun = steps_in(folder), cost_of(watch), time.monotonic()
+                time.sleep(10)
+                seconds = time.monotonic() - begun
+                rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / seconds, 2))
+                last = cost_of(watch)
+            if watch:
+                costs.append({"cores": round((last["cpu_s"] - first["cpu_s"]) / seconds, 4), **{name: last[name] for name in ("rss_mib", "pss_mib")}})
+    row = {"scene": scene, "rates": rates, "watcher": costs}
+    say(json.dumps(row))
+    return [row], {}
+
+
+@contextlib.contextmanager
+def watcher(pid: int) -> Iterator[subprocess.Popen]:
+    with subprocess.Popen([sys.executable, "-c", UNHANG, "watch", "--pid", str(pid)], stderr=subprocess.DEVNULL, start_new_session=True) as watch:
+        try:
+            yield watch
+        finally:
+            watch.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(watch.pid, signal.SIGTERM)
+
+
+def cost_of(watch: subprocess.Popen | None) -> dict[str, float]:
+    """Of the watcher and the processes that it started: seconds of processor time, MiB in memory, and MiB with what is shared counted once."""
+    root, found = Root(), {"cpu_s": 0.0, "rss_mib": 0.0, "pss_mib": 0.0}
+    stats = read_stats(root) if watch else {}
+    for pid in stats:
+        if watch and watch.pid in ancestors(stats, pid):
+            found["cpu_s"] += stats[pid].cpu_ticks / TICKS
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+            for name in ("Rss", "Pss"):
+                found[name.lower() + "_mib"] += sum(int(line.split()[1]) for line in lines if line.startswith(name + ":")) / 1024
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def measure_told(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+    """`unhang watch -- torchrun` on a job that hangs: seconds from the hang to the verdict and to the end, and the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={29900 + number}", str(HERE / "inspect_job.py"), "never"]
+        argv = [sys.executable, "-c", UNHANG, "watch", "--no-progress", "10", "--on-hang", "terminate", "--grace", "5", "--out", folder]
+        argv += ["--py-spy", arguments.py_spy] if arguments.py_spy else []
+        environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "INSPECT_JOB_GPUS": str(arguments.gpus), "INSPECT_JOB_FOLDER": folder}
+        if arguments.gpus == 1:
+            environment["NCCL_P2P_DISABLE"] = "1"
+        watch = subprocess.Popen([*argv, "--", *job, "5", arguments.backend], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        times, said = {}, []
+        for line in watch.stdout or ():
+            said.append(line)
+            for word in ("happens", "looking at the job", "hung:", "a second look"):
+                if word in line and (word not in times or (word == "looking at the job" and "hung:" not in times)):
+                    times[word] = time.monotonic()
+        code, ended = watch.wait(), time.monotonic()
+    seconds = {word: round(at - times["happens"], 1) for word, at in [*times.items(), ("ended", ended)]} if "happens" in times else {}
+    row = {"scene": scene, "code": code, "seconds": seconds, "said": "".join(said)[:6000]}
+    say(json.dumps({**row, "said": "".join(said)[-1500:]}))
+    return [row], {}
+
+
+def measure_recorder(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second of jobs without torch's flight recorder and with it, in turn."""
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    for turn in range(6):
+        with started(scene, 40 + 10 * number + turn, arguments, 1e9, recorder=bool(turn % 2)) as (_, folder):
+            wait_for(folder, "step 100", 60)
+            before, begun = steps_in(folder), time.monotonic()
+            time.sleep(8)
+            rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / (time.monotonic() - begun), 1))
+    row = {"scene": scene, "rates": rates}
+    say(json.dumps(row))
+    return [row], {}
+
+
+MEASUREMENTS = {"speed": measure_speed, "told": measure_told, "recorder": measure_recorder}

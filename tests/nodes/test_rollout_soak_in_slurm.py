@@ -1,0 +1,90 @@
+"""A canary that is lost after its release, on booted nodes in a real Slurm: the command is killed while it soaks, goes on, and begins no further node."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import audits
+import pytest
+import slurm_nodes
+from slurm_site import DEADLINE_S, Site, entries, node_of, states
+
+from unhang.repair.rollout.journal import read_journal
+
+NAMES = ("gpu001", "gpu002")
+CANARY, NEXT = NAMES
+RULE = "cuda-visible-devices-pinned"
+PINNED = "CUDA_VISIBLE_DEVICES=0\n"
+pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
+
+
+@pytest.fixture(scope="module")
+def day(fake_library, tmp_path_factory):
+    """Three runs of the same command: killed in the soak, after the canary has lost its power, and after that has booted again."""
+    work = tmp_path_factory.mktemp("soak")
+    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
+        for name in NAMES:
+            cluster.fleet.plant(name, "/etc/environment", PINNED)
+            cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+        site = Site(cluster, work, variables={"unhang_smoke": False})
+        run = site.audit()
+        waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--floor", "0")["waves"]]
+        killed = soaking(site, run)
+        cluster.fleet.nodes[CANARY].power_off()
+        code = played(site, run)
+        lost = seen(site, run, code)
+        cluster.fleet.nodes[CANARY].boot()
+        back = seen(site, run, played(site, run))
+        yield types.SimpleNamespace(
+            waves=waves, run=run, killed=killed, lost=lost, back=back, cluster=cluster, pinned=cluster.fleet.shell(NEXT, "cat /etc/environment")
+        )
+
+
+def soaking(site, run):
+    """What is seen while the canary soaks; then the command is killed."""
+    with site.remediating(run, "python3", "--soak", "1h") as process:
+        site.await_step(process, run, "", "soak", "begun")
+        audits.wait_until(lambda: "nothing is done until then" in site.output or process.poll() is not None, "the command waits", DEADLINE_S)
+    return types.SimpleNamespace(output=site.output, table=site.unhang("remediate", str(run), "--status"), slurm=site.cluster.state(CANARY))
+
+
+def played(site, run):
+    """The exit code of the same command with a soak that is over by now."""
+    with site.remediating(run, "python3", "--soak", "1s") as process:
+        return process.wait(timeout=DEADLINE_S)
+
+
+def seen(site, run, code):
+    table = site.unhang("remediate", str(run), "--status")
+    rows = {row["host"]: row for row in json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))["hosts"]}
+    return types.SimpleNamespace(code=code, states=states(run, NAMES), why=node_of(run, CANARY).why, table=table, rows=rows, output=site.output)
+
+
+def test_the_canary_is_back_in_service_while_it_soaks_and_the_status_says_until_when(day):
+    assert day.waves == [[CANARY], [NEXT]]
+    assert day.killed.slurm[0] == "IDLE"
+    [begun, *_] = entries(day.run, "", "soak", "begun")
+    assert f"{CANARY} soaks until {begun.evidence['until']}" in day.killed.output
+    assert f"{CANARY} soaks until {begun.evidence['until']} (back in service), then is asked again, and wave 1 begins" in " ".join(day.killed.table.split())
+
+
+def test_a_canary_that_is_lost_after_its_release_stops_the_rollout_and_is_not_said_to_be_proved(day):
+    assert day.lost.code == 1
+    assert day.lost.states == {CANARY: "lost", NEXT: "to come"}
+    assert day.lost.why.startswith("soak: expected an answer after its release, found none")
+    assert "0 of 2 nodes proved healthy" in day.lost.table
+    assert "not proved healthy among the canaries: gpu001 (failed after its release)" in day.lost.table
+    assert day.lost.rows[CANARY]["meaning"].startswith("proved and released, and it has failed since")
+    assert day.pinned == PINNED
+
+
+def test_a_canary_that_is_back_in_another_boot_is_no_longer_proved(day):
+    assert (day.back.code, day.back.states) == (1, day.lost.states)
+    assert "it has booted since its release" in day.back.why
+
+
+def test_a_slurm_without_accounting_is_told(day):
+    told = [one.evidence["why"] for one in read_journal(day.run).entries if (one.host, one.step, one.status) == ("", "soak", "done")]
+    assert told
+    assert all("jobs on it could not be watched: sacct: " in one for one in told)

@@ -1,0 +1,103 @@
+"""Eight nodes of a real Slurm on this machine, each with its own slurmd, and `unhang audit --via slurm` over them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import audits
+import slurm_here
+
+NAMES = tuple(f"gpu{number:03d}" for number in range(1, 9))
+NOBODY = 65534
+NODE = "NodeHostname={host} NodeAddr=10.213.7.1"
+CONFIGURATION = slurm_here.CONFIGURATION.partition("NodeName=")[0].replace("TopologyPlugin=topology/tree\n", "") + (
+    "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
+    f"NodeName=gpu[001-008] {NODE} Port=[7001-7008] CPUs=2 Gres=gpu:h200:2 State=UNKNOWN\n"
+    "PartitionName=all Nodes=ALL Default=YES State=UP\n"
+    "PartitionName=few Nodes=gpu[001-002] State=UP\n"
+    "PartitionName=closed Nodes=ALL AllocNodes=gpu001 State=UP\n"
+)
+
+
+@dataclasses.dataclass
+class EightNodes:
+    """slurm: of slurm_here; work: a folder of the test."""
+
+    slurm: slurm_here.SlurmHere
+    work: object
+
+    def audit(self, *arguments, environment=None):
+        """A finished audit; its folder is that of the newest run, which need not be its own if it failed."""
+        return self._audit(self.work / "runs", arguments, environment or {})
+
+    def audit_as_nobody(self, *arguments):
+        """The same by a user who is not root, in a folder of his own: pytest's folders are for root alone."""
+        for folder in (self.slurm.folder.parent, self.slurm.folder, self.slurm.folder / "munge"):
+            folder.chmod(0o711)
+        with tempfile.TemporaryDirectory(prefix="unhang-nobody-") as home:
+            os.chown(home, NOBODY, NOBODY)
+            before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+            done = self._audit(Path(home, "runs"), arguments, {"HOME": home}, *before, work=home)
+            kept = Path(tempfile.mkdtemp(dir=self.work)) / "run"
+            if done.folder.is_dir():
+                shutil.copytree(done.folder, kept)
+            return dataclasses.replace(done, folder=kept)
+
+    def _audit(self, runs, arguments, environment, *before, work=None):
+        argv = [*before, str(audits.PROGRAMS / "unhang"), "audit", "--via", "slurm", "--out", str(runs), *arguments]
+        variables = {**self.slurm.environment, "UNHANG_HISTORY": "off", **environment}
+        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
+        done = subprocess.run(self.slurm.bed.inside(argv, str(work or self.work)), env=variables, check=False, **captured)
+        sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+        return audits.Audit(done.returncode, done.stdout, done.stderr, (runs / "latest").resolve())
+
+    def statuses(self, done):
+        """{host: status} of a run."""
+        rows = [json.loads(path.read_text()) for path in (done.folder / "nodes").glob("*.json")]
+        return {row["host"]: row["status"] for row in rows}
+
+    def python(self, **cases):
+        """An interpreter that behaves on some nodes as shell text says, and is python3 on the others. Options of an audit that uses it."""
+        path = self.work / "python"
+        rows = "".join(f"{name}) {text} ;;\n" for name, text in cases.items())
+        path.write_text(f'#!/bin/sh\ncase $SLURMD_NODENAME in\n{rows}esac\nexec {sys.executable} "$@"\n')
+        path.chmod(0o755)
+        return ["-e", f"ansible_python_interpreter={path}"]
+
+    def idle(self):
+        """Waits until no job is left and every node is idle."""
+        audits.wait_until(lambda: self.slurm.run("squeue", "--noheader") == "", "no job is left")
+        audits.wait_until(lambda: self.slurm.run("sinfo", "--noheader", "--partition=all", "--states=idle", "--format=%D") == "8", "every node is idle")
+
+    def program(self, name, text):
+        """The path of a program in Python."""
+        path = self.work / name
+        path.write_text(f"#!{sys.executable}\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def job(self, count, *options):
+        """The number of a job that holds this many nodes whole, without a program."""
+        argv = ["salloc", "--no-shell", f"--nodes={count}", "--ntasks-per-node=1", *(options or ("--exclusive",))]
+        argv += [] if any(one.startswith("--ntasks=") for one in options) else [f"--ntasks={count}"]
+        done = self.slurm.bed.run([*argv, "--job-name=unhang-audit"], env=self.slurm.environment)
+        assert done.returncode == 0, done.stderr
+        return done.stderr.split("Granted job allocation ")[1].split()[0]
+
+    @contextlib.contextmanager
+    def stopped(self, name):
+        """A node whose slurmd does nothing meanwhile."""
+        pid = (self.slurm.folder / f"slurmd-{name}.pid").read_text().strip()
+        self.slurm.run("kill", "-STOP", pid)
+        try:
+            yield
+        finally:
+            self.slurm.run("kill", "-CONT", pid)

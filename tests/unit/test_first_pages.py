@@ -1,0 +1,57 @@
+"""What a person meets first: README fits a screen and a short table, and docs/README.md leads at once to what operators ask for most."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from unhang.show.report.screen import LINES
+
+HOME = Path(__file__).resolve().parents[2]
+README = (HOME / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+MOST_ROWS = 12
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of the rows of its first table."""
+    table = re.search(r"^\|.*?\n(?!\|)", text, re.DOTALL | re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table[0].splitlines()[2:]]
+
+
+def test_the_first_commands_are_for_a_person_with_a_log_and_then_the_two_for_a_fleet():
+    typed = [[line.partition("#")[0].removeprefix("$ ").strip() for line in block.splitlines() if line.startswith("$ ")] for block in BLOCKS]
+    assert typed[0][0] == "pipx install unhang"
+    assert {"unhang diagnose job.log", "unhang demo"} <= set(typed[0])
+    assert [line.split()[:2] for line in typed[1]] == [["make", "audit"], ["make", "test"]]
+    assert "uv tool install" in BLOCKS[0] and "path of the wheel" in README.partition(BLOCKS[0])[0]
+
+
+def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows():
+    shown = [block for block in BLOCKS if any(line and not line.startswith("$ ") for line in block.splitlines())]
+    assert len(shown) == 1
+    assert len(shown[0].splitlines()) <= LINES
+    after = README.partition(shown[0])[2]
+    assert len(rows_of(after)) <= MOST_ROWS
+    assert README.count("\n| --- ") == 1
+    assert rows_of(after)[0][0] == "start" and all(re.match(r"[a-z]", what) and "](" in where for what, where in rows_of(after))  # by what a person wants to do
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("waive a finding", ("waivers:", "until:")),
+        ("bastion", ("ProxyJump",)),
+        ("ticket for the vendor", ("-o ticket", "--key")),
+        ("systemd timer", ("OnCalendar=", "[Service]")),
+    ],
+)
+def test_what_operators_ask_for_most_is_one_link_from_the_first_table_of_the_documentation(wanted, told):
+    ((what, link),) = [row for row in rows_of((HOME / "docs" / "README.md").read_text(encoding="utf-8")) if wanted in row[0]]
+    page, anchor = re.search(r"\]\((\S+)#(\S+)\)", link).groups()
+    sections = re.split(r"^#+ (?!/)(.*)$", (HOME / "docs" / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-"): body for title, body in zip(sections[1::2], sections[2::2], strict=True)}[anchor]
+    assert [one for one in told if one not in text] == [], what

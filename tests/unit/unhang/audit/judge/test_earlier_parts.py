@@ -1,0 +1,197 @@
+"""What an earlier run of the same machine had and this one has not is found, without a policy, an admission or a model table; kept with the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from run_folders import Fleet
+
+from unhang.audit.judge.earlier_parts import PARTS, REMEMBERED_DAYS
+from unhang.audit.judge.gallery import read_gallery
+from unhang.audit.triage.run_judging import judge_folder
+
+GALLERY = {machine.name: machine.document["sections"] for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")}
+MINE = {"gpu-gone-since-earlier-run", "rdma-card-gone-since-earlier-run", "rdma-port-down-since-earlier-run", "nvswitch-gone-since-earlier-run"}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    return Fleet(tmp_path)
+
+
+def machine(name="xe9680_roce"):
+    return json.loads(json.dumps(GALLERY[name]))
+
+
+def found(folder, out=None):
+    """{rule: what was found} of the rules about earlier runs."""
+    judge_folder(folder, [], None, "2026-11-25", out=out)
+    document = json.loads((out or folder / "findings.json").read_text())
+    return {one["rule"]: one["found"] for one in document["findings"] if one["rule"] in MINE and one["verdict"] == "fail"}
+
+
+def without_gpu(sections):
+    gone = sections["gpus"]["devices"].pop()
+    sections["gpus"].update(count=7, pci_count=7)
+    return gone["uuid"]
+
+
+def without_card(sections):
+    return sections["network"]["rdma"].pop(2)["name"]
+
+
+def port_down(sections):
+    card = sections["network"]["rdma"][3]
+    card["ports"][0].update(state="down", physical_state="polling")
+    return card["name"]
+
+
+def without_switch(sections):
+    sections["fabric_manager"]["nvswitch_count"] -= 1
+    return "3 on the PCI bus"
+
+
+LOSSES = dict(zip(sorted(MINE), (without_gpu, without_switch, without_card, port_down), strict=True))
+
+
+@pytest.mark.parametrize("rule", LOSSES)
+def test_what_an_earlier_run_had_and_is_gone_is_an_error_that_names_it(fleet, rule):
+    now = machine()
+    name = LOSSES[rule](now)
+    assert found(fleet.run({"gpu1": machine()})) == {}
+    told = found(fleet.run({"gpu1": now}))
+    assert set(told) == {rule}
+    assert name in told[rule]
+
+
+def test_a_machine_that_has_more_or_the_same_is_silent(fleet):
+    less = machine()
+    without_gpu(less)
+    assert [found(fleet.run({"gpu1": one})) for one in (less, machine(), machine())] == [{}, {}, {}]
+
+
+def test_a_loss_is_told_until_the_part_is_back(fleet):
+    less = machine()
+    without_card(less)
+    told = [bool(found(fleet.run({"gpu1": one}))) for one in (machine(), less, "unreachable", less, machine(), machine())]
+    assert told == [False, True, False, True, False, False]
+
+
+def test_a_card_that_was_replaced_is_no_loss_then_or_later(fleet):
+    replaced = machine()
+    replaced["gpus"]["devices"][5]["uuid"] = "GPU-new"
+    assert [found(fleet.run({"gpu1": one})) for one in (machine(), replaced, replaced)] == [{}, {}, {}]
+
+
+def test_another_machine_of_that_name_begins_anew(fleet):
+    other = machine()
+    other["node"]["machine_id"] = "c" * 32
+    without_gpu(other)
+    assert [found(fleet.run({"gpu1": one})) for one in (machine(), other)] == [{}, {}]
+
+
+def test_what_was_removed_long_ago_is_forgotten(fleet):
+    less = machine()
+    without_gpu(less)
+    found(fleet.run({"gpu1": machine()}, day=1))
+    assert found(fleet.run({"gpu1": less}, day=2))
+    later = fleet.run({"gpu1": less}, day=3)
+    run = json.loads((later / "run.json").read_text())
+    (later / "run.json").write_text(json.dumps({**run, "started": "2026-12-02T00:00:09Z"}))  # more than REMEMBERED_DAYS after the first
+    assert REMEMBERED_DAYS == 30
+    assert found(later) == {}
+
+
+def test_a_policy_that_says_the_number_is_the_way_out(fleet):
+    less = machine()
+    without_gpu(less)
+    found(fleet.run({"gpu1": machine()}))
+    folder = fleet.run({"gpu1": less})
+    node = json.loads((folder / "nodes/gpu1.json").read_text())
+    (folder / "nodes/gpu1.json").write_text(json.dumps({**node, "policy": {"gpu": {"count": 7}}}))
+    assert found(folder) == {}
+
+
+def test_a_judged_run_finds_the_same_when_the_earlier_runs_are_gone(fleet, tmp_path):
+    less = machine()
+    without_gpu(less)
+    first, second = fleet.run({"gpu1": machine()}), None
+    found(first)
+    second = fleet.run({"gpu1": less})
+    told = found(second)
+    kept = (second / PARTS).read_bytes()
+    shutil.rmtree(first)
+    moved = shutil.copytree(second, tmp_path / "elsewhere")
+    assert told == found(second) == found(moved)
+    assert (second / PARTS).read_bytes() == (moved / PARTS).read_bytes() == kept
+
+
+def test_findings_in_another_file_leave_the_run_unchanged(fleet, tmp_path):
+    found(fleet.run({"gpu1": machine()}))
+    folder = fleet.run({"gpu1": machine()})
+    found(folder, tmp_path / "out.json")
+    assert not (folder / PARTS).exists()
+
+
+def test_a_later_run_is_no_past(fleet):
+    less = machine()
+    without_gpu(less)
+    early, late = fleet.run({"gpu1": less}), fleet.run({"gpu1": machine()})
+    assert [found(late), found(early)] == [{}, {}]
+
+
+def test_a_node_cannot_say_what_it_had(fleet):
+    claims = machine()
+    claims["node"]["earlier"] = {"gpus": {"count": 9, "now": 8, "missing": ["GPU-x"], "run": "r", "at": "2026-11-19T00:00:00Z"}}
+    assert found(fleet.run({"gpu1": claims})) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": "unhang/parts/2"}', "\udcff", "[" * 100_000])
+def test_a_file_that_is_none_is_no_past(fleet, text):
+    less = machine()
+    without_gpu(less)
+    first = fleet.run({"gpu1": machine()})
+    (first / PARTS).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert found(fleet.run({"gpu1": less})) == {}
+
+
+def test_healthy_machines_are_silent_in_their_second_run(fleet):
+    found(fleet.run(GALLERY))
+    assert found(fleet.run(GALLERY)) == {}
+
+
+@pytest.mark.parametrize("name", ["dgx_h100_580", "xe9680_roce", "h20_roce_bonds", "hgx_h100_gpu_operator"])
+def test_a_loss_beside_healthy_peers_is_one_cause_with_a_command_that_drains_its_node(fleet, name):
+    nodes = {"healthy0": machine(name), "healthy1": machine(name), **{rule: machine(name) for rule in LOSSES}}
+    for rule, change in LOSSES.items():
+        change(nodes[rule])
+    links = nodes["gpu-gone-since-earlier-run"]["interconnect"]
+    links.update(by_gpu=links["by_gpu"][:7], links=[one for one in links["links"] if one["gpu"] < 7], pairs=[one for one in links["pairs"] if one["b"] < 7])
+    found(fleet.run(dict.fromkeys(nodes, machine(name))))
+    folder = fleet.run(nodes)
+    found(folder)
+    causes = [one for one in json.loads((folder / "findings.json").read_text())["causes"] if one["severity"] != "info"]
+    assert sorted(host for one in causes for host in one["nodes"]) == sorted(LOSSES)
+    assert [one["command"] for one in causes if "drain" not in one["command"]] == []
+
+
+@pytest.mark.parametrize("spoilt", ["another user", "writable", "a link"])
+def test_a_run_that_a_stranger_put_beside_it_is_not_believed(fleet, tmp_path, spoilt):
+    now = machine()
+    without_gpu(now)
+    earlier = fleet.run({"gpu1": machine()})
+    assert found(earlier) == {}
+    if spoilt == "another user":
+        if os.geteuid():
+            pytest.skip("only root can give a folder to another user")
+        os.chown(earlier, 4321, -1)
+    elif spoilt == "writable":
+        earlier.chmod(0o777)
+    else:
+        earlier.rename(tmp_path / "elsewhere")
+        earlier.symlink_to(tmp_path / "elsewhere")
+    assert found(fleet.run({"gpu1": now})) == {}

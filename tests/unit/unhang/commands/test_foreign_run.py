@@ -1,0 +1,127 @@
+"""The run folder of somebody else: whatever stands in a field of it, a report and a plan show it as text, and end in a known way."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+
+import fleets
+import pytest
+from rollout_plans import HOSTS, planned
+
+from unhang import cli
+from unhang.audit.judge.own_runs import is_own, mark_as_own
+from unhang.base.errors import UserError
+from unhang.commands import remediate, undo
+from unhang.repair.rollout.undo import undo_plan
+
+HOSTILE = "\x1b[31mmark\r\nunhang: healthy \u202e"
+COMMANDS = (("report",), ("report", "-v"), ("plan",))
+
+
+def of_somebody_else():
+    """findings.json of three nodes, with a failure, one without a verdict and one of a group."""
+    found = fleets.finding(
+        "xid-fatal", "gpu007", "critical", "t", "e", "f", owner="vendor", where={"index": 0, "name": "n"}, remedy={"person": "look"},
+        evidence=[{"path": "a.b", "value": "v"}],
+    )  # fmt: skip
+    unread = fleets.finding("a-rule", "gpu008", "error", "t", "e", "f", verdict="unknown", missing=[{"path": "gpus", "status": "error", "reason": "r"}])
+    group = fleets.finding("nodes-differ", None, "warning", "t", "e", "f", hosts=["gpu007", "gpu009"], scope="group", group="all")
+    return fleets.document([found, unread, group], {"ok": 2, "failed": 1})
+
+
+def places(value, at=()):
+    """The path to each text or number of a document; of a list that to its first."""
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], (*at, key))
+    elif isinstance(value, list):
+        for number in range(min(len(value), 1)):
+            yield from places(value[number], (*at, number))
+    else:
+        yield at
+
+
+PLACES = sorted(set(places(of_somebody_else())), key=str)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNHANG_HISTORY", "off")
+    nodes = [fleets.node("gpu007", ["all"], fleets.sections("d", 2, "a", "b", "c")), fleets.node("gpu008", ["all"], None, "failed", "why")]
+    return fleets.write_run(tmp_path / "run", of_somebody_else(), nodes)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
+def test_each_field_is_shown_as_text_or_refused(run, capsys, place):
+    document = copy.deepcopy(of_somebody_else())
+    holder = document
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = HOSTILE
+    (run / "findings.json").write_text(json.dumps(document))
+    for command in COMMANDS:
+        code = cli.main([*command, str(run)])
+        out, errors = capsys.readouterr()
+        assert code in (0, 1, 2)
+        assert command[0] != "report" or "a fault of unhang itself" not in errors, (command, errors)
+        assert (out + errors).replace("\n", "").isprintable(), command
+        assert not [line for line in (out + errors).splitlines() if line.startswith("unhang: healthy")], command
+
+
+@pytest.mark.parametrize("name", ["rule", "severity", "verdict", "title", "expected", "found"])
+def test_a_finding_without_what_every_report_reads_is_refused_with_what_to_do(run, capsys, name):
+    document = of_somebody_else()
+    del document["findings"][0][name]
+    (run / "findings.json").write_text(json.dumps(document))
+    assert cli.main(["report", str(run)]) == 2
+    errors = capsys.readouterr().err
+    assert "expected what the judge writes in" in errors and "next: unhang judge" in errors
+
+
+def test_a_verdict_that_no_judge_gives_is_text(run, capsys):
+    document = of_somebody_else()
+    document["node_verdicts"] = {HOSTILE: ["gpu007"]}
+    (run / "findings.json").write_text(json.dumps(document))
+    cli.main(["report", str(run)])
+    out, errors = capsys.readouterr()
+    assert (out + errors).replace("\n", "").isprintable()
+
+
+def test_a_rollout_takes_the_inventory_of_a_run_that_was_made_here_alone(run, tmp_path):
+    program = tmp_path / "hosts.sh"
+    program.write_text("#!/bin/sh\n")
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "inventory": [str(program)]}))
+    given, home = argparse.Namespace(inventory=None), tmp_path
+    with pytest.raises(UserError, match="give it as --inventory"):
+        remediate._inventories(given, run, home)
+    mark_as_own(run)
+    assert remediate._inventories(given, run, home) == [str(program)]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_the_undo_of_a_run_is_made_here_if_the_run_was(tmp_path, is_ours):
+    folder = tmp_path / "20261120T070000Z-0123456789"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": ["/srv/hosts"]}))
+    plan = planned(folder)
+    if is_ours:
+        mark_as_own(folder)
+    place, _ = undo._write(folder, 1, undo_plan(plan, HOSTS, 1, "2026-11-20T07:00:00Z"))
+    assert is_own(place) is is_ours
+
+
+def test_an_undo_made_under_an_open_umask_is_found_again(tmp_path):
+    folder = tmp_path / "20261120T070000Z-0123456789"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": []}))
+    plan = undo_plan(planned(folder), HOSTS, 1, "2026-11-20T07:00:00Z")
+    before = os.umask(0o000)
+    try:
+        place, _ = undo._write(folder, 1, plan)
+    finally:
+        os.umask(before)
+    assert undo._undo_folder(folder, 1) == place

@@ -1,0 +1,52 @@
+"""`unhang remediate --apply` names the plan that it applies, and refuses another than the one that a person has previewed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rollout_plans import HOSTS, planned
+
+from unhang.base.errors import UserError
+from unhang.cli import main
+from unhang.commands.preview import PREVIEWED, refuse_another_than_previewed
+from unhang.repair.plan.plan_document import digest_of_plan, read_plan
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A plan, which nobody has previewed yet."""
+    folder = tmp_path / "20261120T070000Z-0123456789"
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": [str(tmp_path / "hosts")]}))
+    planned(folder)
+    return folder
+
+
+def previewed(folder, text):
+    (folder / PREVIEWED).write_text(text)
+
+
+def test_a_plan_that_was_previewed_or_that_nobody_previewed_is_applied(run_folder):
+    plan = read_plan(run_folder)
+    refuse_another_than_previewed(run_folder, plan)
+    previewed(run_folder, json.dumps({"digest": digest_of_plan(plan)}))
+    refuse_another_than_previewed(run_folder, plan)
+
+
+def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before_anything_is_started(run_folder, capsys):
+    digest = digest_of_plan(read_plan(run_folder))
+    previewed(run_folder, json.dumps({"digest": "0123456789abcdef"}))
+    assert main(["remediate", str(run_folder), "--apply"]) == 2
+    problem = capsys.readouterr().err
+    assert "expected the plan 0123456789ab" in problem
+    assert f"found {digest[:12]}, which was not; preview it first: " in problem
+    assert not (run_folder / "journal.jsonl").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"digest": "\\u001b[2J"}', "[" * 100_000])
+def test_a_note_of_a_preview_that_is_damaged_is_no_preview(run_folder, text):
+    previewed(run_folder, text)
+    with pytest.raises(UserError, match="which was not; preview it first") as refused:
+        refuse_another_than_previewed(run_folder, read_plan(run_folder))
+    assert "\x1b" not in str(refused.value)

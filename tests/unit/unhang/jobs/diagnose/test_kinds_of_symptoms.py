@@ -1,0 +1,96 @@
+"""The kind of symptom decides what to run next: the load of a checkpoint, a server that is slow, a launch that failed, ranks that do not meet."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.rendering import render_markdown, render_table
+
+NOT_LAUNCHED = "srun: error: task 0 launch failed: Unspecified error\n"
+ENDED = "E0714 09:31:02.1 3121 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0 (pid: 3390) of binary: python\n"
+NO_MODULE = "/usr/bin/python: Error while finding module specification for 'tool.run' (ModuleNotFoundError: No module named 'tool')\n"
+WORKING = "Epoch 0, global step 2208: 'val_wer' reached 0.71220 (best 0.71220), saving model to '/w/a.ckpt' as top 5\n"
+LATE = (
+    "[rank{rank}]:[E302 11:00:00.12 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=11209, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800041 milliseconds before timing out.\n"
+)
+
+
+def first_words(text):
+    return [one.partition(": ")[0] for one in diagnose_text(text)["collect_next"]]
+
+
+def asked(text, *words):
+    shown = first_words(text)
+    return [any(word in one for one in shown) for word in words]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[rank0]: INFO - Loading the checkpoint from /scratch/step-12000.\n[rank1]: INFO - Loading the checkpoint from /scratch/step-12000.\n",
+        "After a restart every host restores the checkpoint, and then nothing more for four hours.\n",
+        "accelerator.load_state() takes 62 minutes, the data set is slow too.\n",
+    ],
+)
+def test_load_of_a_checkpoint_is_asked_for_its_ranks_times_and_storage(told):
+    assert asked(f"Two nodes with 8 GPUs.\n{told}", "twice, a minute apart", "begins and ends the load", "sar -n DEV") == [True] * 3
+
+
+def test_checkpoint_that_was_loaded_before_the_steps_is_not_asked_for():
+    steps = "".join(f"step {n} loss 3.{n}\n" for n in range(1, 9))
+    loaded = "[rank0]: INFO - Loading the checkpoint from /scratch/step-12000.\n"
+    assert asked(f"{loaded}{steps}then it hangs\n", "begins and ends the load") == [False]
+
+
+def test_slow_server_is_measured_and_one_that_hangs_is_looked_at():
+    serve = "vllm serve model --tensor-parallel-size 4 on one machine. "
+    slow = f"{serve}It works, but the throughput is hardly better than with one GPU.\n"
+    assert asked(slow, "1, 8 and 64 requests", "dmon", "py-spy", "data loader", "--enforce-eager") == [True, True, False, False, False]
+    assert asked(f"{slow}With an older version of it this was five times faster.\n", "the release before") == [True]
+    assert asked(f"{serve}It hangs at the start.\n", "1, 8 and 64 requests", "py-spy") == [False, True]
+
+
+def test_launch_that_failed_is_a_failure_and_its_ranks_are_not_asked_for():
+    found = diagnose_text(f"It does not even start on any node.\n{NOT_LAUNCHED}")
+    assert found["outcome"]["word"] == "failure" and "could not start the tasks" in found["outcome"]["why"]
+    assert asked(NOT_LAUNCHED, "srun --mpi=list", "slurmd", "py-spy", "NCCL_DEBUG") == [True, True, False, False]
+    assert asked("srun: error: node1: task 3: Exited with exit code 1\n", "srun --mpi=list") == [False]
+
+
+def test_module_that_is_missing_beside_a_launchers_report_is_what_the_rank_printed():
+    found = diagnose_text(ENDED + NO_MODULE)
+    assert "did not find a module" in found["outcome"]["why"] and "not in the log" not in found["outcome"]["why"]
+    assert asked(ENDED + NO_MODULE, "which -a python") == [True]
+    assert "not in the log" in diagnose_text(ENDED)["outcome"]["why"] and asked(ENDED, "which -a python") == [False]
+
+
+def test_command_that_a_script_did_not_find_is_asked_for_the_values_that_it_was_to_give():
+    assert asked("launch.sh: line 14: scontrol: command not found\n", "bash -x SCRIPT") == [True]
+    assert asked("run.py: error: unrecognized arguments: --local-rank=3\n", "bash -x SCRIPT") == [False]
+
+
+def test_ranks_that_do_not_meet_are_not_asked_for_transfers_between_gpus():
+    hangs = "4 GPUs of one machine, it hangs in {}.\n"
+    assert asked(hangs.format("init_process_group"), "grep MASTER_PORT", "NCCL_P2P_DISABLE") == [True, False]
+    assert asked(hangs.format("the first step"), "grep MASTER_PORT", "NCCL_P2P_DISABLE") == [False, True]
+
+
+WAITED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
+
+
+def test_remarks_from_one_line_stand_together():
+    found = diagnose_text(WAITED)
+    titles = [one["title"] for one in found["causes"]]
+    assert len(titles) > 1 and {one["severity"] for one in found["causes"]} == {"info"}
+    for shown in (" ".join(render_table(found).split()), render_markdown(found)):
+        assert f"or, from the same line: {'; '.join(titles[1:])}" in shown and shown.count(f"{titles[1]} (") == 0
+    assert "from the same line" not in render_table(diagnose_text("RuntimeError: Address already in use\n"))
+
+
+def test_ways_to_lengthen_a_limit_are_shown_only_where_the_log_decides_for_it():
+    found = {**diagnose_text(WORKING + "".join(LATE.format(rank=rank) for rank in (1, 2))), "decided": True}
+    assert found["causes"][0]["remedy"]["how"]
+    for render in (render_table, render_markdown):
+        assert "ddp_timeout" in render(found) and "ddp_timeout" not in render({**found, "decided": False})

@@ -1,0 +1,129 @@
+"""What a report tells of its circumstances: where the job stands, how large it is, what starts it, on which accelerators. They name no cause; they choose from
+the catalogue's table `next_steps` what to run next.
+"""
+
+from __future__ import annotations
+
+from unhang.jobs.diagnose.endings import unfinished_traceback
+from unhang.jobs.diagnose.fitting_remedies import experiments_made, launchers, other_accelerator
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.rules.signs import is_slow, speed_falls
+
+# circumstance -> facts any of which tells it
+TOLD_BY = {
+    "killed": ("killed",),
+    "preparing": ("preparing_told",),
+    "building": ("building_told", "kernels_compiled"),
+    "rollout": ("rollout_told",),
+    "serving": ("serving_told", "vllm_stall"),
+    "restoring": ("restoring_told",),
+    "ending": ("ending_told",),
+    "seam": ("seam_told", "every_nth"),
+    "steps": ("training_step", "progress_told", "middle_told", "monitored"),
+    "start": ("start_told", "store_timeout", "init_start", "bootstrap", "test_device"),
+    "rendezvous": ("rendezvous_told", "store_timeout"),
+    "launch-failed": ("launch_failed",),
+    "started": ("test_device", "init_start", "bootstrap"),
+    "met": ("init_complete",),
+    "busy": ("load_full_told",),
+    "idle": ("load_low_told",),
+    "changed": ("changed_told", "driver_changed", "newer_software", "system_updated"),
+    "elsewhere": ("elsewhere_told", "other_machine_works"),
+    "sometimes": ("sometimes_told",),
+    "leftovers": ("since_interrupted", "file_left"),
+    "several-work": ("several_gpus_work",),
+    "workers": ("no_workers_works",),
+    "some-work": ("some_gpus_work",),
+    "windows": ("windows_told",),
+    "container": ("container_told", "container", "container_fails"),
+    "cpu": ("cpu_told",),
+    "pauses": ("pause_told",),
+    "stages": ("stages_told", "unbatched_message"),
+    "forked": ("fork_warned",),
+    "fades": ("fading_told",),
+    "mpi": ("mpi_told",),
+    "kubernetes": ("pods_told",),
+    "slurm": ("slurm_told",),
+    "ray": ("ray_told",),
+    "has-nccl-log": ("bootstrap", "init_start", "transport"),
+}  # fmt: skip
+# Where several of these are told, the first one says where the job stands.
+PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")
+LAUNCHERS_TOLD = {"Slurm": "slurm", "Ray": "ray", "Kubernetes": "kubernetes"}
+MAKERS = {"Huawei": "huawei", "AMD": "amd"}
+CHANGING = (
+    "NCCL_P2P",
+    "NCCL_SHM",
+    "NCCL_CUMEM",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_NET",
+    "NCCL_LAUNCH",
+    "CUDA_LAUNCH",
+    "NCCL_NVLS",
+)  # change how ranks exchange data
+CRASHED_BY = {"import-failed": "No module named ", "command-missing": ": command not found"}  # circumstance -> words of the failure's line
+EARLY_SEQ = 50  # a collective so early belongs to start-up
+
+
+def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
+    """The circumstances that are told. outcome: the word of the conclusion."""
+    told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
+    told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
+    told |= _surroundings(facts, told) | _state(facts, outcome, told)
+    phase = _phase(facts, told)
+    return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}))
+
+
+def _phase(facts: Facts, told: set[str]) -> str | None:
+    """Where the job stands. A lone timeout says it by its number; a job whose GPUs compute or that hangs at once on several GPUs stands at its start."""
+    if any(event.signature.id == "stops-at-a-seam-reported" and not event.quoted for event in facts.events):
+        told = told | {"seam"}
+    if facts.of("training_step") or (facts.of("bar") and "slow" not in told):
+        told = told - {"restoring"}  # what was loaded before the steps has been loaded
+    numbers = [one.seq for one in facts.timeouts if one.seq is not None]
+    if numbers and not told & {"ending", "seam", "rollout", "serving", "preparing", "building", "restoring"}:
+        return "start" if min(numbers) <= EARLY_SEQ and "steps" not in told else "steps"
+    if any((event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")) and not told & {"preparing", "building"}:
+        told = told | {"steps"}
+    named = next((one for one in PHASES if one in told and not (one == "preparing" and "busy" in told)), None)
+    return named or ("start" if told & {"busy", "nodes", "kubernetes"} or facts.of("one_gpu_works") else None)
+
+
+def _surroundings(facts: Facts, told: set[str]) -> set[str]:
+    """The size of the job, its accelerators, and what was tried."""
+    several = len(facts.hosts) > 1 or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
+    several = several or facts.has("pod-with-a-second-container") or bool(facts.of("several_nodes") and not facts.of("elsewhere_told"))
+    maker = other_accelerator(facts)
+    found = {"nodes" if several else "machine"}
+    if maker or "cpu" in told:
+        found |= {MAKERS.get(maker or "", "other-accelerator")} if maker else set()
+    else:
+        found.add("nvidia")
+    if experiments_made(facts):
+        found.add("p2p-tried")
+    if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
+        found.add("settings")
+    if facts.has("nccl-unhandled-error"):
+        found.add("nccl-error")
+    came = {one.rank for one in facts.timeouts if one.rank is not None}
+    if came and len(came) < (facts.world_size or 0):
+        found.add("missing")
+    return found
+
+
+def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
+    """Whether the job failed, is slow or hangs."""
+    if "killed" in told:
+        return set()
+    if outcome == "failure":
+        whole = unfinished_traceback(facts) is None and facts.of("crash")
+        return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
+    if not is_slow(facts):
+        return {"hangs"}
+    return {"slow", *(("fades",) if speed_falls(facts) else ())}
+
+
+def _crashed_by(facts: Facts, words: str) -> bool:
+    """Whether a line of a failure has these words."""
+    return any(words in event.text for event in facts.of("crash") if not event.quoted)

@@ -1,0 +1,41 @@
+"""Whether a sentence of a person only supposes, passes on, asks or denies what it names. Such a sentence is no evidence, whatever its words.
+
+Only what a person wrote is looked at: programs suppose too ("this might be caused by insufficient shared memory"), and there it is what they found.
+"""
+
+from __future__ import annotations
+
+import re
+
+from unhang.jobs.diagnose.matching.statements import is_of_a_program, sentence_around
+
+_PERHAPS = r"maybe|perhaps|possibly|probably|presumably"
+_ONE_THINKS = (
+    r"(?:i|we)(?:'d| would| do| can)?(?: \w{1,8}ly| also| still| now| just)? "
+    r"(?:think|thought|guess|suspect(?:ed)?|assumed?|believed?|suppose|wonder|bet|fear|imagine)"
+)
+_BEFORE = re.compile(
+    rf"(?i:\b(?:{_PERHAPS}|{_ONE_THINKS}|"
+    r"(?:my|our) (?:\w{1,12} )?(?:guess|suspicion|theory|hypothesis|assumption|bet|feeling|hunch)(?: (?:is|was))?|"
+    r"(?:might|may|could) be (?:that|because|due)|(?:could|can|might|may) (?:it|this|that) be|is (?:it|this|that) (?:because|possible)|"
+    r"(?:it|this|that) (?:looks|seems|sounds|feels) (?:like|as (?:if|though)|that)|"
+    r"(?:colleague|friend|somebody|someone|people|forum|thread|post|blog|article|chatgpt)s?(?: \w{1,12}){0,3} "
+    r"(?:says?|said|thinks?|suggest\w{0,3}|claim\w{0,2}|blames?|told|wrote|writes?)|(?:i|we) (?:have )?(?:read|heard)|"
+    r"(?:no|not (?:a|any)) (?:sign|evidence|indication|hint|trace)s? (?:of|that|for)|"
+    r"(?:is|are|was|were|it's|that's) ?(?:not|n't) (?:that|because|due|caused)|not because|cannot be (?:that|because)|"
+    r"ruled? out)\b)"
+)
+_AFTER = re.compile(rf"(?i:[^\n]{{0,60}}?\b(?:{_PERHAPS}|{_ONE_THINKS}|(?:is|was) ruled out)\W{{0,4}}(?:(?:[,;(]|but )[^\n]{{0,160}})?$)")
+_TURN = re.compile(r"(?i:\b(?:but|however|although|though|yet|whereas|because dmesg|since dmesg)\b|;)")
+_OPEN_QUOTE = re.compile(r"(?:^|[\s(:])[\"'`\u201c\u2018\u00ab][^\"'`\u201d\u2019\u00bb]{0,160}$")
+
+
+def is_supposed(text: str, start: int, end: int) -> bool:
+    """Whether a person's sentence around start to end of a line only supposes, passes on or denies that part. A message in quotation marks was seen."""
+    if is_of_a_program(text):
+        return False
+    first, last = sentence_around(text, start, end)
+    if _OPEN_QUOTE.search(text[min(first, start) : start]):
+        return False
+    turns = [found.end() for found in _TURN.finditer(text, first, start)]
+    return bool(_BEFORE.search(text, turns[-1] if turns else first, max(start, first)) or _BEFORE.match(text, start) or _AFTER.match(text[end:last]))

@@ -1,0 +1,149 @@
+"""What is told of a running job as it happens, without a look: ranks that share a GPU, a GPU that is slower than its peers, a network interface whose link went
+away. Values in, lines out.
+
+A class ships only with a trace of real hardware or a real kernel on which it speaks, and others on which it is silent (test_alerts); a GPU that the driver
+itself calls too hot is told as the driver says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from unhang.base.text import visible
+from unhang.jobs.watch.detector import GONE, Tick
+from unhang.prove.smoke.render import fold_ranks
+
+NODE = "asked_as"  # of samples that come from several nodes
+QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
+APART_S = 10.0  # how long a GPU is slower than its peers before it is told, while the collectives go on
+HOT = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")  # all GPUs of a node may be slowed down so, and none is slower than its peers
+APART = 0.85  # of the peers' clock: those of a job that draws all the power it may lie within 0.88 of each other
+
+
+@dataclass
+class Alerts:
+    """What was seen and told so far."""
+
+    carriers: dict[tuple[str, str], int] = field(default_factory=dict)
+    told: dict[tuple[str, str], float] = field(default_factory=dict)
+    crowded: set[tuple[str, str]] = field(default_factory=set)
+    shared: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    owed: dict[tuple[str, str], int] = field(default_factory=dict)
+    slower: dict[tuple[str, str], float] = field(default_factory=dict)
+    apart: set[tuple[str, str]] = field(default_factory=set)
+    hot: dict[tuple[str, str], float] = field(default_factory=dict)
+    launched: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, tick: Tick) -> Iterator[str]:
+        """The lines for one moment."""
+        yield from self._shared_gpus(tick)
+        yield from self._slower_gpus(tick)
+        yield from self._hot_gpus(tick)
+        for row in tick.nics:
+            yield from self._link(row, tick.t)
+
+    def _shared_gpus(self, tick: Tick) -> Iterator[str]:
+        ranks_of = _ranks_by_gpu(tick)
+        for key, ranks in ranks_of.items():
+            before, self.shared[key] = self.shared.get(key), ranks
+            if len(ranks) < 2 or before != ranks or key in self.crowded:
+                continue  # two moments that agree, because ranks open their GPUs one after another
+            self.crowded.add(key)
+            empty = sum(not others for (node, _), others in ranks_of.items() if node == key[0])
+            rest = f"; {empty} other {'GPU has' if empty == 1 else 'GPUs have'} none: does the program choose its device by LOCAL_RANK?" if empty else ""
+            yield f"ranks {fold_ranks(ranks)} share GPU {visible(key[1], 8)}{_on(key[0])}{rest}"
+
+    def _slower_gpus(self, tick: Tick) -> Iterator[str]:
+        """Compared while the collectives of all ranks go on: where one rank evaluates and the others wait for it, its GPU may well be the only one that draws
+        power."""
+        counts = tick.ras.get("counts") if tick.ras else None
+        before, self.launched = self.launched, counts if isinstance(counts, Mapping) else self.launched
+        if not isinstance(counts, Mapping):
+            return
+        if not before or any(counts.get(rank) == count for rank, count in before.items()):
+            self.slower.clear()
+            return
+        ranks_of = _ranks_by_gpu(tick)
+        compared = {_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[_key(gpu)]}
+        for key, gpu in compared.items():
+            peers = [_clock(one) for other, one in compared.items() if other != key]
+            throttle = _reasons(gpu)
+            if not peers or not throttle or _clock(gpu) >= APART * median(peers):
+                self.slower.pop(key, None)
+            elif tick.t - self.slower.setdefault(key, tick.t) >= APART_S and key not in self.apart:
+                self.apart.add(key)
+                why = visible(", ".join(map(str, throttle)), 100)
+                said = f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {_clock(gpu):.0f} MHz, its peers {median(peers):.0f}"
+                yield said + _stranger(tick, gpu)
+
+    def _hot_gpus(self, tick: Tick) -> Iterator[str]:
+        """GPUs of ranks that the driver slows down for heat or supply, all those of a node in one line, each GPU once."""
+        ranks_of, due = _ranks_by_gpu(tick), dict[tuple[str, str], list[int]]()
+        for gpu in tick.gpus:
+            key = _key(gpu)
+            reasons = [one for one in HOT if one in _reasons(gpu)] if ranks_of[key] else []
+            if not reasons:
+                self.hot.pop(key, None)
+            elif tick.t - self.hot.setdefault(key, tick.t) >= APART_S and key not in self.apart and key[1].isdigit():
+                self.apart.add(key)
+                due.setdefault((key[0], ", ".join(reasons)), []).append(int(key[1]))
+        for (node, why), numbers in due.items():
+            what = f"GPU {numbers[0]} is" if len(numbers) == 1 else f"GPUs {fold_ranks(numbers)} are"
+            yield f"{what} throttled{_on(node)} ({why}): fans, inlet air, power supply; nvidia-smi -q -d TEMPERATURE,PERFORMANCE has the limits"
+
+    def _link(self, row: Mapping[str, Any], t: float) -> Iterator[str]:
+        key, changes = (str(row.get(NODE) or ""), str(row.get("nic"))), row.get("carrier_changes")
+        if not isinstance(changes, int):
+            return
+        before, self.carriers[key] = self.carriers.get(key), changes
+        if before is None or changes <= before:
+            return
+        self.owed[key] = self.owed.get(key, 0) + changes - before
+        if t - self.told.get(key, -QUIET_S) < QUIET_S:
+            return
+        self.told[key], count = t, self.owed.pop(key)
+        what = "went away" if not row.get("up") else "went away and came back" if count > 1 else "came back"
+        yield f"the link of {visible(key[1], 40)}{_on(key[0])} {what} ({count} {'change' if count == 1 else 'changes'}): cable, module, switch port or driver"
+
+
+def _stranger(tick: Tick, gpu: Mapping[str, Any]) -> str:
+    node = _key(gpu)[0]
+    ranks = {row.get("pid") for row in tick.ranks.values() if str(row.get(NODE) or "") == node}
+    others = sorted(set(_pids(gpu)) - ranks)
+    return f"; process {others[0]} on it is no rank of this job" if others else ""
+
+
+def _on(node: str) -> str:
+    return f" on {visible(node, 80)}" if node else ""
+
+
+def _key(gpu: Mapping[str, Any]) -> tuple[str, str]:
+    return str(gpu.get(NODE) or ""), str(gpu.get("gpu"))
+
+
+def _clock(gpu: Mapping[str, Any]) -> float:
+    clock = gpu.get("clock_sm_mhz")
+    return float(clock) if isinstance(clock, (int, float)) and not isinstance(clock, bool) and clock > 0 else 0.0
+
+
+def _reasons(gpu: Mapping[str, Any]) -> list[Any]:
+    throttle = gpu.get("throttle")
+    return throttle if isinstance(throttle, list) else []
+
+
+def _pids(gpu: Mapping[str, Any]) -> list[int]:
+    pids = gpu.get("pids")
+    return [pid for pid in pids if isinstance(pid, int)] if isinstance(pids, list) else []
+
+
+def _ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
+    """{(node, GPU): ranks that have memory on it}."""
+    alive = {(str(row.get(NODE) or ""), row.get("pid")): rank for rank, row in tick.ranks.items() if row.get("state") not in GONE}
+    found = {}
+    for gpu in tick.gpus:
+        node, number = _key(gpu)
+        found[node, number] = tuple(sorted({alive[node, pid] for pid in _pids(gpu) if (node, pid) in alive}))
+    return found
