@@ -242,17 +242,19 @@ def _cpu_s_of_children():
     return used.ru_utime + used.ru_stime
 
 
-def test_a_full_disk_is_reported_and_the_findings_of_before_stand(run, capsys):
+@pytest.mark.parametrize("full", ["parts.json", "findings.json"])
+def test_a_full_disk_is_reported_and_the_findings_of_before_stand(run, capsys, full):
     assert main(["judge", str(run)]) in (0, 1)
     before = (run / "findings.json").read_bytes()
+    parts = (run / "parts.json").stat().st_size  # it is written first and is smaller
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # a write beyond this fails as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (parts - (full == "parts.json"), hard))  # a write beyond this fails as on a full disk
     try:
         code = main(["judge", str(run)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert code == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"unhang: File too large at {run / 'findings.json'}"
+    assert capsys.readouterr().err.splitlines()[-1] == f"unhang: File too large at {run / full}"
     assert (run / "findings.json").read_bytes() == before
     assert [entry.name for entry in run.iterdir() if entry.name.startswith(".")] == []
 

@@ -75,7 +75,8 @@ class EightNodes:
     def idle(self):
         """Waits until no job is left and every node is idle."""
         audits.wait_until(lambda: self.slurm.run("squeue", "--noheader") == "", "no job is left")
-        audits.wait_until(lambda: self.slurm.run("sinfo", "--noheader", "--partition=all", "--states=idle", "--format=%D") == "8", "every node is idle")
+        # "idle*" is a node that Slurm has not heard of since it was resumed.
+        audits.wait_until(lambda: self.slurm.run("sinfo", "--noheader", "--partition=all", "--format=%D %T") == "8 idle", "every node is idle and answers")
 
     def program(self, name, text):
         """The path of a program in Python."""

@@ -48,6 +48,19 @@ class Clone:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
 
+    def change(self, kind):
+        """Changes something of what the tier proves; its path."""
+        path = {"new file": "tests/slow/test_b.py", "file gone": "tests/slow/test_a.py"}.get(kind, "roles/x.yml")
+        if kind == "mode":
+            (self.folder / path).chmod(0o755)
+        elif kind in ("file gone", "link"):
+            (self.folder / path).unlink()
+        if kind == "link":
+            (self.folder / path).symlink_to("y.yml")
+        elif kind in ("content", "new file"):
+            self.write(path, "b\n")
+        return path
+
     def git(self, *arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
         return subprocess.run(["git", *identity, *arguments], cwd=self.folder, check=True, capture_output=True, text=True).stdout.strip()
@@ -92,7 +105,7 @@ def passed(clone):
 def test_a_pass_is_one_line_with_the_commit_that_passed(clone):
     _, output, _ = clone.tier()
     assert "slow runs: no pass is recorded" in output
-    assert re.fullmatch(rf"{clone.git('rev-parse', '--short=12', 'HEAD')} \d{{4}}-\d\d-\d\dT\d\d:\d\dZ \d+ s, 7 tests\n", clone.record)
+    assert re.fullmatch(rf"{clone.git('rev-parse', '--short=12', 'HEAD')} \d{{4}}-\d\d-\d\dT\d\d:\d\dZ \d+ s, 7 tests, sha256:[0-9a-f]{{16}}\n", clone.record)
 
 
 def test_a_clone_with_the_record_skips_the_tier(passed, tmp_path):
@@ -104,25 +117,22 @@ def test_a_clone_with_the_record_skips_the_tier(passed, tmp_path):
     assert "slow skipped" in output and passed.record.strip() in output
 
 
-def test_a_commit_that_git_does_not_know_runs_the_tier(passed, tmp_path):
+@pytest.mark.parametrize("change", ["", "content", "new file", "file gone", "mode", "link"])
+def test_where_git_does_not_know_the_commit_the_content_decides(passed, tmp_path, change):
     other = Clone.__new__(Clone)
     other.folder = tmp_path / "other" / "clone"
     subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{passed.folder}", other.folder], check=True)
+    other.write("roles/y.yml", "not proved\n")
+    other.change(change)
     _, output, runs = other.tier()
-    assert len(runs) == 1
-    assert "slow runs: git does not know " in output
+    assert len(runs) == (1 if change else 0), output
+    assert ("slow runs: git does not know " if change else "slow skipped") in output
 
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("change", ["content", "new file", "file gone", "mode"])
 def test_a_change_of_what_it_proves_runs_the_tier_and_is_named(passed, change, commit):
-    path = {"new file": "tests/slow/test_b.py", "file gone": "tests/slow/test_a.py"}.get(change, "roles/x.yml")
-    if change == "mode":
-        (passed.folder / path).chmod(0o755)
-    elif change == "file gone":
-        (passed.folder / path).unlink()
-    else:
-        passed.write(path, "b\n")
+    path = passed.change(change)
     if commit:
         passed.commit()
     _, output, runs = passed.tier()
@@ -190,7 +200,7 @@ def test_pytest_tells_the_tier_its_code_and_how_many_tests_passed(clone):
     assert process.returncode == 0, process.stdout
     assert "RETRYING ITS FAILED TESTS ONCE" in process.stdout
     assert sorted((clone.folder.parent / "notes").read_text().split()) == ["a", "b", "b"]
-    assert clone.record.endswith("s, 2 tests\n")
+    assert " s, 2 tests, sha256:" in clone.record
 
 
 def is_alive(pid):
