@@ -1,4 +1,4 @@
-"""What `unhang watch` costs a real job with NCCL, and how soon it tells a hang; for inspect_bench.py."""
+"""What `unhang watch` and `unhang inspect` cost a real job with NCCL, and how soon the watcher tells a hang; for inspect_bench.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from inspect_parts import HERE, say, started, steps_in, wait_for
 
@@ -31,7 +32,7 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
     costs: list[dict[str, float]] = []
     with started(scene, number, arguments, 1e9) as (processes, folder):
         wait_for(folder, "step 100", 60)
-        for turn in range(6):
+        for turn in range(10):
             with watcher(processes[0].pid) if turn % 2 else contextlib.nullcontext() as watch:
                 time.sleep(3)
                 before, first, begun = steps_in(folder), cost_of(watch), time.monotonic()
@@ -68,6 +69,35 @@ def cost_of(watch: subprocess.Popen | None) -> dict[str, float]:
             for name in ("Rss", "Pss"):
                 found[name.lower() + "_mib"] += sum(int(line.split()[1]) for line in lines if line.startswith(name + ":")) / 1024
     return {name: round(value, 3) for name, value in found.items()}
+
+
+def measure_looks(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second without a look and while one `unhang inspect` follows the other, in turn; and what each look costs."""
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    looks: list[dict[str, Any]] = []
+    with started("speed", number, arguments, 1e9) as (processes, folder):
+        wait_for(folder, "step 100", 60)
+        for turn in range(6):
+            before, begun = steps_in(folder), time.monotonic()
+            while time.monotonic() - begun < 10:
+                if turn % 2:
+                    looks.append(cost_of_look(processes[0].pid, arguments.py_spy))
+                else:
+                    time.sleep(0.5)
+            rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / (time.monotonic() - begun), 2))
+    row = {"scene": scene, "rates": rates, "looks": looks}
+    say(json.dumps(row))
+    return [row], {}
+
+
+def cost_of_look(pid: int, py_spy: str | None) -> dict[str, Any]:
+    """One `unhang inspect`: its exit code, wall and processor seconds with all that it started, and MiB of its largest process."""
+    begun = time.monotonic()
+    look = subprocess.Popen([sys.executable, "-c", UNHANG, "inspect", "--pid", str(pid), *(["--py-spy", py_spy] if py_spy else [])], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(look.pid, 0)
+    look.returncode = os.waitstatus_to_exitcode(status)
+    seconds = {"wall_s": round(time.monotonic() - begun, 2), "cpu_s": round(used.ru_utime + used.ru_stime, 2)}
+    return {"code": look.returncode, **seconds, "largest_mib": round(used.ru_maxrss / 1024, 1)}
 
 
 def measure_told(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
@@ -107,4 +137,4 @@ def measure_recorder(scene: str, number: int, arguments: argparse.Namespace) -> 
     return [row], {}
 
 
-MEASUREMENTS = {"speed": measure_speed, "told": measure_told, "recorder": measure_recorder}
+MEASUREMENTS = {"speed": measure_speed, "looks": measure_looks, "told": measure_told, "recorder": measure_recorder}
