@@ -51,6 +51,9 @@ SCENES: dict[str, tuple[str, int | None, tuple[str, ...]]] = {
     "inflight": ("hung", 1, ("stopped",)),
     "longstep": ("running", None, ("",)),
     "lock": ("hung", 1, ("happen",)),
+    "restore": ("restoring", None, ("restoring",)),
+    "import": ("starting", None, ("starting",)),
+    "baton": ("hung", 1, ("wait, called by wait_for_build",)),
     "crowded": ("running", None, ("",)),
     "full": ("running", None, ("",)),
 }

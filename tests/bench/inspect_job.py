@@ -5,6 +5,7 @@ The last rank is the one that something happens to; in `slow` it is rank 0. `alo
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -66,6 +67,26 @@ def save_for(seconds: float) -> None:
         torch.save(state, os.path.join(FOLDER, "checkpoint.pt"))
 
 
+def restore_for(seconds: float) -> None:
+    path, until = os.path.join(FOLDER, "checkpoint.pt"), time.monotonic() + seconds
+    torch.save({"weights": torch.ones(1 << 27)}, path)
+    while time.monotonic() < until:
+        torch.load(path)
+
+
+def import_for(seconds: float) -> None:
+    with open(os.path.join(FOLDER, "large_package.py"), "w", encoding="ascii") as module:
+        module.write(f"import time\nuntil = time.monotonic() + {seconds}\nwhile time.monotonic() < until:\n    sum(range(10000))\n")
+    sys.path.append(FOLDER)
+    importlib.import_module("large_package")
+
+
+def wait_for_build() -> None:
+    baton = torch.utils.file_baton.FileBaton(os.path.join(FOLDER, "lock"))
+    with open(os.path.join(FOLDER, "lock"), "w"):
+        baton.wait()
+
+
 def evaluate(seconds: float) -> float:
     total, until = 0.0, time.monotonic() + seconds
     weights = torch.randn(2048, 2048, device=DEVICE)
@@ -82,6 +103,17 @@ def long_step(seconds: float) -> None:
         for _ in range(20):
             weights = torch.tanh(weights @ weights)
         wait()
+
+
+LONG = {
+    "loader": load_forever,
+    "baton": wait_for_build,
+    "compile": lambda: compile_for(40),
+    "checkpoint": lambda: save_for(40),
+    "restore": lambda: restore_for(40),
+    "import": lambda: import_for(40),
+    "evaluation": lambda: evaluate(40),
+}
 
 
 def happen(x: torch.Tensor, world: int) -> None:
@@ -101,16 +133,12 @@ def happen(x: torch.Tensor, world: int) -> None:
     elif SCENE == "differ":
         dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
         wait()
-    elif SCENE == "baton":
-        baton = torch.utils.file_baton.FileBaton(os.path.join(FOLDER, "lock"))
-        with open(os.path.join(FOLDER, "lock"), "w"):
-            baton.wait()
     elif SCENE == "lock":
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
     else:
-        {"loader": load_forever, "compile": lambda: compile_for(40), "checkpoint": lambda: save_for(40), "evaluation": lambda: evaluate(40)}[SCENE]()
+        LONG[SCENE]()
 
 
 def dump_each_second(prefix: str) -> None:

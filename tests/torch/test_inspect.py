@@ -84,7 +84,7 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
         ("never", "it sleeps in happen (inspect_job.py", "rank_desync_app"),
         ("stopped", "its process is stopped (state T)", None),
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
-        ("baton", "sleeps in wait, called by happen", "fused_kernel_build"),
+        ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
     ],
 )

@@ -29,9 +29,9 @@ def busy_word(look: RankLook | None) -> str | None:
     moves_data = bool(look.written_s or look.read_s)
     if name in (COMPILING, IMPORTING) and works:
         return COMPILING if name == COMPILING else STARTING
-    if name == SAVING and (moves_data or works):
-        return SAVING
-    if name in (RESTORING, LOADING) and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
+    if name in (SAVING, RESTORING) and (moves_data or works):
+        return str(name)
+    if name == LOADING and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
         return str(name)
     if name in (EVALUATING, CODE) and (look.shifted or look.computes):
         return EVALUATING if name == EVALUATING else WORKING
@@ -40,7 +40,7 @@ def busy_word(look: RankLook | None) -> str | None:
 
 def runs_python(look: RankLook | None) -> bool:
     """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which looks the same."""
-    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING) and _runs(look) and not look.waited
+    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING, LOADING) and _runs(look) and not look.waited
 
 
 def _runs(look: RankLook) -> bool:
