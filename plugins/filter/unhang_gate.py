@@ -79,9 +79,9 @@ def gate_document(
 
 
 def _counted(severities: Sequence[str]) -> Any:
-    from unhang.audit.judge.rules import SEVERITIES
     from unhang.base.errors import UserError
     from unhang.repair.rollout.list_arguments import split_list
+    from unhang.rules.rules import SEVERITIES
 
     try:
         return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)

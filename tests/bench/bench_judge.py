@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
 from unhang.audit.judge import judging  # noqa: E402
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.audit.judge.documents import NodeDocument, decode_node  # noqa: E402
 from unhang.audit.judge.judging import judge_run  # noqa: E402
-from unhang.audit.judge.rules import compile_rule  # noqa: E402
-from unhang.audit.judge.run_input import RunInput, read_run_input  # noqa: E402
 from unhang.audit.triage.run_judging import conclusion  # noqa: E402
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
+from unhang.rules.rules import compile_rule  # noqa: E402
+from unhang.run.documents import NodeDocument, decode_node  # noqa: E402
+from unhang.run.run_input import RunInput, read_run_input  # noqa: E402
 from unhang.schemas.shapes import Shape, fact_shapes  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import to_fragment
-from unhang.audit.judge.examples import catalogue_view
-from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view
+from unhang.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.run.documents import to_fragment
 from unhang_node.collect import collect
 
 CATALOGUE = load_catalogue()

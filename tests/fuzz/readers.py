@@ -20,7 +20,6 @@ from typing import Any
 from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
 from unhang.audit.collect.arrivals import write_arrivals
 from unhang.audit.collect.documents import read_arrival, split_documents
-from unhang.audit.judge.documents import InvalidNode, decode_node
 from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
@@ -41,9 +40,10 @@ from unhang.jobs.lint.settings import KINDS
 from unhang.jobs.watch.detector import Tick, detect, with_moments
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
-from unhang.prove.smoke.streams import parse_events
+from unhang.run.documents import InvalidNode, decode_node
 from unhang.show.report.run import summarise_node
 from unhang.show.report.table import printed
+from unhang.verdict.streams import parse_events
 from unhang_node.parse.dpkg import parse_status
 from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
 from unhang_node.parse.kernel_log import find_faults

@@ -17,13 +17,13 @@ import pytest
 from page_visit import CHROMIUM, SIZES, Visit
 from report_picture import PICTURE, shown_words, words_in
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.triage.actions import Setting
 from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser
 from unhang.commands.filters import asked_filter
 from unhang.repair.plan.plan_document import render_plan
 from unhang.repair.plan.planning import PlanOptions, plan_run
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.actions import Setting
 from unhang.show.report.screen import render_screen
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
-from unhang.audit.judge.limits import Limits
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.base.errors import UserError
+from unhang.base.limits import Limits
 from unhang.cli import main
 
 

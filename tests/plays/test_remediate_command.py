@@ -15,9 +15,9 @@ from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.ansible.rollouts import conductor_of
-from unhang.audit.judge.own_runs import mark_as_own
 from unhang.repair.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
 from unhang.repair.rollout.journal import read_journal
+from unhang.run.own_runs import mark_as_own
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ class EightNodes:
         """The same by a user who is not root, in a folder of his own: pytest's folders are for root alone."""
         for folder in (self.slurm.folder.parent, self.slurm.folder, self.slurm.folder / "munge"):
             folder.chmod(0o711)
+        self._let_others_reach(audits.PROJECT, Path(sys.base_prefix))
         with tempfile.TemporaryDirectory(prefix="unhang-nobody-") as home:
             os.chown(home, NOBODY, NOBODY)
             before = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
@@ -50,6 +51,20 @@ class EightNodes:
             if done.folder.is_dir():
                 shutil.copytree(done.folder, kept)
             return dataclasses.replace(done, folder=kept)
+
+    def _let_others_reach(self, *folders):
+        """Among the nodes, whose mounts are their own: a folder above these that only its owner may enter gives way to an empty one with these in it."""
+        closed = {folder: next((above for above in reversed(folder.parents) if not above.stat().st_mode & 0o001), None) for folder in folders}
+        asides = {folder: self.slurm.folder / f"aside-{number}" for number, (folder, above) in enumerate(closed.items()) if above}
+        if any(aside.exists() for aside in asides.values()):
+            return  # by an earlier test
+        steps = [("mount", "--bind", folder, aside) for folder, aside in asides.items()]
+        steps += [("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", above) for above in {closed[folder] for folder in asides}]
+        steps += [step for folder, aside in asides.items() for step in (("mkdir", "-p", folder), ("mount", "--bind", aside, folder))]
+        for aside in asides.values():
+            aside.mkdir()
+        for step in steps:
+            self.slurm.bed.run([str(word) for word in step], check=True)
 
     def _audit(self, runs, arguments, environment, *before, work=None):
         argv = [*before, str(audits.PROGRAMS / "unhang"), "audit", "--via", "slurm", "--out", str(runs), *arguments]

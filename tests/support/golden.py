@@ -43,7 +43,7 @@ def exit_code(findings: dict[str, Any]) -> int:
 
 def outputs() -> dict[str, str]:
     """File name -> text."""
-    from unhang.audit.triage.actions import Setting
+    from unhang.run.actions import Setting
     from unhang.show.report.json import render_json
     from unhang.show.report.screen import render_screen
     from unhang.show.report.table import render_table

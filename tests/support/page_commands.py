@@ -75,7 +75,7 @@ def shown_in_pages():
 
 def commands_in_pages():
     """{page: its lines with a command, each command once}."""
-    from unhang.audit.judge.compiled_catalogue import load_catalogue
+    from unhang.rules.compiled_catalogue import load_catalogue
     from unhang.show.reference.runbooks import render_runbooks  # of `make manual`
 
     found, texts = {}, {str(page.relative_to(PROJECT)): page.read_text(encoding="utf-8") for page in pages()}

@@ -8,11 +8,11 @@ import gc
 import pytest
 from judge_cases import OK, sections
 
-from unhang.audit.judge.examples import catalogue_view, example_node
-from unhang.audit.judge.expression import compile_expression
-from unhang.audit.judge.node_rules import node_world
-from unhang.audit.judge.rules import node_names
-from unhang.audit.judge.values import RuleStopped, Undecided, World, plain
+from unhang.rules.examples import catalogue_view, example_node
+from unhang.rules.expression import compile_expression
+from unhang.rules.node_rules import node_world
+from unhang.rules.rules import node_names
+from unhang.rules.values import RuleStopped, Undecided, World, plain
 
 TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 

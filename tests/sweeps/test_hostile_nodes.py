@@ -8,14 +8,14 @@ from collections import Counter
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import MAX_NODE_BYTES
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.node_rules import MOST_FINDINGS
-from unhang.audit.judge.run_input import read_run_input
+from unhang.base.limits import Limits, Stopped, run_limited
 from unhang.cli import main
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.node_rules import MOST_FINDINGS
+from unhang.run.documents import MAX_NODE_BYTES
 from unhang.run.run_folder import file_stem
+from unhang.run.run_input import read_run_input
 
 TODAY = "2026-06-01"
 

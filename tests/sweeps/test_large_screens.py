@@ -7,7 +7,7 @@ import re
 import pytest
 from scattered_fleet import fleet
 
-from unhang.audit.triage.actions import Setting
+from unhang.run.actions import Setting
 from unhang.show.report.screen import LINES, render_screen
 
 

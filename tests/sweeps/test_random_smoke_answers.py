@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from unhang.prove.smoke.render import render_junit, render_table
 from unhang.prove.smoke.result import judge
-from unhang.prove.smoke.streams import Stream, parse_events
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.verdict.streams import Stream, parse_events
 
 
 def stall(rank, seq, **more):

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from unhang.audit.judge.documents import InvalidNode, decode_node
+from unhang.run.documents import InvalidNode, decode_node
 from unhang.schemas.shapes import read_schema
 
 TESTS = Path(__file__).parents[1]

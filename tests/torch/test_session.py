@@ -12,9 +12,9 @@ from unhang.prove.smoke.group import SessionOptions
 from unhang.prove.smoke.node_plans import Request, parse_drill
 from unhang.prove.smoke.session import RoundResult, follow, phase_of_search, smoke_session
 from unhang.prove.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
-from unhang.prove.smoke.streams import Stream, parse_events
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.verdict.streams import Stream, parse_events
 
 NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
 BEGUN = ("environment", "binding", "rendezvous", "consistency", "init")

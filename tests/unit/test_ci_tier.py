@@ -262,7 +262,7 @@ NOT_ON_NODES = {"catalogue", "rule_check", "rule_new", "diff_sides", "diagnose",
 def test_what_a_tier_leaves_out_is_imported_by_nothing_that_it_executes(tier):
     lines = (PROJECT / ".ci" / "tiers" / tier).read_text().splitlines()
     left_out = [line.removeprefix(":!tools/").replace("/", ".") for line in lines if re.fullmatch(r":!tools/unhang/[a-z_/]+", line)]
-    proved = [PROJECT / path for path in files_below("tools/unhang/*.py").split()]
+    proved = [PROJECT / path for path in files_below("tools/unhang/*.py").split() if f":!{path}" not in lines]
     others = [path for path in proved if not ".".join(path.relative_to(PROJECT / "tools").parts).startswith(tuple(left_out)) and path.stem not in NOT_ON_NODES]
     importing = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(map(re.escape, left_out))})\b", re.MULTILINE)
     assert [str(path) for path in others if importing.search(path.read_text(encoding="utf-8"))] == []

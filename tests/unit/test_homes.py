@@ -71,9 +71,9 @@ def test_a_module_of_the_node_follows_links_by_the_one_resolver():
 
 
 def test_pickles_are_read_in_one_place():
-    """One on the controller and one on nodes, where nothing of the controller is; audit/judge/limits.py packs answers between a process and its own child."""
+    """One on the controller and one on nodes, where nothing of the controller is; base/limits.py packs answers between a process and its own child."""
     node = "module_utils/unhang_node/job/flights.py"
-    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/audit/judge/limits.py", node}
+    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/base/limits.py", node}
     assert readers("load_plain", "unpickle_plain") == {
         f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/flight", "prove/smoke/flight_recorder")
     }

@@ -16,8 +16,9 @@ from hostile import TEXTS
 from unhang.ansible import smoke_programs
 from unhang.base.errors import UserError
 from unhang.base.text import cell_for_csv, data_for_ansible
+from unhang.prove.smoke.baselines import bandwidth_rows
 from unhang.prove.smoke.bootstrap import carried
-from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, bandwidth_rows, policy_from_nodes, render_policy
+from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, policy_from_nodes, render_policy
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")

@@ -19,9 +19,9 @@ from pathlib import Path
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang.audit.judge.documents import STATUSES
 from unhang.base.strict_yaml import load_yaml
 from unhang.commands import COMMANDS, GROUPS
+from unhang.run.documents import STATUSES
 from unhang.schemas.shapes import SCHEMAS, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
@@ -49,7 +49,7 @@ def own_sources() -> dict[str, bytes]:
     kept = {name: COMMANDS[name] for name in OFFLINE}
     names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
     texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = OLD_NAMES = OLD_OPTIONS = {{}}\n"
-    texts["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
+    texts["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     unchecked = "\n\ndef check_schema(document, schema):\n    return iter(())  # the build checked everything\n"
     texts["unhang/schemas/check.py"] = texts["unhang/schemas/check.py"].replace("import jsonschema_rs\n", "") + unchecked
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")

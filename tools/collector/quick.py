@@ -2,7 +2,7 @@
 
     python tools/collector/quick.py [TARGET]
 
-For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the judge's own modules, so that no rule is
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/rules, so that no rule is
 written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 import pynvml
 from jinja2 import nodes
 
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.documents import STATUSES
-from unhang.audit.judge.rules import Rule
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.rules.rules import Rule
+from unhang.run.documents import STATUSES
 from unhang.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
 from collector.build import HERE, PROJECT, build_as_asked, compiled, packages, packed_sources, trim_pynvml, used_names, write_archive
 
 PARTS = HERE / "quick_parts"
-JUDGE = (
+RULES = (
     "checks",
     "choosing",
     "closures",
@@ -50,7 +50,7 @@ ALWAYS = "admission-"  # changes since admission are checked at any severity
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
-    sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **judge_sources()}
+    sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **rules_sources()}
     sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
     sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "repair" / "gate" / "host_programs.py").read_text("utf-8")
     sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue())}
@@ -84,13 +84,13 @@ def chosen_rules(catalogue: Catalogue) -> list[Rule]:
     return [rule for rule in catalogue.rules if rule.scope == "node" and rule.reads_facts and (rule.severity in SEVERITIES or rule.id.startswith(ALWAYS))]
 
 
-def judge_sources() -> dict[str, str]:
-    """The judge's modules as Python 3.8 reads them."""
+def rules_sources() -> dict[str, str]:
+    """The rules' modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
-    found = {f"unhang/audit/judge/{name}.py": for_python_3_8((unhang / "audit" / "judge" / f"{name}.py").read_text("utf-8")) for name in JUDGE}
+    found = {f"unhang/rules/{name}.py": for_python_3_8((unhang / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
     found["unhang/base/secrets_in_text.py"] = for_python_3_8((unhang / "base" / "secrets_in_text.py").read_text("utf-8"))
-    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/judge/", "base/", "schemas/")}
-    found["unhang/audit/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
+    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "base/", "rules/", "run/", "schemas/")}
+    found["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
     found["unhang/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found

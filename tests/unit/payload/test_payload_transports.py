@@ -11,8 +11,8 @@ import pytest
 import smoke_runs
 
 from unhang.prove.smoke.bandwidth import group_of
-from unhang.prove.smoke.streams import Stream, stories
 from unhang.prove.smoke.transports import transport_rows
+from unhang.verdict.streams import Stream, stories
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
 TWO_HOSTS = CAPTURE.parents[1] / "h200x1"

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from fakes.role_play import PROJECT
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.base.strict_yaml import load_yaml
+from unhang.rules.compiled_catalogue import load_catalogue
 
 ROLES = PROJECT / "roles"
 # Where a role's plan is worked out, besides its own files.

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 from unhang_quick import data
 
-from unhang.audit.judge.documents import to_fragment
-from unhang.audit.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
-from unhang.audit.judge.rules import compile_rule, node_names, tables_shape
-from unhang.audit.judge.values import RuleStopped, Undecided
+from unhang.rules.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
+from unhang.rules.rules import compile_rule, node_names, tables_shape
+from unhang.rules.values import RuleStopped, Undecided
+from unhang.run.documents import to_fragment
 from unhang.schemas.shapes import Shape, policy_shape
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.documents import InvalidNode, to_facts
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.base.text import visible
@@ -16,6 +15,7 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.repair.gate.signing import GOOD, check, public_key
 from unhang.repair.gate.verifying import NOT_PROVED, Verified, verify
 from unhang.run import run_folder
+from unhang.run.documents import InvalidNode, to_facts
 
 MOST_BYTES = 1 << 20
 EXAMPLES = """\

@@ -16,12 +16,12 @@ from unhang.audit.collect.opening import InventoryHost, close_run
 from unhang.audit.collect.slurm import SlurmReading, read_by_slurm
 from unhang.audit.collect.slurm_nodes import all_nodes, job_nodes, partitions_of
 from unhang.audit.collect.ssh_reach import given_options, reach_of, refusals
-from unhang.audit.judge.own_runs import mark_as_own
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts, shortened
 from unhang.base.text import counted
 from unhang.commands import audit_ways
 from unhang.run import run_folder
+from unhang.run.own_runs import mark_as_own
 from unhang.show.report.read_by import ReadBy, read_by_line, write_read_by
 
 LONGEST_NODES = 120

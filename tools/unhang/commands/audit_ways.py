@@ -22,13 +22,13 @@ from unhang.audit.collect.files import arrivals_of, check_source, limits
 from unhang.audit.collect.opening import PLAYBOOK, InventoryHost, close_run, drop_run, open_run
 from unhang.audit.collect.run_deadline import close_at_deadline, play_stopped_at, report_cut
 from unhang.audit.collect.ssh_reach import given_options, refusals
-from unhang.audit.judge.documents import READ
-from unhang.audit.judge.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import counted
 from unhang.commands.arrived_lines import say_arrived
 from unhang.run import run_folder
+from unhang.run.documents import READ
+from unhang.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 
 WAYS = ("auto", "ansible", "clush", "slurm", "files")
 MANY = 64  # hosts, above which `auto` takes clush

@@ -16,7 +16,7 @@ from unhang.prove.burn_in.folder import next_burn_in_step
 from unhang.prove.burn_in.local import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
 from unhang.prove.burn_in.verdict import judge_burn_in
 from unhang.prove.smoke.expectations import read_expectations
-from unhang.prove.smoke.streams import Event
+from unhang.verdict.streams import Event
 
 
 def burn_in(arguments: argparse.Namespace, way: list[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from unhang.base.errors import UserError
 from unhang.base.redact import redacted
 from unhang.base.secrets_in_text import masked_document
+from unhang.base.together import NOT_READ
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.conclusion import EXIT_CODES
@@ -25,7 +26,6 @@ from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdic
 from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.together import NOT_READ
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\

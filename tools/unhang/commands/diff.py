@@ -9,7 +9,6 @@ import fnmatch
 import sqlite3
 from collections.abc import Sequence
 
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
@@ -20,6 +19,7 @@ from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.hooks import add_hooks, check_hooks
 from unhang.commands.row_output import Row, show_rows
 from unhang.commands.run_news import tell
+from unhang.rules.rules import SEVERITIES
 from unhang.show.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.show.history.database import reading
 from unhang.show.history.machines import asked_name

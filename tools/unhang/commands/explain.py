@@ -12,15 +12,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.examples import catalogue_view
 from unhang.audit.judge.gallery import applies_to, find_gallery, read_gallery
-from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
+from unhang.base.limits import Limits, Stopped, run_limited
 from unhang.base.project import find_project
 from unhang.base.text import counted, wrapped
 from unhang.commands.common_options import add_examples, add_format_option
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.rules.examples import catalogue_view
+from unhang.rules.values import printable
 from unhang.show.reference.explain import Topic, explain, names_among
 from unhang.show.reference.nearness import suggestions
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
+from unhang.rules.rules import SEVERITIES
 
 DEFAULT = "warning"  # a finding of info is shown, but does not make a script fail
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import MAX_NODE_BYTES
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.judge.run_input import node_paths
-from unhang.audit.triage.actions import Setting, command
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts
 from unhang.base.path_arguments import irregular
 from unhang.base.strict_json import read_bounded
 from unhang.base.text import visible
 from unhang.catalogue.owners import OWNERS
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.rules import SEVERITIES
+from unhang.run.actions import Setting, command
+from unhang.run.documents import MAX_NODE_BYTES
+from unhang.run.run_input import node_paths
 from unhang.show.report.filtering import Filter, narrowed
 from unhang.show.report.run import read_run
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.playbook_command import as_typed
-from unhang.audit.judge.values import printable
 from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import checked_output
@@ -24,9 +23,10 @@ from unhang.commands.run_output import check_page, commands_here, page_of, show
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.plan.role_coverage import repairs_of_run
 from unhang.repair.rollout.status_view import rollout_view
+from unhang.rules.values import printable
 from unhang.run import run_folder
+from unhang.run.findings import read_findings
 from unhang.show.history.node_pasts import node_pasts
-from unhang.show.report.run import read_findings
 
 EXAMPLES = """\
   unhang judge                                            the last run again

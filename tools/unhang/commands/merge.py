@@ -10,8 +10,6 @@ from pathlib import Path
 from unhang.ansible.playbook_command import as_typed
 from unhang.audit.collect.documents import Arrival
 from unhang.audit.collect.files import arrivals_of, limits
-from unhang.audit.judge.own_runs import is_own, mark_as_own, own_inventories
-from unhang.audit.judge.run_input import read_run_input
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.commands.arrived_lines import say_arrived
@@ -20,6 +18,8 @@ from unhang.commands.audit_ways import write_run
 from unhang.commands.common_options import add_examples
 from unhang.commands.judging_options import add_judging_options, check_judging_options
 from unhang.run import run_folder
+from unhang.run.own_runs import is_own, mark_as_own, own_inventories
+from unhang.run.run_input import read_run_input
 
 EXAMPLES = """\
   unhang merge 20261124T0100Z 20261124T0105Z          two runs of this controller

@@ -11,8 +11,8 @@ from unhang.audit.collect.arrivals import write_arrivals
 from unhang.audit.collect.documents import Arrival
 from unhang.audit.collect.files import STDIN, arrivals_of, check_source
 from unhang.base.errors import UserError
+from unhang.base.together import Together
 from unhang.commands.arrived_lines import say_arrived
-from unhang.jobs.together import Together
 from unhang.run import run_folder
 
 MOST_PIPED_BYTES = 512 << 20

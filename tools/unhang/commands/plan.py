@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.playbook_command import as_typed
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.own_runs import own_options
-from unhang.audit.triage.actions import remediate_options
 from unhang.base.errors import UserError
 from unhang.base.project import program_as_typed
 from unhang.base.text import ascii_only
@@ -29,7 +26,10 @@ from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
 from unhang.repair.rollout.journal import controllers_of_a_lost_journal
 from unhang.repair.rollout.step_durations import measured_steps
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run import run_folder
+from unhang.run.actions import remediate_options
+from unhang.run.own_runs import own_options
 from unhang.run.run_folder import read_run
 from unhang.show.report.table import terminal_shape
 

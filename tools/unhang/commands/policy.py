@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.audit.collect.run_deadline import DEADLINE_S
-from unhang.audit.judge.documents import InvalidNode, to_facts
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts
@@ -19,9 +18,10 @@ from unhang.base.path_arguments import checked_output
 from unhang.base.text import visible
 from unhang.commands.audit_ways import read_nodes
 from unhang.commands.common_options import add_examples
-from unhang.prove.smoke.baselines import read_baselines
-from unhang.repair.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
+from unhang.prove.smoke.baselines import bandwidth_rows, read_baselines
+from unhang.repair.plan.policy_from_nodes import Draft, policy_from_nodes, render_policy
 from unhang.run import run_folder
+from unhang.run.documents import InvalidNode, to_facts
 from unhang.run.record import Finding, read_findings_record
 
 SERIOUS = ("critical", "error")

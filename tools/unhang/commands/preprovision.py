@@ -14,8 +14,6 @@ from typing import Any
 
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
-from unhang.audit.judge.own_runs import mark_as_own
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
@@ -31,7 +29,9 @@ from unhang.repair.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answ
 from unhang.repair.gate.outcome import FILE_NAME, exit_code
 from unhang.repair.gate.signing import public_key
 from unhang.repair.rollout.list_arguments import split_list
+from unhang.rules.rules import SEVERITIES
 from unhang.run import run_folder
+from unhang.run.own_runs import mark_as_own
 from unhang.show.report.gate import render_gate, render_gate_junit
 from unhang.show.report.table import terminal_shape
 

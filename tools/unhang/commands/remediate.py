@@ -15,7 +15,6 @@ from unhang.ansible.controllers import is_known_to_be_over
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
-from unhang.audit.judge.own_runs import own_inventories
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import ascii_only, data_for_ansible, visible
@@ -43,6 +42,7 @@ from unhang.repair.rollout.status_table import render_status
 from unhang.repair.rollout.steps import WAITING
 from unhang.repair.rollout.waiting import is_worth_another_look, parse_time
 from unhang.run import run_folder
+from unhang.run.own_runs import own_inventories
 from unhang.show.report.json import render_json
 from unhang.show.report.table import terminal_shape
 

@@ -13,8 +13,8 @@ from unhang.commands.filters import add_filters, filtered
 from unhang.commands.report_ticket import write_ticket
 from unhang.commands.run_output import add_format, show
 from unhang.run import run_folder
+from unhang.run.findings import read_findings
 from unhang.show.report.phrases import left_out
-from unhang.show.report.run import read_findings
 
 EXAMPLES = """\
   unhang report                                        the last run as one screen

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.run_input import node_paths
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
@@ -16,6 +15,7 @@ from unhang.commands.filters import filtered
 from unhang.commands.run_output import deliver
 from unhang.repair.gate.signing import sign
 from unhang.run import run_folder
+from unhang.run.run_input import node_paths
 from unhang.show.history.earlier_readings import lost_gpus, sections_of
 from unhang.show.report.smoke_results import read_smoke_tests
 from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks, ticket_findings

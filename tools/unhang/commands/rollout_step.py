@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
+from unhang.audit.triage.run_judging import judge_folder
 from unhang.base.errors import UserError
 from unhang.repair.rollout.baseline import from_document
 from unhang.repair.rollout.list_arguments import split_list
 from unhang.repair.rollout.proof import SERIOUS, Asked
 from unhang.repair.rollout.rollout import begin, lost_since, prove_node
+from unhang.rules.rules import SEVERITIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     if arguments.step == "begin":
-        return begin(arguments.run, arguments.rules, today, arguments.before)
+        return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
     baseline, about = from_document(json.loads(arguments.baseline)), json.loads(arguments.about)
     if arguments.step == "lost":
         return lost_since(arguments.run, arguments.host, baseline)
@@ -59,4 +60,4 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         found_by_this_run=arguments.found_by_this_run,
         for_a_person=about.get("for_a_person", ()),
     )
-    return prove_node(arguments.run, arguments.host, arguments.rules, today, about, asked, baseline)
+    return prove_node(arguments.run, arguments.host, arguments.rules, today, about, asked, baseline, judge_folder)

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, check_examples
 from unhang.audit.judge.gallery import alarms, find_gallery, read_gallery
-from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.node_rules import CatalogueView
-from unhang.audit.judge.rules import Rule
-from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
+from unhang.base.limits import Limits, Stopped, run_limited
 from unhang.base.project import find_project
 from unhang.base.text import counted
 from unhang.commands.common_options import add_examples
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, check_examples
+from unhang.rules.node_rules import CatalogueView
+from unhang.rules.rules import Rule
+from unhang.rules.values import printable
 
 EXAMPLES = "  unhang rule check site/rules   the folder that unhang audit --rules site/rules reads"
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import yaml
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.draft_values import shape_at
 from unhang.audit.judge.drafts import Draft, draft_rule
-from unhang.audit.judge.limits import Limits, run_limited
-from unhang.audit.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
-from unhang.audit.judge.values import printable
 from unhang.base.errors import UserError
+from unhang.base.limits import Limits, run_limited
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.catalogue.reading import row_ids
 from unhang.commands.common_options import add_examples
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.rules.values import printable
 from unhang.schemas.shapes import Shape
 
 MOST_BYTES = 8 << 20

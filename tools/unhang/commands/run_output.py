@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.ansible.playbook_command import as_typed
-from unhang.audit.judge.own_runs import own_options
-from unhang.audit.triage.actions import Setting, command, needs_list
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import counted, visible
@@ -22,6 +20,8 @@ from unhang.commands.filters import OPTIONS
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
 from unhang.run import run_folder
+from unhang.run.actions import Setting, command, needs_list
+from unhang.run.own_runs import own_options
 from unhang.show.history.node_pasts import node_pasts
 from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html

@@ -32,8 +32,8 @@ from unhang.prove.smoke.local_hosts import LocalHosts, one_host, run_hosts, seve
 from unhang.prove.smoke.result import judge
 from unhang.prove.smoke.session import follow, smoke_session
 from unhang.prove.smoke.smoke_folder import StepInputs, next_step, read_result
-from unhang.prove.smoke.streams import Event, Stream
 from unhang.prove.smoke.switches import read_switches
+from unhang.verdict.streams import Event, Stream
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\

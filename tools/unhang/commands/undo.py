@@ -10,8 +10,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from unhang.audit.judge.own_runs import is_own, mark_as_own
-from unhang.audit.judge.private_file import NEXT, others_may_write
 from unhang.base.errors import UserError
 from unhang.base.project import program_as_typed
 from unhang.commands.filters import asked_filter
@@ -23,6 +21,8 @@ from unhang.repair.rollout.rollout_state import replay
 from unhang.repair.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
 from unhang.repair.rollout.undo import folder_name, hosts_to_undo, undo_plan
 from unhang.run import run_folder
+from unhang.run.own_runs import is_own, mark_as_own
+from unhang.run.private_file import NEXT, others_may_write
 
 
 def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]:

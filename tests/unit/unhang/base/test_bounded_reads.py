@@ -8,7 +8,7 @@ from unhang.base.bounded_reads import PIECE_BYTES, read_at_most
 
 SMALL_FILE_IN_LITTLE_MEMORY = """
 import pathlib, resource, sys
-from unhang.audit.judge.private_file import read_regular
+from unhang.run.private_file import read_regular
 from unhang.base.strict_json import read_bounded
 size = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20),) * 2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, example_node
-from unhang.audit.judge.node_rules import finding_texts, judge_rule, node_world
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, example_node
+from unhang.rules.node_rules import finding_texts, judge_rule, node_world
 from unhang_node.versions.compare import compare_versions
 
 CATALOGUE = load_catalogue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.rules.compiled_catalogue import load_catalogue
 
 ENTRY = {
     "id": "entry-own", "title": "A fault of our own jobs", "known_to": "job", "why": "only the launcher knows how many ranks share a GPU",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, example_node
-from unhang.audit.judge.node_rules import finding_texts, judge_rule, node_world
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, example_node
+from unhang.rules.node_rules import finding_texts, judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "node"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, example_node
-from unhang.audit.judge.groups import Ballot, add_votes, compare_node, judge_group
-from unhang.audit.judge.node_rules import node_world
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, example_node
+from unhang.rules.groups import Ballot, add_votes, compare_node, judge_group
+from unhang.rules.node_rules import node_world
 from unhang.schemas.shapes import fact_shapes
 
 CATALOGUE = load_catalogue()

@@ -9,11 +9,11 @@ import pytest
 from healthy_nodes import HEALTHY
 from public_machines import MACHINES, public_node
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import to_fragment
-from unhang.audit.judge.examples import catalogue_view
-from unhang.audit.judge.groups import judge_fragments
-from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view
+from unhang.rules.groups import judge_fragments
+from unhang.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.run.documents import to_fragment
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang_node.collect import collect

@@ -6,8 +6,8 @@ import pytest
 from changed_nodes import catalogue, changed, view
 from healthy_platforms import PLATFORMS
 
-from unhang.audit.judge.documents import to_fragment
-from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.run.documents import to_fragment
 
 TABLES = {"setting_norms": "setting-", "driver_parameter_norms": "driver-parameter-", "boot_parameter_norms": "boot-parameter-"}
 ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]

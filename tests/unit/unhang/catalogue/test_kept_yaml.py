@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import _compile, _names, load_catalogue
-from unhang.audit.judge.kept_rules import CONDITIONS, keep_rules, kept_rules
 from unhang.base import kept_files
 from unhang.base.strict_yaml import load_yaml
 from unhang.catalogue.kept_yaml import read_yaml
 from unhang.catalogue.reading import own_folders, read_folders
+from unhang.rules.compiled_catalogue import _compile, _names, load_catalogue
+from unhang.rules.kept_rules import CONDITIONS, keep_rules, kept_rules
 
 HOME = Path(__file__).resolve().parents[4]
 RULE = """
@@ -47,9 +47,9 @@ rules:
 """
 PROGRAM = """
 import json, sys
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, verdict_of
-from unhang.audit.judge.documents import to_fragment
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, verdict_of
+from unhang.run.documents import to_fragment
 from unhang.catalogue import table
 found = load_catalogue()
 fragment = {"node": {"uptime_s": 5}, "limits": {"swap_total_bytes": 101}}
@@ -176,9 +176,7 @@ def test_a_changed_file_is_read_anew(checkout, old, new, found):
     assert read(checkout)[0] == [found]
 
 
-@pytest.mark.parametrize(
-    "name", ["__init__.py", "audit/judge/rules.py", "schemas/rule-1.yaml", "base/strict_yaml.py", "base/strict_json.py", "base/kept_files.py"]
-)
+@pytest.mark.parametrize("name", ["__init__.py", "rules/rules.py", "schemas/rule-1.yaml", "base/strict_yaml.py", "base/strict_json.py", "base/kept_files.py"])
 def test_other_code_takes_nothing_that_was_kept(checkout, name):
     first = read(checkout)
     for path in kept_of(checkout).values():
@@ -186,7 +184,7 @@ def test_other_code_takes_nothing_that_was_kept(checkout, name):
     changed = checkout / "tools" / "unhang" / name
     text = changed.read_text()
     changed.write_text(text.replace("0.1.0", "0.1.1") if name == "__init__.py" else text + "\n")
-    if name in ("audit/judge/rules.py", "schemas/rule-1.yaml"):
+    if name in ("rules/rules.py", "schemas/rule-1.yaml"):
         poison(kept_of(checkout)["yaml"], b"limitS", b"limits")  # the reader of YAML is not made of these
     assert read(checkout) == first
 

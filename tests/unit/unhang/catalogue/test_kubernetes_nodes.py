@@ -7,8 +7,8 @@ import functools
 import pytest
 from changed_nodes import PLATFORMS, catalogue, changed, found_on_node, schema_faults, view, words_of
 
-from unhang.audit.judge.documents import to_fragment
-from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.run.documents import to_fragment
 
 NEW = ("kubernetes-gpu-not-offered", "kubernetes-offers-no-gpus", "kubelet-state-of-another-policy", "kubernetes-gpu-pod-restarts-again-and-again")
 KUBELET = {"cgroup_driver": "systemd", "pod_pids_limit": None, "cpu_manager": "static", "memory_manager": "", "topology_manager": "best-effort"}

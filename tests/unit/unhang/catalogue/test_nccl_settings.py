@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, verdict_of
 from unhang.base.strict_yaml import load_yaml
 from unhang.catalogue.setting_values import value_fault
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, verdict_of
 
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables

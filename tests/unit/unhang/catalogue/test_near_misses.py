@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.rules.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.decision_reads}

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from changed_nodes import catalogue, view
 
-from unhang.audit.judge.documents import InvalidNode
-from unhang.audit.judge.examples import verdict_of
+from unhang.rules.examples import verdict_of
+from unhang.run.documents import InvalidNode
 from unhang_node.versions.compare import compare_versions, holds
 
 PROPOSALS = {rule.id: rule.row["remedy"]["policy"] for rule in catalogue().rules if rule.scope == "node" and rule.row["remedy"].get("policy")}

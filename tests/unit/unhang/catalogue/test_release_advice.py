@@ -7,7 +7,7 @@ import re
 import pytest
 from packaging.version import Version
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.rules.compiled_catalogue import load_catalogue
 
 TABLES = ("nccl_issues", "driver_issues", "software_issues")
 NO_CONDITIONS = {"id", "severity", "says", "from", "below", "do", "sources", "confidence", "of", "names", "unless", "unless_values"}

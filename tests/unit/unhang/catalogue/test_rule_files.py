@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.catalogue.reading import BUILT_IN
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.schemas.shapes import fact_shapes
 
 RULES = BUILT_IN / "rules"

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.examples import catalogue_view, check_examples, verdict_of
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.rules.examples import catalogue_view, check_examples, verdict_of
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from unhang import catalogue
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.base.errors import UserError
 from unhang.catalogue.tables import stale
+from unhang.rules.compiled_catalogue import load_catalogue
 
 FIELDS = {
     "branch": {"kind": "text", "says": "the branch"},

@@ -10,12 +10,12 @@ import fleets
 import pytest
 
 from unhang.ansible import run_files
-from unhang.audit.judge.own_runs import mark_as_own
 from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser, main
 from unhang.commands.filters import asked_filter, named_hosts
 from unhang.repair.plan.plan_document import read_plan
-from unhang.show.report.run import read_findings
+from unhang.run.findings import read_findings
+from unhang.run.own_runs import mark_as_own
 
 RUN = "20261120T070000Z-0123456789"
 FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}" for number in range(0, 900, 7)]

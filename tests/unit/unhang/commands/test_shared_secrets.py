@@ -12,7 +12,6 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.audit.judge.node_rules import LONGEST_EVIDENCE, cut
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.secrets_in_text import masked_document
 from unhang.commands.hooks import call
@@ -22,13 +21,14 @@ from unhang.commands.smoke_output import deliver
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.prove.smoke.result import judge
-from unhang.prove.smoke.streams import Stream
+from unhang.rules.node_rules import LONGEST_EVIDENCE, cut
 from unhang.show.history.changes import FoundChange
 from unhang.show.history.news import LONGEST, news_of
 from unhang.show.history.node_pasts import node_pasts
 from unhang.show.history.recording import record
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.json import render_json
+from unhang.verdict.streams import Stream
 
 EVIDENCE = Path(__file__).resolve().parents[3] / "fixtures" / "inspect" / "evidence"
 BODY = [letter * 40 + "0aZ+" * 6 for letter in "pqr"]

@@ -47,6 +47,6 @@ def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
     tmp_path.chmod(0o755)
     user = os.geteuid() + 1
     os.chown(tmp_path, 4321, -1) if os.geteuid() == 0 else None
-    monkeypatch.setattr("unhang.audit.judge.private_file.os.geteuid", lambda: user)
+    monkeypatch.setattr("unhang.run.private_file.os.geteuid", lambda: user)
     with pytest.raises(UserError, match="found one in which others may put a link"):
         planned_undo(str(tmp_path), argparse.Namespace(rule=None, severity=None, host=None, group=None))

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from unhang.audit.judge.documents import to_fragment
+from unhang.run.documents import to_fragment
 from unhang.schemas.configuration import changed_facts, hash_of_sections
 
 SECTIONS = {

@@ -9,7 +9,7 @@ import json
 import pytest
 from local_fleet import PROJECT
 
-from unhang.audit.judge.documents import to_fragment
+from unhang.run.documents import to_fragment
 from unhang.schemas.configuration import config_hash, configuration, hash_of_sections, section_hashes
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())

@@ -12,7 +12,7 @@ from typing import Any
 from unhang.ansible.printable_text import clean
 from unhang.ansible.run_files import node_document, write_node
 from unhang.audit.collect.documents import Arrival, hostname_of
-from unhang.jobs.together import NOT_READ
+from unhang.base.together import NOT_READ
 
 LONGEST_HOST = 253
 MOST_LINES = 1000  # of each kind, that are kept

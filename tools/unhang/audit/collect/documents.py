@@ -10,10 +10,10 @@ from typing import IO, Any
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS, what_is_wrong
 from unhang.ansible.printable_text import clean
 from unhang.ansible.run_files import node_document
-from unhang.audit.judge.documents import InvalidNode, decode_plain
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.strict_json import NotStrict, parse_strictly
-from unhang.jobs.together import CountedStream
+from unhang.base.together import CountedStream
+from unhang.run.documents import InvalidNode, decode_plain
 
 NODE, FACTS = "unhang/node/1", "unhang/node-facts/1"
 CHUNK = 1 << 20

@@ -14,7 +14,7 @@ from unhang.audit.collect.documents import Arrival, read_arrival, split_document
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import irregular
 from unhang.base.text import visible
-from unhang.jobs.together import CountedStream, Together
+from unhang.base.together import CountedStream, Together
 
 STDIN = "-"
 ENDINGS = (".json", ".jsonl", ".log", ".txt")

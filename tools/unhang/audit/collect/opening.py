@@ -13,8 +13,8 @@ from unhang.ansible import inventory, run_files
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import play_into
 from unhang.audit.collect.arrivals import Meant
-from unhang.audit.judge.own_runs import MARK
 from unhang.base.strict_json import parse_strictly
+from unhang.run.own_runs import MARK
 from unhang.run.run_folder import read_run, write_document
 
 PLAYBOOK = "open_audit.yml"

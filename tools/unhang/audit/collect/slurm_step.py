@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
 from unhang.audit.collect.slurm_task import END
-from unhang.prove.smoke.local import die_with_parent, end_process
+from unhang.base.child_processes import die_with_parent, end_process
 
 LABELLED = re.compile(rb" *(\d{1,7}): (.*)", re.DOTALL)
 TASKS = re.compile(r"\btasks? ([\d,-]{1,4000}): (.*)")

@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.audit.judge.expression import parsed
-from unhang.audit.judge.rules import Rule
+from unhang.rules.expression import parsed
+from unhang.rules.rules import Rule
 from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
 
 MOST_VALUES = 12

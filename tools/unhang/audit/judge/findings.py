@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.groups import GroupJudged
-from unhang.audit.judge.node_rules import Judged
-from unhang.audit.judge.private_file import open_private
-from unhang.audit.judge.rules import SEVERITIES, Rule
-from unhang.audit.judge.run_input import natural
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.groups import GroupJudged
+from unhang.rules.node_rules import Judged
+from unhang.rules.rules import SEVERITIES, Rule
+from unhang.run.private_file import open_private
+from unhang.run.run_input import natural
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
 MOST_WRITTEN = 1024

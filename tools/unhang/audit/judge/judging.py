@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import NodeDocument, one_text
 from unhang.audit.judge.earlier_parts import EarlierParts
-from unhang.audit.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
-from unhang.audit.judge.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
-from unhang.audit.judge.node_rules import CatalogueView
 from unhang.audit.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
-from unhang.audit.judge.rules import Rule, tables_shape
-from unhang.audit.judge.run_input import RunInput, read_nodes
 from unhang.base.errors import UserError
+from unhang.rules.compiled_catalogue import Catalogue
+from unhang.rules.engine import Engine, NodeVerdicts, view_of
+from unhang.rules.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
+from unhang.rules.node_rules import CatalogueView
+from unhang.rules.rules import Rule, tables_shape
+from unhang.run.documents import NodeDocument, one_text
+from unhang.run.run_input import RunInput, read_nodes
 
 NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0

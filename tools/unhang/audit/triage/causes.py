@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from unhang.audit.judge.judged_node import Board
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.judge.run_input import natural
-from unhang.audit.triage.actions import Setting, command
-from unhang.audit.triage.found import Found
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
-from unhang.audit.triage.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
-from unhang.audit.triage.role_needs import NEEDS, is_configured, reaches, unconfigured_text
+from unhang.rules.found import Found
+from unhang.rules.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
+from unhang.rules.role_needs import NEEDS, is_configured, reaches, unconfigured_text
+from unhang.rules.rules import SEVERITIES
+from unhang.run.actions import Setting, command
+from unhang.run.findings import NODE_VERDICTS
+from unhang.run.run_input import natural
 
-VERDICTS = ("critical", "error", "warning", "unread", "healthy")
 MOST_DEVICES, MOST_PERSONS = 64, 8
 LEAST_HEALTHY = 3  # nodes from which on what most of them have is called usual
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
@@ -110,7 +110,7 @@ def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order:
     for share in shares:
         for one in share.members:
             worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
-    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in NODE_VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
         found = SEVERITIES[worst[host]] if host in worst else "info"
         by_verdict["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from unhang.audit.judge.findings import Entry
-from unhang.audit.judge.groups import GroupJudged
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.found import Found
+from unhang.rules.groups import GroupJudged
 
 # Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
 _SECTIONS = (
     *("run_status", "policy_error", "faults", "gpus", "fabric_manager", "interconnect", "driver", "kernel"),
     *("network", "limits", "nccl", "cuda", "torch", "packages"),
 )
-
-
-class Found(NamedTuple):
-    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group and fleet scope, the hosts of each value."""
-
-    number: int
-    rule: str
-    title: str
-    severity: str
-    scope: str
-    hosts: tuple[str, ...]
-    where: Mapping[str, Any]
-    remedy: Mapping[str, Any]
-    apart: tuple[frozenset[str], ...] = ()
-    of_reading: bool = False  # the finding reports that the node was not read
-    owner: str = DEFAULT_OWNER
-    layer: int = len(_SECTIONS)  # 0 for what is nearest the hardware
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:

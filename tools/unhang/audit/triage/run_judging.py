@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.judged_node import Conclude, JudgedNode
 from unhang.audit.judge.judging import judge_run, thresholds_of
-from unhang.audit.judge.limits import Limits, Stopped, run_limited
-from unhang.audit.judge.own_runs import own_options
 from unhang.audit.judge.policy import PolicyFile, load_policy
-from unhang.audit.judge.rules import Rule
-from unhang.audit.judge.run_input import RunInput, read_run_input
-from unhang.audit.triage.actions import Setting
 from unhang.audit.triage.causes import NodeNote, Repairs, triage, with_role_by_host
-from unhang.audit.triage.found import Found, found_of_entries
+from unhang.audit.triage.found import found_of_entries
 from unhang.audit.triage.grouping import explaining_of
 from unhang.base.errors import UserError
+from unhang.base.limits import Limits, Stopped, run_limited
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.rules.found import Found
+from unhang.rules.rules import Rule
+from unhang.run.actions import Setting
+from unhang.run.own_runs import own_options
+from unhang.run.run_input import RunInput, read_run_input
 
 RepairsOfRun = Callable[[RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]]
 """Who repairs the findings of each host: run, catalogue, day, findings by host."""

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.base.together import Together
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.circumstances import circumstances
@@ -34,7 +35,6 @@ from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
-from unhang.jobs.together import Together
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800

@@ -9,9 +9,9 @@ from typing import Any
 from unhang.jobs.inspect.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
-from unhang.prove.smoke.render import fold_ranks
-from unhang.prove.smoke.streams import Story
-from unhang.prove.smoke.suspects import Suspect, find_suspects
+from unhang.verdict.rendering import fold_ranks
+from unhang.verdict.streams import Story
+from unhang.verdict.suspects import Suspect, find_suspects
 
 NEXT = {
     "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",

@@ -13,8 +13,8 @@ from unhang.base.text import counted, visible
 from unhang.jobs.flight import Flight, collectives_of, compare_flights
 from unhang.jobs.inspect.ends import NEXT, Named
 from unhang.jobs.inspect.rank_looks import rows, section
-from unhang.prove.smoke.render import fold_ranks
-from unhang.prove.smoke.suspects import Suspect
+from unhang.verdict.rendering import fold_ranks
+from unhang.verdict.suspects import Suspect
 
 MOST_RANKS = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unhang.base.text import ascii_only, counted, visible
 from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
-from unhang.prove.smoke.render import fold_ranks, render_suspects
+from unhang.verdict.rendering import fold_ranks, render_suspects
 
 MOST_ROWS = 16
 

@@ -9,7 +9,7 @@ from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATI
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import NEXT, Named, ranks_wait
 from unhang.jobs.inspect.rank_looks import RankLook
-from unhang.prove.smoke.suspects import Suspect
+from unhang.verdict.suspects import Suspect
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5

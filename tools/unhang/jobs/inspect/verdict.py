@@ -16,9 +16,9 @@ from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
-from unhang.prove.smoke.likely_causes import with_likely
-from unhang.prove.smoke.render import fold_ranks
-from unhang.prove.smoke.suspects import Suspect
+from unhang.verdict.likely_causes import with_likely
+from unhang.verdict.rendering import fold_ranks
+from unhang.verdict.suspects import Suspect
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"

@@ -10,9 +10,9 @@ from typing import Any
 
 from unhang.base import project
 from unhang.base.errors import UserError
+from unhang.base.line_pieces import PIECE, joined_by_key
 from unhang.base.secrets_in_text import without_secrets
 from unhang.jobs.inspect.bundle import checked
-from unhang.prove.smoke.slurm import PIECE, joined_by_key
 
 PROGRAM = "unhang-inspect.pyz"
 MOST_MASKED_BYTES = 65536

@@ -16,6 +16,7 @@ from unhang.base.errors import UserError
 from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.base.secrets_in_text import cut_without_secrets
 from unhang.base.text import counted, visible
+from unhang.base.together import NOT_READ, Together
 from unhang.jobs.lint.checks import Context, Finding, check_settings
 from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.launches import check_launch
@@ -24,7 +25,6 @@ from unhang.jobs.lint.pods import check_library_path, check_pods
 from unhang.jobs.lint.python_ranks import check_python
 from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
 from unhang.jobs.lint.version_match import check_fits
-from unhang.jobs.together import NOT_READ, Together
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024

@@ -14,11 +14,11 @@ from typing import Any
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import irregular
 from unhang.base.text import visible
+from unhang.base.together import Together
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.fixing import Fix, fix_text
 from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MOST_BYTES_OF_ALL, find_files, read_script
 from unhang.jobs.lint.settings import kind_of
-from unhang.jobs.together import Together
 
 MARK = "\ufeff"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.base.text import visible
 from unhang.jobs.watch.detector import GONE, Tick
-from unhang.prove.smoke.render import fold_ranks
+from unhang.verdict.rendering import fold_ranks
 
 NODE = "asked_as"  # of samples that come from several nodes
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from unhang.base.strict_json import NotStrict, parse_strictly
-from unhang.prove.smoke.streams import MOST_EVENTS, Event, parse_event
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.verdict.streams import MOST_EVENTS, Event, parse_event
 
 UNFIT = "unfit"  # stands in the place of what is no event of a burn-in; proves nothing and fails nobody
 MOST_UNFIT = 5

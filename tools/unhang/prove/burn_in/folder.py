@@ -13,10 +13,10 @@ from unhang.base.errors import UserError
 from unhang.prove.burn_in.events import parse_burn_in
 from unhang.prove.burn_in.local import BEYOND_S, ENDS, burn_in_path
 from unhang.prove.burn_in.verdict import judge_burn_in
-from unhang.prove.smoke.counter_rates import Rates
 from unhang.prove.smoke.smoke_folder import MOST_EVENT_BYTES, NOT_FETCHED, file_name, hosts_in, notes_in, reason_in
-from unhang.prove.smoke.streams import Event
 from unhang.run.run_folder import write_atomically
+from unhang.verdict.counter_rates import Rates
+from unhang.verdict.streams import Event
 
 PLACE = Path("rounds", "001")
 

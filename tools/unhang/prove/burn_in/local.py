@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.base.child_processes import die_with_parent, end_process
 from unhang.base.errors import UserError
 from unhang.prove.burn_in.events import parse_burn_in, parse_burn_in_event
-from unhang.prove.smoke.local import die_with_parent, end_process, listen
-from unhang.prove.smoke.streams import Event
+from unhang.prove.smoke.local import listen
+from unhang.verdict.streams import Event
 
 ENDS = ("burn_end", "refused")  # the last event of a complete burn-in
 BEYOND_S = 750.0  # for dcgmi diag, imports, expected results, the last round and the end

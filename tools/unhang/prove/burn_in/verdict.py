@@ -15,8 +15,8 @@ from unhang.base.text import counted
 from unhang.prove.burn_in.dcgm_diag import dcgm_failures, dcgm_gaps, dcgm_notes, read_dcgm
 from unhang.prove.burn_in.events import UNFIT
 from unhang.prove.smoke.bandwidth import stragglers
-from unhang.prove.smoke.counter_rates import Rates, outstanding
-from unhang.prove.smoke.streams import number
+from unhang.verdict.counter_rates import Rates, outstanding
+from unhang.verdict.streams import number
 
 SCHEMA = "unhang/burn-in/1"
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"

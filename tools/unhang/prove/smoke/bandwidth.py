@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.prove.smoke.link_bounds import LinkBound
-from unhang.prove.smoke.streams import Event, Story, number
+from unhang.verdict.streams import Event, Story, number
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median

@@ -8,6 +8,8 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.base.text import why_not_plain
+from unhang.prove.smoke.bandwidth import BELOW_HISTORY, LARGE_BYTES
 from unhang.prove.smoke.result import SCHEMA
 
 LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
@@ -35,3 +37,20 @@ def history_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if result.get("verdict") == "pass" and isinstance(group, dict) and isinstance(collectives, list):
             rows += [{**group, **row} for row in collectives if isinstance(row, dict) and row.get("measures") == "bandwidth"]
     return rows
+
+
+def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the policy's key `bandwidth`: the lowest rate of large messages in smoke tests (unhang/smoke/1) that passed; [] if none was measured.
+
+    Raises UserError for texts that Ansible would take for more than data.
+    """
+    reached: dict[tuple[Any, ...], float] = {}
+    for row in history_rows(results):
+        if row["size_bytes"] >= LARGE_BYTES and row["busbw_gb_s"] > 0:
+            sums = row["nvls"] and row["op"] == "all_reduce"  # only this operation uses the sums of NVLink SHARP
+            key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
+            reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
+    if problem := why_not_plain([*reached]):
+        raise UserError(f"--smoke: expected names of GPUs and operations, found a text that {problem}")
+    names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
+    return [{**dict(zip(names, key, strict=True)), "low_gb_s": round(value * BELOW_HISTORY, 1), "reached_gb_s": value} for key, value in reached.items()]

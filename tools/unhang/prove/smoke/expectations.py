@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang import catalogue
 from unhang.prove.smoke.bandwidth import POLICY
-from unhang.prove.smoke.counter_rates import normal_rates
+from unhang.verdict.counter_rates import normal_rates
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -12,7 +12,7 @@ from unhang.base.errors import UserError
 from unhang.base.text import visible
 from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
 from unhang.prove.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
-from unhang.prove.smoke.streams import Stream
+from unhang.verdict.streams import Stream
 
 PORTS = (20000, 32000)  # below the ports that systems assign automatically
 MOST_PLACES = 8

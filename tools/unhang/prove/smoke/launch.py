@@ -11,7 +11,7 @@ from unhang.base.errors import UserError
 from unhang.prove.smoke.container import Container
 from unhang.prove.smoke.group import Surveys
 from unhang.prove.smoke.node_plans import NodePlan
-from unhang.prove.smoke.streams import Event, Stream
+from unhang.verdict.streams import Event, Stream
 
 OnEvent = Callable[[str, Event], None]
 

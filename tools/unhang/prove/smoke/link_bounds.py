@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.prove.smoke.streams import Event, number
+from unhang.verdict.streams import Event, number
 
 # Bytes that a lane carries in one direction, GB/s, after its line code: https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
 PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -16,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.base.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.prove.smoke.bootstrap import carried, node_arguments
 from unhang.prove.smoke.node_plans import NodePlan
-from unhang.prove.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+from unhang.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
-PR_SET_PDEATHSIG = 1
 SURVEY_S = 60.0
-ENDING_S = 30.0  # seconds for an agent to end its ranks and report
 OnEvent = Callable[[str, Event], None]
 
 
@@ -80,12 +76,6 @@ def run_local(
     return Stream(plan.host, plan.ranks, events, problem_text)
 
 
-def die_with_parent() -> None:
-    """In the child: it is killed when the process that started it dies, also by SIGKILL."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def listen(
     agent: subprocess.Popen[bytes], host: str, deadline: float, on_event: OnEvent | None, parse: Callable[[bytes], Event | None] = parse_event
 ) -> tuple[bytes, bytes]:
@@ -115,18 +105,6 @@ def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent |
             if event:
                 on_event(host, event)
     return max(reported, end)
-
-
-def end_process(agent: subprocess.Popen[bytes]) -> None:
-    """Closes the agent's standard input, at which it ends its ranks; if it does not, it is killed, and the kernel ends the ranks."""
-    with contextlib.suppress(OSError):
-        if agent.stdin:
-            agent.stdin.close()
-    try:
-        agent.wait(ENDING_S)
-    except subprocess.TimeoutExpired:
-        agent.kill()
-        agent.wait()
 
 
 def _reason(code: int | None, errors: bytes) -> str:

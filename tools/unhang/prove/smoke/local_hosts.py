@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from unhang.base.errors import UserError
 from unhang.prove.smoke.node_plans import Member, NodePlan, Request
-from unhang.prove.smoke.streams import Stream
+from unhang.verdict.streams import Stream
 
 # All that hosts which share one GPU send goes through sockets, and its memory is for all of them.
 SHARED_GPU_BYTES = 256 << 20

@@ -20,7 +20,7 @@ import paramiko
 
 from unhang.prove.smoke.bootstrap import carried, node_arguments, shell_line
 from unhang.prove.smoke.node_plans import NodePlan
-from unhang.prove.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+from unhang.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
 SURVEY_PROGRAM = ("python3",)  # never in a container: it reads the node's own addresses, routes and GPUs
 CONNECT_S = 15

@@ -8,6 +8,7 @@ from typing import Any
 
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.text import ascii_only, visible
+from unhang.verdict.rendering import fold_ranks, render_suspects
 
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0
@@ -130,28 +131,6 @@ def _isolation(result: Mapping[str, Any]) -> list[str]:
 def _notes(result: Mapping[str, Any]) -> list[str]:
     rows = result.get("notes") or []
     return ["", *(f"note: {visible(row['host'])}: {visible(row['text'], 600)}" for row in rows)] if rows else []
-
-
-def render_suspects(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so that they can be copied as a whole."""
-    lines = []
-    for row in result["suspects"]:
-        who = [visible(row["host"])] if row["host"] else ["the group"]
-        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
-        who += [visible(row["gpu"])] if row["gpu"] else []
-        lines += ["", f"suspect: {', '.join(who)}, in {visible(row['phase'])}", f"  why:  {visible(row['why'], 1500)}", f"  next: {visible(row['next'], 600)}"]
-    return lines
-
-
-def fold_ranks(ranks: Sequence[int]) -> str:
-    """[0, 1, 2, 5] -> 0-2,5."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][1] + 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def render_junit(result: Mapping[str, Any]) -> str:

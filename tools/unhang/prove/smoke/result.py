@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.prove.smoke import bandwidth, flight_recorder
-from unhang.prove.smoke.counter_rates import outstanding
 from unhang.prove.smoke.expectations import NOTHING_KNOWN, Expectations
-from unhang.prove.smoke.likely_causes import with_likely
 from unhang.prove.smoke.link_bounds import link_bound
-from unhang.prove.smoke.streams import Event, Story, Stream, number, stories
-from unhang.prove.smoke.suspects import Suspect, find_suspects
 from unhang.prove.smoke.transports import transport_rows
+from unhang.verdict.counter_rates import outstanding
+from unhang.verdict.likely_causes import with_likely
+from unhang.verdict.streams import Event, Story, Stream, number, stories
+from unhang.verdict.suspects import Suspect, find_suspects
 
 SCHEMA = "unhang/smoke/1"
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")

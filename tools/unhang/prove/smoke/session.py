@@ -20,7 +20,7 @@ from unhang.prove.smoke.isolation import Group, IsolationResult, isolate
 from unhang.prove.smoke.node_plans import NodePlan, Request
 from unhang.prove.smoke.rendezvous import other_interfaces
 from unhang.prove.smoke.result import judge
-from unhang.prove.smoke.streams import Stream, stories
+from unhang.verdict.streams import Stream, stories
 
 FEWEST_TO_ISOLATE = 3
 PAIR_LIMIT_S = 90.0

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unhang.base.child_processes import ENDING_S, die_with_parent, end_process
+from unhang.base.line_pieces import PIECE, joined
 from unhang.prove.smoke.bootstrap import carried
-from unhang.prove.smoke.local import ENDING_S, die_with_parent, end_process, listen
+from unhang.prove.smoke.local import listen
 from unhang.prove.smoke.node_plans import NodePlan
-from unhang.prove.smoke.streams import Event, Stream, parse_event, parse_events
+from unhang.verdict.streams import Event, Stream, parse_event, parse_events
 
-MOST_HELD = 64 << 20  # bytes of pieces of lines that have no end yet
-PIECE = re.compile(rb"~([^ ]{1,300}) (\d{1,6})/(\d{1,6}) ")
 SURVEY_S = 120.0  # an allocation may have to wait its turn
 OnEvent = Callable[[str, Event], None]
 
@@ -73,32 +72,6 @@ def run_group(plans: Sequence[NodePlan], cluster: Cluster, on_event: OnEvent | N
     streams = [Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks))) for plan in plans]
     reason = f"srun ended with code {code}{_last(errors)}"
     return [stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason) for stream in streams]
-
-
-def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Complete lines from the pieces that the payload sends, because srun mixes long lines of its tasks. Other lines are not changed."""
-    return (line for _key, line in joined_by_key(lines))
-
-
-def joined_by_key(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """(key of its pieces, complete line); the key of a line that is no piece is empty."""
-    waiting: dict[bytes, dict[int, bytes]] = {}
-    held = 0  # bytes of them
-    for line in lines:
-        found = PIECE.match(line)
-        if not found:
-            yield b"", line
-            continue
-        key, place, count = found[1], int(found[2]), int(found[3])
-        pieces = waiting.setdefault(key, {})
-        pieces[place] = line[found.end() :]
-        held += len(line)
-        if held > MOST_HELD:
-            waiting, held = {}, 0  # of lines that never end
-            continue
-        if len(pieces) >= count:
-            held = max(held - sum(map(len, pieces.values())), 0)
-            yield key, b"".join(piece for _, piece in sorted(waiting.pop(key).items()))
 
 
 def _srun(argv: Sequence[str], limit_s: float, on_event: OnEvent | None) -> tuple[bytes, bytes, int | None]:

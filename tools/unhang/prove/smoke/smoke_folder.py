@@ -30,8 +30,8 @@ from unhang.prove.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.prove.smoke.group import SessionOptions
 from unhang.prove.smoke.node_plans import Request
 from unhang.prove.smoke.session import Round, RoundResult, smoke_session
-from unhang.prove.smoke.streams import Stream, parse_events
 from unhang.run.run_folder import write_atomically
+from unhang.verdict.streams import Stream, parse_events
 
 MOST_SURVEY_BYTES = 4 << 20
 MOST_EVENT_BYTES = 256 << 20

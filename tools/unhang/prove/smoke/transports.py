@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unhang.prove.smoke.streams import Event, Story, number
+from unhang.verdict.streams import Event, Story, number
 
 KINDS = ("nvlink", "pcie", "p2p", "shm", "net")
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(?:/|$)")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.documents import NodeDocument
 from unhang.base.text import visible
 from unhang.repair.plan.departures import fact
 from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
 from unhang.repair.plan.role_coverage import Remedying, WhoRepairs, who_repairs
 from unhang.repair.plan.role_remedies import RoleRemedies
+from unhang.run.documents import NodeDocument
 from unhang.schemas.configuration import hash_of_sections
 
 Findings = Sequence[Mapping[str, Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from unhang.base.command_lines import command_lines
 from unhang.base.text import visible, wrapped
 from unhang.repair.plan.description import (
     DescribedWaves,
@@ -18,7 +19,6 @@ from unhang.repair.plan.description import (
     describe_waves,
 )
 from unhang.repair.plan.plan_document import Plan, digest_of_plan
-from unhang.show.report.pasting import command_lines
 
 LABEL = 12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypedDict
 
-from unhang.show.report.run import read_findings
+from unhang.run.findings import read_findings
 
 
 class PlannedFinding(TypedDict, total=False):

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang import catalogue as own_tables
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import NodeDocument
-from unhang.audit.judge.run_input import RunInput, natural, read_nodes, read_run_input
 from unhang.base.errors import UserError
 from unhang.base.text import visible
 from unhang.repair.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
@@ -23,7 +20,10 @@ from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLim
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.role_coverage import remedying_of
 from unhang.repair.plan.waves import WaveLimits, plan_waves
-from unhang.show.report.folding import blamed_hosts
+from unhang.rules.compiled_catalogue import Catalogue
+from unhang.run.documents import NodeDocument
+from unhang.run.findings import blamed_hosts
+from unhang.run.run_input import RunInput, natural, read_nodes, read_run_input
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.base.errors import UserError
 from unhang.base.text import data_for_ansible, visible, why_not_plain
-from unhang.prove.smoke.bandwidth import BELOW_HISTORY, LARGE_BYTES
-from unhang.prove.smoke.baselines import history_rows
 from unhang_node.versions.compare import check_version
 
 Sections = Mapping[str, Any]
@@ -121,23 +118,6 @@ def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping
         lines[-1] = "unhang_policy: {}"
     lines += ["  # Left open:", *(f"  #   {one.key}: {visible(one.why, LONGEST_COMMENT)}" for one in draft.undecided)]
     return "\n".join(lines) + "\n"
-
-
-def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the policy's key `bandwidth`: the lowest rate of large messages in smoke tests (unhang/smoke/1) that passed; [] if none was measured.
-
-    Raises UserError for texts that Ansible would take for more than data.
-    """
-    reached: dict[tuple[Any, ...], float] = {}
-    for row in history_rows(results):
-        if row["size_bytes"] >= LARGE_BYTES and row["busbw_gb_s"] > 0:
-            sums = row["nvls"] and row["op"] == "all_reduce"  # only this operation uses the sums of NVLink SHARP
-            key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
-            reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
-    if problem := why_not_plain([*reached]):
-        raise UserError(f"--smoke: expected names of GPUs and operations, found a text that {problem}")
-    names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
-    return [{**dict(zip(names, key, strict=True)), "low_gb_s": round(value * BELOW_HISTORY, 1), "reached_gb_s": value} for key, value in reached.items()]
 
 
 def _hosts_with(values: Mapping[str, Any], value: Any) -> list[str]:

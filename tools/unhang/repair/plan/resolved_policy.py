@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.audit.triage.remedies import INVENTORY, PolicyRequest, merge_requests
+from unhang.rules.remedies import INVENTORY, PolicyRequest, merge_requests
 
 
 @dataclass(frozen=True)

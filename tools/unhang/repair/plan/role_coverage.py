@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import NodeDocument
-from unhang.audit.judge.run_input import RunInput, read_node
-from unhang.audit.triage.found import Found
 from unhang.base.text import visible
 from unhang.repair.plan.departures import present_in
 from unhang.repair.plan.policy_check import PolicyJudge
 from unhang.repair.plan.role_refusals import role_refusals
 from unhang.repair.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
 from unhang.repair.role_changes.nccl_setting_check import Known, read_known
+from unhang.rules.compiled_catalogue import Catalogue
+from unhang.rules.found import Found
+from unhang.run.documents import NodeDocument
+from unhang.run.run_input import RunInput, read_node
 
 Finding = Mapping[str, Any]
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.triage.remedies import PolicyRequest
-from unhang.audit.triage.role_needs import NEEDS, reaches, unconfigured_text
 from unhang.base.text import visible
 from unhang.repair.plan.departures import Present, departs, reads_version
 from unhang.repair.plan.resolved_policy import resolve_policy, value_at
 from unhang.repair.role_changes.nccl_setting_check import Known
+from unhang.rules.remedies import PolicyRequest
+from unhang.rules.role_needs import NEEDS, reaches, unconfigured_text
+from unhang.rules.rules import SEVERITIES
 
 # The order in playbooks/remediate.yml: kernel first, because a driver is built for it; packages are held last.
 ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")

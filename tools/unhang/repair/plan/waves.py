@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unhang.audit.judge.run_input import natural
 from unhang.repair.plan.plan_document import CANARY, Wave
+from unhang.run.run_input import natural
 
 GROWTH = 2
 Queues = dict[tuple[bool, tuple[int, ...]], list[str]]  # (whether they are busy, their limited groups) -> hosts

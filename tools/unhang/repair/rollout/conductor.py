@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.documents import InvalidNode, to_fragment
 from unhang.base.errors import UserError
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import visible
@@ -46,6 +45,7 @@ from unhang.repair.rollout.steps import (
 )
 from unhang.repair.rollout.targets import limits_of, target_of, waves_of
 from unhang.repair.rollout.waiting import waits_until
+from unhang.run.documents import InvalidNode, to_fragment
 from unhang.run.run_folder import file_stem, read_node, read_run
 from unhang.schemas.configuration import hash_of_sections
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.private_file import open_private, read_regular
 from unhang.base.errors import UserError
 from unhang.repair.rollout.journal_text import LONGEST_LINE_BYTES, NEXT, JournalParser, JournalText, last_epoch, parse_journal, render_entry
 from unhang.repair.rollout.steps import BEGUN, ROLLOUT, Entry
+from unhang.run.private_file import open_private, read_regular
 
 JOURNAL, LOCK = "journal.jsonl", "journal.lock"
 MOST_BYTES = 512 * 1024 * 1024  # of a journal; 10,000 nodes write less than a tenth

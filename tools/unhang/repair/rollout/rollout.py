@@ -5,33 +5,35 @@ come from the audit's judge.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.documents import NodeDocument
-from unhang.audit.judge.run_input import RunInput, read_nodes, read_run_input
-from unhang.audit.triage.run_judging import judge_folder
 from unhang.base.errors import UserError
 from unhang.repair.plan.policy_check import refusals_of
 from unhang.repair.rollout.baseline import Baseline, baseline_of, to_document
 from unhang.repair.rollout.hardware import losses, read_hardware
 from unhang.repair.rollout.proof import Asked, prove
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.run.documents import NodeDocument
 from unhang.run.record import FINDINGS, Finding, read_findings_record
 from unhang.run.run_folder import write_atomically
+from unhang.run.run_input import RunInput, read_nodes, read_run_input
 
 BEFORE = "findings-before.json"
+Judge = Callable[[Path, list[Path], str | None, str], object]
+"""Writes findings.json of a run folder: folder, folders of rules, policy, day."""
 
 
-def begin(run: Path, rules: list[Path], today: str, before: Path | None = None) -> dict[str, Any]:
+def begin(run: Path, rules: list[Path], today: str, judge: Judge, before: Path | None = None) -> dict[str, Any]:
     """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}. before: run folder with the nodes' state before a
     rollout that is undone, which is then the baseline; no policy is refused, for none is applied.
 
     baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
     run_input = read_run_input(run)
-    judge_folder(run, rules, None, today)
+    judge(run, rules, None, today)
     write_atomically(run / BEFORE, (run / FINDINGS).read_text(encoding="utf-8"))
     findings, catalogue = read_findings_record(run).findings, load_catalogue(rules)
     if before is None:
@@ -65,11 +67,11 @@ def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
     return {"lost": _losses(run_input, node, baseline)}
 
 
-def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline) -> dict[str, Any]:
+def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline, judge: Judge) -> dict[str, Any]:
     """Judges the run again with the node's new facts, and records whether it is healthy. Raises UserError, OSError, ValueError. about: further keys of the
     proof's document. baseline: the node's state before the change.
     """
-    judge_folder(run, rules, None, today)
+    judge(run, rules, None, today)
     after = read_findings_record(run).findings
     run_input = read_run_input(run)
     node = _node(run_input, host)

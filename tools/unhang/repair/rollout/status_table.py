@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.base.command_lines import command_lines
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible, wrapped
 from unhang.repair.rollout.bandwidth import describe_bandwidth, describe_before
 from unhang.repair.rollout.status import LOST_JOURNAL, step_now
 from unhang.repair.rollout.steps import SOAK
-from unhang.show.report.pasting import command_lines
 
 LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from unhang.audit.judge.run_input import natural
 from unhang.base.errors import UserError
+from unhang.run.run_input import natural
 from unhang.schemas.configuration import was_unread
 from unhang.show.compare.flattening import flattened
 from unhang.show.compare.sides import Side

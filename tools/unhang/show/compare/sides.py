@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES
-from unhang.audit.judge.run_input import natural, read_run_input
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts
 from unhang.base.strict_json import NotStrict, read_bounded
 from unhang.base.text import visible
+from unhang.run.documents import MAX_NODE_BYTES
 from unhang.run.run_folder import find_run
+from unhang.run.run_input import natural, read_run_input
 from unhang.schemas.configuration import probed_sections_type, text_of_section
 from unhang_node.parse.allowed_names import allowed_assignments
 from unhang_node.parse.process_files import parse_environ

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.run_input import natural
 from unhang.base.text import brief
+from unhang.run.run_input import natural
 from unhang.show.history.changes import FactChange, fact_changes, finding_changes, parsed
 
 _SPANS = """

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.judge.run_input import natural
+from unhang.rules.rules import SEVERITIES
+from unhang.run.run_input import natural
 from unhang.show.history.fact_changes import changes_of_section
 from unhang.show.history.packed import unpack_section
 from unhang.show.history.spans import GONE

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES, decode_node, decode_plain, to_fragment
 from unhang.base.errors import UserError
 from unhang.base.strict_json import read_bounded
+from unhang.run.documents import MAX_NODE_BYTES, decode_node, decode_plain, to_fragment
 from unhang.run.run_folder import file_stem, list_runs, read_run, runs_folder
 from unhang.show.history.database import reading
 from unhang.show.history.location import database_file

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
+from unhang.rules.rules import SEVERITIES
 from unhang.show.history.changes import CHANGED, NEW, RESOLVED, FoundChange
 from unhang.show.history.run_rows import RunRow
 from unhang.show.report.folding import item_label

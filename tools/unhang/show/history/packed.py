@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES
 from unhang.base.strict_json import NotStrict, parse_strictly
+from unhang.run.documents import MAX_NODE_BYTES
 
 
 def pack_section(text: bytes) -> bytes:

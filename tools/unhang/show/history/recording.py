@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from unhang.audit.judge.run_input import RunInput, read_run_input
 from unhang.base.errors import UserError
 from unhang.base.text import visible
+from unhang.run.run_input import RunInput, read_run_input
 from unhang.show.history.database import WAIT_S, reading, writing
 from unhang.show.history.location import OFF, SETTING, database_file
 from unhang.show.history.machines import adopt

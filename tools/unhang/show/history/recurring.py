@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.run_input import natural
+from unhang.run.run_input import natural
 from unhang.show.history.changes import parsed
 
 FLAPPING = 3  # beginnings within the last runs: the finding went away and came back twice

@@ -8,11 +8,12 @@ from typing import Any
 
 from unhang.base.nodeset import broken, fold_hosts, shortened
 from unhang.base.text import brief, counted, visible, wrapped
+from unhang.run.findings import SEVERITIES
 from unhang.show.history.beginnings import Beginning, Event, Holding
 from unhang.show.history.changes import Changes, FactChange, FoundChange
 from unhang.show.history.recurring import EndingWaiver, Flapping, OwnPast
 from unhang.show.history.run_rows import RunRow
-from unhang.show.report.folding import SEVERITIES, fold_items, item_label
+from unhang.show.report.folding import fold_items, item_label
 
 LABEL = 10
 LONGEST_NODES = 44

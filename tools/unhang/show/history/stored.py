@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.documents import MAX_NODE_BYTES, READ
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.judge.run_input import RunInput
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.base.strict_json import NotStrict, read_bounded
+from unhang.rules.rules import SEVERITIES
+from unhang.run.documents import MAX_NODE_BYTES, READ
 from unhang.run.record import FINDINGS, Findings, GateSmoke, read_findings_record, read_gate_smoke
+from unhang.run.run_input import RunInput
 from unhang.schemas.configuration import digest_of_section, probed_sections_type, text_of_section
 from unhang.show.history.machines import lasting_name
 from unhang.show.history.packed import pack_section

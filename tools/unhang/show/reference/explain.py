@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.rules import Rule
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.compiled_catalogue import Catalogue
+from unhang.rules.rules import Rule
 from unhang.schemas.shapes import policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.audit.judge.expression import parsed, parsed_template
+from unhang.rules.expression import parsed, parsed_template
 
 LONGEST_CONDITION = 420  # a longer sentence is no easier to read than the expression
 LONGEST_PLACE = 44  # a longer value in a text is shortened with …

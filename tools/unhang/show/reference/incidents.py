@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
+from unhang.rules.compiled_catalogue import Catalogue
 
 HEAD = """# Incidents
 

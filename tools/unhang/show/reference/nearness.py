@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
 from unhang.catalogue import checked_files
+from unhang.rules.compiled_catalogue import Catalogue
 from unhang.schemas.shapes import Shape, fact_shapes, nearest, policy_shape
 
 KINDS = {

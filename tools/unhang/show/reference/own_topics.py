@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang import catalogue
-from unhang.audit.judge.compiled_catalogue import Catalogue
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.compiled_catalogue import Catalogue
 from unhang.schemas.shapes import fact_shapes
 from unhang.show.reference.causes import flat
 from unhang.show.reference.pages import rules_by_fact

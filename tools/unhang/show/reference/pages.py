@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.judge.rules import Rule
+from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.rules.rules import Rule
 from unhang.schemas.shapes import Shape, fact_shapes
 from unhang.show.reference.causes import render_causes
 from unhang.show.reference.incidents import render_incidents

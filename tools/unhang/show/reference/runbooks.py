@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang import catalogue
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.jobs.diagnose.matching.signatures import signature_files
+from unhang.catalogue.signature_files import signature_files
+from unhang.rules.compiled_catalogue import Catalogue
 from unhang.show.reference.causes import flat
 
 HEAD = """# Run books

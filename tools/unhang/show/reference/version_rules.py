@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.audit.judge.compiled_catalogue import Catalogue
-from unhang.audit.judge.documents import InvalidNode
-from unhang.audit.judge.examples import CatalogueView, catalogue_view, verdict_of
-from unhang.audit.judge.rules import Rule
+from unhang.rules.compiled_catalogue import Catalogue
+from unhang.rules.examples import CatalogueView, catalogue_view, verdict_of
+from unhang.rules.rules import Rule
+from unhang.run.documents import InvalidNode
 
 MOST_SHARE = 0.9  # a rule that fires on a larger share of the known versions does not read the version itself, but whether two versions are equal
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.text import counted, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.rules import SEVERITIES
 from unhang.show.report import phrases
 from unhang.show.report.folding import Fold, fold_findings
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.base.junit import Case, Outcome, render_suite
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import cell_for_csv, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.rules import SEVERITIES
+from unhang.run.findings import blamed_hosts, hosts_of
 from unhang.show.report import phrases
-from unhang.show.report.folding import blamed_hosts, hosts_of, item_label
+from unhang.show.report.folding import item_label
 
 COLUMNS = ("severity", "owner", "verdict", "host", "rule", "title", "where", "uuid", "serial", "pci_address", "expected", "found", "do", "run")
 WHOLE_FLEET = "the whole fleet"  # test case of findings that name no node

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.rules import SEVERITIES
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.rules import SEVERITIES
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.judge.run_input import natural
 from unhang.base.nodeset import fold_hosts
 from unhang.base.text import counted, visible
+from unhang.rules.rules import SEVERITIES
+from unhang.run.run_input import natural
 from unhang.show.report.folding import Fold
 from unhang.show.report.phrases import STATUS_WORDS
 from unhang.show.report.run import NodeSummary

@@ -14,8 +14,8 @@ from typing import Any
 from ClusterShell.RangeSet import RangeSet
 
 from unhang.base.text import visible, without_identities
+from unhang.run.findings import SEVERITIES, hosts_of
 
-SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real number has more
 _INDEX = re.compile(r"\[\d+\]")
@@ -105,22 +105,6 @@ def _fact_label(path: str) -> str:
     """For a row of a table its id, which `unhang explain` accepts; for a fact without another name its path."""
     row = _TABLE_ROW.fullmatch(path)
     return row["row"] if row else path
-
-
-def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
-    """The hosts of a finding: all hosts of a group's or fleet's finding, the host of a node's."""
-    named = finding.get("hosts")
-    if named:
-        return tuple(str(host) for host in named)
-    return (str(finding["host"]),) if finding.get("host") is not None else ()
-
-
-def blamed_hosts(findings: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The hosts to which each finding of findings.json counts, in its order: of a comparison not the healthy ones, which only the fault of another node sets
-    apart."""
-    healthy = frozenset((findings.get("node_verdicts") or {}).get("healthy", ()))
-    kept = (() if one["severity"] == SEVERITIES[-1] else healthy for one in findings["findings"])
-    return [tuple(host for host in hosts_of(one) if host not in spared) for one, spared in zip(findings["findings"], kept, strict=True)]
 
 
 def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:

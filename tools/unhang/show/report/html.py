@@ -21,13 +21,14 @@ from markupsafe import Markup, escape
 from unhang.base.nodeset import fold_hosts
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import counted, visible
+from unhang.run.findings import SEVERITIES, hosts_of, read_findings
 from unhang.show.report import phrases
 from unhang.show.report.cards import LONGEST_PLACE, about_interconnect, card_view, cards_of, explained
 from unhang.show.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.show.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings, stated
-from unhang.show.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
+from unhang.show.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
-from unhang.show.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
+from unhang.show.report.run import NodeSummary, never_asked, read_nodes, read_run
 from unhang.show.report.smoke_results import read_smoke_tests
 from unhang.show.report.smoke_view import SmokeView, folded, smoke_view
 from unhang.show.report.topology import Topology, troubles

@@ -10,7 +10,8 @@ from typing import Any
 
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
-from unhang.show.report.folding import SEVERITIES, Fold, fold_items
+from unhang.run.findings import SEVERITIES
+from unhang.show.report.folding import Fold, fold_items
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
 VERDICT_WORDS = {"fail": "found", "unknown": "unknown", "waived": "waived", "pass": "passed", "skip": "not applicable"}

@@ -16,12 +16,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from unhang import __version__
-from unhang.audit.judge.documents import STATUSES
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.triage.causes import VERDICTS
 from unhang.base.errors import UserError
 from unhang.base.text import visible
-from unhang.show.report.folding import hosts_of
+from unhang.rules.rules import SEVERITIES
+from unhang.run.documents import STATUSES
+from unhang.run.findings import NODE_VERDICTS, hosts_of
 from unhang.show.report.phrases import left_out
 
 CHECK_VERDICTS = ("pass", "fail", "unknown", "waived", "skip")
@@ -79,13 +78,13 @@ Family = tuple[str, str, tuple[str, ...], Rows]  # name, help, labels, values of
 
 def _of_nodes(findings: Mapping[str, Any], most_nodes: int) -> Iterator[Family]:
     verdicts = findings["node_verdicts"]
-    yield "nodes", "Nodes by verdict, each node once.", ("verdict",), [((verdict,), len(verdicts[verdict])) for verdict in VERDICTS]
+    yield "nodes", "Nodes by verdict, each node once.", ("verdict",), [((verdict,), len(verdicts[verdict])) for verdict in NODE_VERDICTS]
     statuses = dict.fromkeys((*STATUSES, "missing"), 0)
     for status, count in findings["nodes"].items():
         statuses[status if status in statuses else "invalid"] += count
     yield "nodes_by_status", "Nodes by how reading them ended.", ("status",), [((status,), count) for status, count in statuses.items()]
     if most_nodes:
-        named = [((visible(host, 1024), verdict), 1) for verdict in VERDICTS for host in verdicts[verdict]][:most_nodes]
+        named = [((visible(host, 1024), verdict), 1) for verdict in NODE_VERDICTS for host in verdicts[verdict]][:most_nodes]
         yield "node_verdict", "1 for the verdict of a node.", ("node", "verdict"), named
         yield "nodes_without_series", "Nodes beyond the number of series asked for.", (), [((), nodes_without_series(findings, most_nodes))]
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from rich.text import Text
 
-from unhang.audit.judge.rules import SEVERITIES
-from unhang.audit.triage.actions import Setting, command, option
-from unhang.audit.triage.best_action import best_action
+from unhang.base.command_lines import command_lines
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.rules.rules import SEVERITIES
+from unhang.run.actions import Setting, command, option
 from unhang.show.report import phrases
-from unhang.show.report.pasting import command_lines
+from unhang.show.report.best_action import best_action
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
 from unhang.show.report.ticket import OWNER
 

@@ -15,13 +15,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unhang.audit.triage.actions import Setting
+from unhang.base.command_lines import command_lines
 from unhang.base.nodeset import broken, fold_hosts, shortened
 from unhang.base.text import ascii_only, counted, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.run.actions import Setting
+from unhang.run.findings import SEVERITIES
 from unhang.show.report import phrases
-from unhang.show.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread
-from unhang.show.report.pasting import command_lines, commands_by_rule, commands_of
+from unhang.show.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.show.report.pasting import commands_by_rule, commands_of
 
 PIPED_WIDTH, NARROWEST = 100, 40
 WIDE = 150  # from this width on evidence and action are beside expected and found

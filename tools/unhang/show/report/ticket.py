@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
+from unhang.run.findings import hosts_of
 from unhang.show.report import phrases
-from unhang.show.report.folding import hosts_of, item_label
+from unhang.show.report.folding import item_label
 from unhang.show.report.smoke_results import SmokeResult
 
 OWNER = "vendor"

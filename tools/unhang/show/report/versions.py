@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.judge.run_input import natural
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.text import visible
+from unhang.run.run_input import natural
 
 LONGEST = 80  # characters of one version
 MOST_VALUES = 8  # different versions of one thing on one node

@@ -6,9 +6,9 @@ import json
 
 import judge_cases
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.judge.run_input import read_run_input
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.run_input import read_run_input
 from unhang.show.report.folding import item_label
 
 PORT = {"port": 1, "state": "active", "link_layer": "infiniband", "rate_gbps": 400.0, "lid": 4, "sm_lid": 1}

@@ -10,9 +10,9 @@ import pytest
 from changed_nodes import catalogue, view
 from recorded_roots import copied, read, write
 
-from unhang.audit.judge.documents import to_fragment
 from unhang.audit.judge.gallery import read_gallery
-from unhang.audit.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.run.documents import to_fragment
 from unhang_node.root import Root
 
 HEALTHY = next(machine.document for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery") if machine.name == "dgx_a100")

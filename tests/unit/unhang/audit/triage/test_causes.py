@@ -9,8 +9,8 @@ import pytest
 
 from unhang.audit.judge.judged_node import Board
 from unhang.audit.triage.causes import NodeNote, triage
-from unhang.audit.triage.found import Found
 from unhang.audit.triage.grouping import Explaining
+from unhang.rules.found import Found
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.show.report import phrases

@@ -7,11 +7,11 @@ from itertools import islice
 
 import pytest
 
+from unhang.base.line_pieces import MOST_HELD, joined
 from unhang.jobs.inspect.ways import lines_of_tasks
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, detect, ticks
 from unhang.jobs.watch.of_slurm import MOST_IN_A_MOMENT, has_ended, merged, parsed
 from unhang.jobs.watch.plain_samples import plain_sample
-from unhang.prove.smoke.slurm import MOST_HELD, joined
 
 
 def by_node(lines: list[bytes]) -> list[tuple[bytes, bytes]]:

@@ -11,9 +11,9 @@ from unhang.base.errors import UserError
 from unhang.prove.burn_in.events import parse_burn_in
 from unhang.prove.burn_in.folder import next_burn_in_step
 from unhang.prove.smoke.smoke_folder import read_result
-from unhang.prove.smoke.streams import MOST_LINE_BYTES
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.verdict.streams import MOST_LINE_BYTES
 
 PLAN = {"device": "cuda", "duration_s": 300.0, "nproc": None, "python": None, "drill": None}
 PLACE = {"address": "0x7f3a40000292", "where": "row 1, column 13", "expected": "0x4687", "found": "0x46a7", "bits": [5]}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.prove.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
 from unhang.prove.smoke.cross_check import cross_check, parse_busbw
 from unhang.prove.smoke.expectations import read_expectations
 from unhang.prove.smoke.link_bounds import link_bound
+from unhang.rules.compiled_catalogue import load_catalogue
 
 CAPTURE = Path(__file__).resolve().parents[4] / "fixtures" / "h200x8" / "nccl-tests.txt"
 HEALTHY = Path(__file__).resolve().parents[4] / "fixtures" / "healthy_bandwidth.yml"

@@ -9,7 +9,7 @@ import pytest
 from unhang.base.errors import UserError
 from unhang.prove.smoke.local_hosts import SHARED_GPU_BYTES, one_host, run_hosts, several_hosts
 from unhang.prove.smoke.node_plans import Member, Request, plan_group
-from unhang.prove.smoke.streams import Stream
+from unhang.verdict.streams import Stream
 
 EIGHT = [str(number) for number in range(8)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from unhang.prove.smoke.expectations import read_expectations
 from unhang.prove.smoke.result import judge
-from unhang.prove.smoke.streams import Stream
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.verdict.streams import Stream
 
 FIXTURES = Path(__file__).resolve().parents[4] / "fixtures" / "h200x8"
 NAMES = ("smoke", "drill-absent", "drill-stopped")

@@ -10,12 +10,12 @@ import random
 import five_situations
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import NodeDocument, to_fragment
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import digest_of
 from unhang.repair.plan.planning import knowledge_of
-from unhang.show.report.folding import hosts_of
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.documents import NodeDocument, to_fragment
+from unhang.run.findings import hosts_of
 
 CATALOGUE = load_catalogue()
 DAY = "2026-11-20"

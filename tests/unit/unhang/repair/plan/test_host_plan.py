@@ -6,14 +6,14 @@ import copy
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import NodeDocument, to_fragment
 from unhang.repair.plan.description import describe_minutes
 from unhang.repair.plan.disruption import kind_of, minutes, minutes_at_least
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.planning import knowledge_of
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.documents import NodeDocument, to_fragment
 
 DAY = "2026-11-20"
 KNOWLEDGE = knowledge_of(load_catalogue(), DAY)

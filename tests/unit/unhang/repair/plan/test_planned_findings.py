@@ -8,12 +8,12 @@ import five_situations
 import fleets
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.base.errors import UserError
 from unhang.repair.plan.plan_document import render_plan
 from unhang.repair.plan.planned_findings import PlannedFinding, PlannedFindings, read_planned_findings
 from unhang.repair.plan.planning import plan_run
-from unhang.show.report.run import read_findings
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.findings import read_findings
 
 CATALOGUE = load_catalogue()
 

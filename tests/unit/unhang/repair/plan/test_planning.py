@@ -17,8 +17,6 @@ import five_situations
 import fleets
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.own_runs import mark_as_own
 from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.repair.plan.description import describe_totals
@@ -26,6 +24,8 @@ from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, read_plan, 
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.plan.planning import PlanOptions, plan_run, without_collections
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.own_runs import mark_as_own
 from unhang.run.run_folder import file_stem
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.repair.plan.policy_check import SET, STAYS, decides, foreseen_sections, refusals_of
+from unhang.rules.compiled_catalogue import load_catalogue
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import to_fragment
 from unhang.repair.plan.policy_check import PolicyJudge
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.documents import to_fragment
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()

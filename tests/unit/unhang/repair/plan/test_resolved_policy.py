@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.audit.triage.remedies import PolicyRequest
 from unhang.repair.plan.resolved_policy import resolve_policy
+from unhang.rules.remedies import PolicyRequest
 
 
 def merged(policy, *proposals):

@@ -8,12 +8,12 @@ import json
 import judge_cases
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
-from unhang.audit.judge.documents import NodeDocument, to_fragment
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.planning import PlanOptions, knowledge_of, plan_run
 from unhang.repair.plan.role_coverage import repairs_of_run, who_repairs
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.documents import NodeDocument, to_fragment
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"

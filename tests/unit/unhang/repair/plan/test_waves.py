@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from unhang.audit.judge.run_input import natural
 from unhang.repair.plan.waves import WaveLimits, plan_waves
+from unhang.run.run_input import natural
 
 
 @some.composite

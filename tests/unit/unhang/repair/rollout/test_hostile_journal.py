@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.judge.private_file import open_private, read_regular
 from unhang.base.errors import UserError
 from unhang.repair.rollout import journal
 from unhang.repair.rollout.journal import JOURNAL, LOCK, JournalReader, append, begin, controllers_of_a_lost_journal, read_journal
 from unhang.repair.rollout.steps import BEGUN, Entry
+from unhang.run.private_file import open_private, read_regular
 
 AT = "2026-11-20T07:00:00Z"
 FIRST = Entry(AT, "gpu001", "lock", BEGUN, 0, {})

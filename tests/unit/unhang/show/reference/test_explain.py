@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.commands.catalogue import day_of
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.show.reference.explain import explain
 from unhang.show.reference.nearness import suggestions
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.cli import main
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.show.reference.explain import TOO_LONG, explain
 from unhang.show.reference.in_words import condition, template
 

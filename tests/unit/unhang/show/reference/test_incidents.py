@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.show.reference.incidents import render_incidents
 
 KNOWN = Path(__file__).with_name("incident_ids.txt").read_text().split()

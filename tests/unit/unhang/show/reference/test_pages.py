@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.show.reference.pages import PAGES, fact_paths, main, render_facts, render_rules, rules_by_fact
 from unhang.show.reference.runbooks import lines_of, render_runbooks
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang.base.nodeset import fold_hosts, shortened
-from unhang.show.report.folding import fold_findings, fold_items, fold_unread, hosts_of, item_label
+from unhang.run.findings import hosts_of
+from unhang.show.report.folding import fold_findings, fold_items, fold_unread, item_label
 
 # A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
 HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))

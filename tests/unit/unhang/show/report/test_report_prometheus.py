@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from unhang import cli
 from unhang.base.errors import UserError
 from unhang.commands.run_output import add_format
+from unhang.run.findings import hosts_of
 from unhang.show.report.filtering import Filter, narrowed
-from unhang.show.report.folding import hosts_of
 from unhang.show.report.prometheus import OWN_LABELS, parse_labels, render_prometheus
 
 

@@ -10,9 +10,9 @@ import hostile
 import pytest
 from scattered_fleet import finding, fleet
 
-from unhang.audit.triage.actions import Setting
 from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser
+from unhang.run.actions import Setting
 from unhang.show.report.screen import LINES, render_screen
 
 

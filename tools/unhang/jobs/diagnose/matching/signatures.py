@@ -12,12 +12,12 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang import catalogue
+from unhang.catalogue.signature_files import signature_files
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, sentence_around, tells
 
 # The folders of the catalogue's signatures: what prints a line, or who says it.
-KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma", "reporters")
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
@@ -98,11 +98,6 @@ class Signature:
 def _goes_on(line: str, found: re.Match[str]) -> bool:
     """Whether a match begins in one sentence and ends within the next, so that nobody said it."""
     return sentence_around(line, *found.span())[1] < found.end() and found.end() - found.start() > LONG_REPEAT
-
-
-def signature_files() -> list[tuple[Path, dict[str, Any]]]:
-    """(path, content) of each file. Raises UserError naming file and fault."""
-    return [one for kind in KINDS for one in catalogue.checked_files(f"signatures/{kind}", "signature-1")]
 
 
 @cache

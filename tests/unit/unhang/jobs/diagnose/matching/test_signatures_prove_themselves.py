@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from unhang.audit.judge.compiled_catalogue import load_catalogue
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
 from unhang.jobs.diagnose.weights import WEIGHTS, added_up, shares
+from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
