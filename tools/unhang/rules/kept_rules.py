@@ -27,7 +27,7 @@ from unhang.rules.syntax import Kind, Path, Run
 
 NAME = f"compiled-rules-{sys.implementation.cache_tag}"
 CONDITIONS = ("for_each", "applies", "compare", "when")
-_CODE = ("audit/judge", "catalogue", "schemas", "base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py")
+_CODE = ("rules", "run/documents.py", "catalogue", "schemas", "base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py")
 _LIST = -1
 Names = Callable[[], Mapping[str, Kind]]
 

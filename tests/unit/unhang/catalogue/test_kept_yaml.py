@@ -63,9 +63,11 @@ print(json.dumps([rules, {name: dict(rows) for name, rows in found.tables.items(
 def checkout(tmp_path: Path) -> Path:
     """A checkout with one rule and one table."""
     top = tmp_path / "checkout"
-    ignored = shutil.ignore_patterns("__pycache__", "rules", "tables", "entries", "signatures", "causes")
+    ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HOME / "tools" / "unhang", top / "tools" / "unhang", ignore=ignored)
     shutil.copytree(HOME / "module_utils", top / "module_utils", ignore=ignored)
+    for data in [path for path in (top / "tools" / "unhang" / "catalogue").iterdir() if path.is_dir()]:
+        shutil.rmtree(data)
     (top / "playbooks").mkdir()
     (top / "playbooks" / "audit.yml").write_text("[]\n")
     (top / "tools" / "unhang" / "catalogue" / "rules").mkdir()
