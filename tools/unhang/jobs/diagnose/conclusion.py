@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from unhang.base.secrets_in_text import without_secrets
 from unhang.jobs.diagnose.endings import name_of_exception, started_again, unfinished_traceback
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
+from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
@@ -17,6 +19,7 @@ from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, stat
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
+MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
 NAMELESS = "a process raised an exception whose name and message are not in the log"
 SLOW = "the job is slow and does not hang, and no line shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
@@ -137,7 +140,13 @@ def _hang_in_a_collective(facts: Facts) -> Conclusion:
         return Conclusion("no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them", one.event)
     absent = f"; nothing shows that {named_ranks(missing)} came to it" if came and missing else "; the log has no line of the other ranks"
     whom = named_ranks(missing) if came and missing else "every other rank"
-    return Conclusion("no_end", f"{who} {where}{absent}", one.event, (ASK_ONE_RANK.format(whom),))
+    said = [f"; rank {rank} last printed: {_shown(facts.words[rank])}" for rank in missing if rank in facts.words] if came else []
+    return Conclusion("no_end", f"{who} {where}{absent}{''.join(said[:MOST_LAST_WORDS])}", one.event, (ASK_ONE_RANK.format(whom),))
+
+
+def _shown(said: RankLine) -> str:
+    """A rank's line, with its place."""
+    return f"{without_secrets(said.text)[:LONGEST_WORDS]} [line {said.line}]"
 
 
 def _nothing(inputs: Sequence[Input]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from unhang.jobs.diagnose.endings import without_what_a_good_end_outlived
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
+from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.rank_names import UNNAMED
@@ -52,7 +53,7 @@ class Timeout:
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
-    last step is lowest.
+    last step is lowest. words: rank -> its last line before a watchdog gave up.
     """
 
     events: tuple[Event, ...]
@@ -66,6 +67,7 @@ class Facts:
     calls: Sequence[Mapping[str, Any]] = ()
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
+    words: Mapping[int, RankLine] = field(default_factory=dict)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -97,7 +99,8 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped)
+    words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped, words)
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:

@@ -18,6 +18,7 @@ NAMED_IN_VERDICT = 4
 NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
 FROM_ONE_LINE = "or, from the same line"
+FITS = "such a line fits all of these and shows none of them"
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
@@ -38,7 +39,20 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The first causes; remarks only where nothing is named, because beside a named cause people read them as more findings. The JSON has all."""
     named = [one for one in diagnosis["causes"] if one["severity"] != "info"]
-    return (named or diagnosis["causes"])[:SHOWN_CAUSES]
+    return (named or [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)])[:SHOWN_CAUSES]
+
+
+def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
+    """Whether a remark has no line but the one that shows that there is no end: then it is no finding of its own."""
+    outcome, first = diagnosis["outcome"], next(iter(cause["evidence"]), None)
+    alike = first and outcome["line"] and (first["file"], first["line"]) == (outcome["line"]["file"], outcome["line"]["line"])
+    return bool(alike) and outcome["word"] == "no_end" and cause["severity"] == "info"
+
+
+def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:
+    """A sentence with the causes that the line of the outcome fits, none of which it shows; [] without any."""
+    fitting = [one["title"] for one in diagnosis["causes"] if _rests_on_the_outcome(one, diagnosis)]
+    return [f"{FITS}: {'; '.join(fitting[:SHOWN_CAUSES])}"] if fitting else []
 
 
 def with_remarks_of_one_line(causes: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
@@ -191,7 +205,7 @@ def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
 
 
 def _verdict(diagnosis: Mapping[str, Any], width: int) -> list[str]:
-    return _indented([verdict_of(diagnosis)], width, 0)
+    return _indented([verdict_of(diagnosis), *what_the_line_fits(diagnosis)], width, 0)
 
 
 def verdict_of(diagnosis: Mapping[str, Any]) -> str:
@@ -310,7 +324,7 @@ def _collect(collect: Sequence[str], width: int) -> list[str]:
 def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
     diagnosis = with_short_names(diagnosis)
-    lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", "### What happened", ""]
+    lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", *what_the_line_fits(diagnosis), "", "### What happened", ""]
     lines += [f"- {_code_or_text(line)}" for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))]
     for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
         lines += [

@@ -23,7 +23,7 @@ NAMED_SINCE = {
     "seventh": 0,
 }  # of the 40, 40, 24, 12 and 10: those whose ending is the first cause above a remark today
 # Another cause than the ending is still named, alone or beside it.
-OTHERS_NAMED = {"determined-8915", "dspark-117", "marin-8222", "llamafactory-5308", "nccl-1000", "specforge-781", "torchtitan-3338", "torchx-541"}
+OTHERS_NAMED = {"determined-8915", "llamafactory-5308", "nccl-1000", "specforge-781", "torchx-541"}
 JUDGED = ("useful", "open", "noisy", "misleading", "wrong")
 ALSO = {"slow_rank_or_io": {"watchdog_timeout_too_short"}, "wrong_interface": {"firewall_ports"}}
 STORE = (

@@ -15,6 +15,7 @@ from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.languages import in_english, may_be_foreign
+from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
@@ -78,7 +79,7 @@ class Event:
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
-    step of each rank. job: the result of lint, if it is a file of the job and no log.
+    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log.
     """
 
     file: str
@@ -89,6 +90,7 @@ class Scan:
     outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
+    words: LastWords = field(default_factory=LastWords)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -112,6 +114,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
             memory.forget_many()
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
+        scan.words.note(block.lines, block.first, file)
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan

@@ -152,8 +152,8 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
     """A thousand collectives had completed within the limit: in training a rank then made another call, or none; a server waits inside NCCL."""
     why = "many collectives had worked before this large one, so the limit is not the reason"
     first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
-    yield Evidence(first, SUPPORTING + 0.4, why, events[:2], "late-hang")
-    yield Evidence(second, SUPPORTING - 0.4, why, events[:1], "late-hang")
+    yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
+    yield Evidence(second, HINTING, why, events[:1], "late-hang")
 
 
 def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:

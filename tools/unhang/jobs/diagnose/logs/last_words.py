@@ -1,0 +1,46 @@
+"""The last line of each rank before the first watchdog gave up: it shows what a rank did that the others wait for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+LAST_LINES = 4000  # lines of a block that are looked at, from its end
+LONGEST = 300
+_SPEAKER = re.compile(
+    rb"[^\n]{0,60}?\[[Rr]ank[ =:]{0,2}(\d{1,6})\]|[^\n]{0,60}?\[default(\d{1,6})\]|\((?:Vllm|Ray)?Worker\w{0,20}[_ ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
+    rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
+)
+_MARKS = (b"ank", b"default", b"TP")
+_GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """A line of a rank."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass
+class LastWords:
+    """lines: rank -> its last line. gave_up: a watchdog has spoken, and what ranks print after it only follows from it."""
+
+    lines: dict[int, RankLine] = field(default_factory=dict)
+    gave_up: bool = False
+
+    def note(self, lines: list[bytes], first: int, file: str) -> None:
+        """Adds the lines of a block. first: the number of the first line."""
+        begin = max(0, len(lines) - LAST_LINES)
+        for index in range(begin, len(lines)):
+            if self.gave_up:
+                return
+            line = lines[index]
+            if any(words in line for words in _GAVE_UP):
+                self.gave_up = True
+            elif (any(mark in line for mark in _MARKS) or line[:6].lstrip()[:1].isdigit()) and (named := _SPEAKER.match(line)):
+                rank = int(next(part for part in named.groups() if part))
+                if said := line[named.end() :].strip(b" \t\r:|-"):
+                    self.lines[rank] = RankLine(file, first + index, said[:LONGEST].decode("utf-8", "replace"))
