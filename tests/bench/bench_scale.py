@@ -37,10 +37,11 @@ PYINFRA = "pyinfra==3.10.0"
 class Field:
     """Nodes at addresses, some of them dead, and the files that the programs read them from."""
 
-    def __init__(self, here: Sshds, work: Path, count: int, dead_percent: float, mute: Sequence[str]) -> None:
+    def __init__(self, here: Sshds, work: Path, count: int, dead_percent: float, mute: Sequence[str], ssh_options: Sequence[str] = ()) -> None:
         dead = round(count * dead_percent / 100)
         places = [one for trio in zip(addresses("127.3.0.1", dead), mute, addresses("10.9.0.1", dead), strict=False) for one in trio][:dead]
         self.here, self.work, self.count, self.dead = here, work, count, dead
+        self.ssh_options = [*here.ssh_options, *(word for one in ssh_options for word in ("-o", one))]
         self.addresses = [*here.addresses[: count - dead]]
         for number, place in enumerate(places):  # evenly between the others
             self.addresses.insert(number * count // dead, place)
@@ -49,7 +50,7 @@ class Field:
         self._write_inventories()
 
     def _write_inventories(self) -> None:
-        common = {"ansible_user": "root", "ansible_python_interpreter": "/usr/bin/python3", "ansible_ssh_common_args": " ".join(self.here.ssh_options)}
+        common = {"ansible_user": "root", "ansible_python_interpreter": "/usr/bin/python3", "ansible_ssh_common_args": " ".join(self.ssh_options)}
         hosts = {f"gpu{number:05d}": {"ansible_host": address} for number, address in enumerate(self.addresses)}
         (self.work / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts, "vars": {**common, "ansible_timeout": CONNECT_S}}}))
         (self.work / "addresses").write_text("\n".join(self.addresses) + "\n")
@@ -61,7 +62,7 @@ class Field:
         """(name, argv) of what is measured over these nodes. is_few: also the programs that cost most."""
         unhang = [sys.executable, "-P", "-m", "unhang"]
         clush = [str(PROGRAMS / "clush"), "-b", "-q", "-f", str(AT_A_TIME), "-t", str(CONNECT_S), "-l", "root", "--hostfile", str(self.work / "addresses")]
-        clush += ["-o", " ".join(self.here.ssh_options)]
+        clush += ["-o", " ".join(self.ssh_options)]
         audit = [*unhang, "audit", "-i", str(self.work / "hosts.json"), "--out", str(self.work / "runs"), "-f", str(AT_A_TIME)]
         yield "`unhang audit --via clush`", [*audit, "--via", "clush"]
         if not self.dead:
@@ -104,7 +105,7 @@ def bench_ssh(options: argparse.Namespace, work: Path, pyinfra: Path | None) -> 
             for count in dict.fromkeys((options.nodes, min(options.few, options.nodes))):
                 folder = work / f"{percent}-{count}"
                 folder.mkdir()
-                field = Field(here, folder, count, percent, mute)
+                field = Field(here, folder, count, percent, mute, options.ssh_option)
                 for name, argv in field.commands(pyinfra, is_few=count <= options.few):
                     if first and "clush" in name:
                         measure(field, f"{name}, which sends the collector", argv)
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=200, help="nodes for the programs that cost most: Ansible's and pyinfra (default: 200)")
     parser.add_argument("--simulated", type=int, default=10_000, help="recorded answers, 0 for none (default: 10000)")
     parser.add_argument("--dead", type=float, nargs="*", default=[0, 1, 10], help="per cent of dead nodes (default: 0 1 10)")
+    parser.add_argument("--ssh-option", action="append", default=[], help="for every ssh but pyinfra's, such as KexAlgorithms=curve25519-sha256")
     parser.add_argument("--no-pyinfra", action="store_true", help="install nothing")
     options = parser.parse_args()
     if os.geteuid() or not sys.platform.startswith("linux"):
