@@ -96,6 +96,8 @@ def cost_of_look(pid: int, py_spy: str | None) -> dict[str, Any]:
     look = subprocess.Popen([sys.executable, "-c", UNHANG, "inspect", "--pid", str(pid), *(["--py-spy", py_spy] if py_spy else [])], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(look.pid, 0)
     look.returncode = os.waitstatus_to_exitcode(status)
+    if look.returncode not in (0, 1, 3):
+        raise RuntimeError(f"expected a verdict of unhang inspect, found exit code {look.returncode}")
     seconds = {"wall_s": round(time.monotonic() - begun, 2), "cpu_s": round(used.ru_utime + used.ru_stime, 2)}
     return {"code": look.returncode, **seconds, "largest_mib": round(used.ru_maxrss / 1024, 1)}
 

@@ -69,7 +69,7 @@ def with_recorded(named: Sequence[Named], headline: str, documents: Sequence[Map
     ]
     if not any(one.suspect.rank is not None for one in named):
         told += [
-            Named(Suspect(None, rank, None, "collective", f"by torch's flight recorder it {why}", NEXT["code"], True), None)
+            Named(Suspect(None, rank, None, "collective", f"by torch's flight recorder it {why}", NEXT["missed"], True), None)
             for rank, why in list(missed.items())[:8]
         ]
     return told, f"{headline}; by torch's flight recorder {sentence}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.jobs.inspect.activities import CODE, COLLECTIVE, COMPILING, EVALUATING, IMPORTING, LOADING, LOCKED, RESTORING, SAVING, STARTING
+from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import NEXT, Named, ranks_wait
 from unhang.jobs.inspect.rank_looks import RankLook
@@ -13,9 +13,8 @@ from unhang.verdict.suspects import Suspect
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5
-WORKING = "working"
+COMPILING = "compiling"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++", "x86_64-linux-gnu-g++")
-CAUSES = {LOADING: "slow_rank_or_io", SAVING: "slow_rank_or_io", RESTORING: "slow_rank_or_io", LOCKED: "fused_kernel_build", CODE: "rank_desync_app"}
 
 
 def busy_word(look: RankLook | None) -> str | None:
@@ -24,18 +23,18 @@ def busy_word(look: RankLook | None) -> str | None:
         return None
     if any(child["command"] in COMPILERS for child in look.children):
         return COMPILING
-    name = look.doing.name if look.doing else None
-    works = (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES
-    moves_data = bool(look.written_s or look.read_s)
-    if name in (COMPILING, IMPORTING) and works:
-        return COMPILING if name == COMPILING else STARTING
-    if name in (SAVING, RESTORING) and (moves_data or works):
-        return str(name)
-    if name == LOADING and (moves_data or look.moved or any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children)):
-        return str(name)
-    if name in (EVALUATING, CODE) and (look.shifted or look.computes):
-        return EVALUATING if name == EVALUATING else WORKING
-    return None
+    if look.doing is None:
+        return None
+    signs = {
+        "cpu": (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES,
+        "data": bool(look.written_s or look.read_s),
+        "lines": bool(look.moved),
+        "functions": bool(look.shifted),
+        "workers": any(child["took_s"] > BUSY_CORES or child["is_new"] for child in look.children),
+        "gpu": look.computes,
+    }
+    row = activities()[look.doing.name]
+    return row["busy"] if any(signs[name] for name in row["goes_on"]) else None
 
 
 def runs_python(look: RankLook | None) -> bool:
@@ -57,9 +56,8 @@ def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None,
         return Named(Suspect(host, rank, None, COLLECTIVE, missed or "it is waited for, and its node was not looked at", then, True), None)
     name = look.doing.name if look.doing else None
     why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
-    return Named(
-        Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), CAUSES.get(name or "", "rank_desync_app" if missed and not name else None)
-    )
+    cause = activities()[name].get("cause") if name else "rank_desync_app" if missed else None
+    return Named(Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), cause)
 
 
 def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankLook]) -> str:
@@ -86,12 +84,11 @@ def _stands(look: RankLook) -> str:
 
 
 def _next(look: RankLook) -> str:
-    name = look.doing.name if look.doing else None
-    key = {LOADING: "loader", LOCKED: "lock", CODE: "code"}.get(name or "", "code" if name else "spy")
-    if any(child["state"] == "D" for child in look.children):
-        key = "children"
-    pid = next((child["pid"] for child in look.children if child["state"] == "D"), look.pid) if key == "children" else look.pid
-    return NEXT[key].format(pid=pid, host=look.host)
+    stuck = next((child["pid"] for child in look.children if child["state"] == "D"), None)
+    if stuck is not None:
+        return NEXT["children"].format(pid=stuck, host=look.host)
+    words = activities()[look.doing.name]["next"] if look.doing else NEXT["spy"]
+    return str(words).format(pid=look.pid, host=look.host)
 
 
 def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:

@@ -38,6 +38,9 @@ WHOLE = {
 OF_TWO_GPUS = {
     **{scene: row for scene, row in WHOLE.items() if scene != "lock"},
     "crowded": ("running", None, "collectives were launched", None),  # a program of somebody else computes on the GPU of rank 1
+    "restore": ("restoring", None, "rank 1 is restoring in load, called by restore_for", None),
+    "import": ("starting", None, "rank 1 is starting in import, called by <module> (large_package.py", None),
+    "baton": ("hung", 1, "it sleeps in wait, called by wait_for_build", "fused_kernel_build"),
     "full": ("running", None, "collectives were launched", None),
 }
 HEALTHY = ("healthy", "slow", "longstep", "compile", "checkpoint", "evaluation")

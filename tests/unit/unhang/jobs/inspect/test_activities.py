@@ -1,0 +1,76 @@
+"""Each row of the table job_activities is proved by a look at a real job, told apart from a near miss, and from what proves every other row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unhang.base.errors import UserError
+from unhang.jobs.inspect import activities as module
+from unhang.jobs.inspect.activities import activities
+from unhang.jobs.inspect.rank_looks import rank_looks
+from unhang.jobs.inspect.stands import busy_word, stand_of
+from unhang.jobs.inspect.verdict import inspection_of
+
+LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect" / "two_gpus" / "evidence"
+ROWS = activities()
+
+
+def document(scene):
+    return json.loads((LOOKS / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
+
+
+def last_rank(scene):
+    """What happens in a scene happens to its last rank."""
+    return rank_looks([document(scene)])[-1]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_look_that_proves_a_row_is_told_so_and_its_near_miss_is_not(name):
+    row = ROWS[name]
+    assert last_rank(row["shown_by"]).doing.name == name
+    assert last_rank(row["near_miss"]).doing.name != name
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_no_row_takes_what_proves_another(name):
+    assert [other for other, row in ROWS.items() if last_rank(row["shown_by"]).doing.name == name] == [name]
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("frames")])
+def test_without_its_frames_a_row_is_not_told(name, monkeypatch):
+    monkeypatch.setattr(module, "_frames", lambda: [one for one in FRAMES if one[1] != name])
+    assert last_rank(ROWS[name]["shown_by"]).doing.name != name
+
+
+FRAMES = list(module._frames())
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("busy") and row["shown_by"] not in ("loader", "never")])
+def test_a_rank_that_goes_on_gives_the_job_its_state_and_nobody_is_suspected(name):
+    found = inspection_of([document(ROWS[name]["shown_by"])])
+    assert busy_word(last_rank(ROWS[name]["shown_by"])) == found["state"] == ROWS[name]["busy"]
+    assert found["suspects"] == []
+
+
+@pytest.mark.parametrize(("name", "scene"), [("waiting for a lock", "baton"), ("loading", "loader"), ("code", "never")])
+def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(name, scene):
+    look = last_rank(scene)
+    named = stand_of(1, look, None)
+    assert busy_word(look) is None
+    assert (named.cause, named.suspect.next) == (ROWS[name]["cause"], ROWS[name]["next"].format(pid=look.pid, host=look.host))
+
+
+@pytest.mark.parametrize("missing", ["shown_by", "near_miss"])
+def test_a_row_that_nothing_proves_does_not_load(missing, tmp_path, monkeypatch):
+    table = yaml.safe_load(module._TABLE.read_text(encoding="utf-8"))
+    del table["tables"]["job_activities"]["rows"][0][missing]
+    (tmp_path / "activities.yml").write_text(yaml.safe_dump(table), encoding="utf-8")
+    monkeypatch.setattr(module, "_TABLE", tmp_path / "activities.yml")
+    activities.cache_clear()
+    with pytest.raises(UserError, match=f"waiting for a lock: {missing}: is missing"):
+        activities()
+    activities.cache_clear()
