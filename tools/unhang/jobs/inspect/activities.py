@@ -16,7 +16,7 @@ from unhang import catalogue
 from unhang.base.errors import UserError
 from unhang.catalogue.reading import collect_tables, read_file
 
-COLLECTIVE, LOADING, STARTING, EVALUATING, IMPORTING, CODE = "collective", "loading", "starting", "evaluating", "importing", "code"
+COLLECTIVE, BACKWARD, LOADING, STARTING, EVALUATING, IMPORTING, CODE = (*("collective", "backward", "loading", "starting", "evaluating", "importing", "code"),)
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
 _TABLE = Path(catalogue.__file__).parent / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")

@@ -99,6 +99,8 @@ def stopped_or_stuck(looks: Sequence[RankLook], standing: Standing | None) -> li
     for suspect in find_suspects([], stories):
         look = looks[suspect.rank or 0]
         then = NEXT["debugger"].format(tracer=look.tracer, host=look.host) if look.tracer else suspect.next
+        if look.is_stopped and not look.tracer:
+            then += f"; kill -CONT {look.pid} on {look.host} lets it go on"
         why = suspect.why if standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
         where = f"; it stands in {look.doing.where}" if look.doing else ""
         found.append(Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None))

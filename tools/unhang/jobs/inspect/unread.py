@@ -28,12 +28,17 @@ def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
             for status, why in _reasons(document, what):
                 if what == "ras" and standing is not None:
                     continue
-                if what == "nvml" and status == "absent" and not any(look.gpu for look in looks) and standing is None:
-                    continue  # a job on processors
+                if what in ("nvml", "ras") and status == "absent" and _on_processors(document, looks) and standing is None:
+                    continue
                 row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
                 row["hosts"].append(host_of(document))
                 row["helps"] = HELPS.get(what, "").format(host=host_of(document)) or None
     return list(found.values())[:64]
+
+
+def _on_processors(document: Mapping[str, Any], looks: Sequence[RankLook]) -> bool:
+    """Whether the job has no GPU, and so neither driver nor NCCL."""
+    return not any(look.gpu for look in looks) and any(status == "absent" for status, _ in _reasons(document, "nvml"))
 
 
 def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.jobs.inspect.activities import COLLECTIVE, STARTING
+from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, ranks_wait, silent_ranks, split_ranks, stopped_or_stuck
 from unhang.jobs.inspect.flights import with_recorded
@@ -131,7 +131,7 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
     came = never_came(documents, looks, standing)
     if came:
         return STARTING, came, came[0].suspect.why
-    waiting = [look for look in looks if look.doing and look.doing.name in (COLLECTIVE, STARTING)]
+    waiting = [look for look in looks if _waits(look)]
     others = [look for look in looks if look.doing and look not in waiting]
     if waiting and others and not standing:
         return _others_stand(documents, looks, waiting, others)
@@ -155,6 +155,11 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
     if not any(look.doing for look in looks):
         return _by_proc(looks)
     return UNKNOWN, [], "the looks do not tell whether it moves; look again with a longer --gap, or with py-spy"
+
+
+def _waits(look: RankLook) -> bool:
+    """Whether a rank waits for others: in a collective, or asleep in the backward pass, which awaits the gradients of all."""
+    return look.doing is not None and (look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited))
 
 
 def _others_stand(

@@ -15,12 +15,13 @@ from unhang.jobs.inspect.rank_looks import rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of
 from unhang.jobs.inspect.verdict import inspection_of
 
-LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect" / "two_gpus" / "evidence"
+LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
 ROWS = activities()
 
 
 def document(scene):
-    return json.loads((LOOKS / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    name = f"{scene}-RAS-and-stacks.json"
+    return json.loads(next(path for path in (LOOKS / "two_gpus" / "evidence" / name, LOOKS / "processors" / name) if path.exists()).read_text(encoding="utf-8"))
 
 
 def last_rank(scene):
@@ -49,7 +50,7 @@ def test_without_its_frames_a_row_is_not_told(name, monkeypatch):
 FRAMES = list(module._frames())
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("busy") and row["shown_by"] not in ("loader", "never")])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("busy") and row["shown_by"] not in ("loader", "never", "backward")])
 def test_a_rank_that_goes_on_gives_the_job_its_state_and_nobody_is_suspected(name):
     found = inspection_of([document(ROWS[name]["shown_by"])])
     assert busy_word(last_rank(ROWS[name]["shown_by"])) == found["state"] == ROWS[name]["busy"]

@@ -60,6 +60,24 @@ def test_the_same_holds_where_each_rank_has_its_own_gpu(scene):
     assert_told(json.loads((TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")), *OF_TWO_GPUS[scene])
 
 
+def backward() -> dict:
+    """DistributedDataParallel with gloo: rank 0 reads a pipe that nobody writes to, and rank 1 sleeps in backward."""
+    return json.loads((EVIDENCE.parent / "processors" / "backward-RAS-and-stacks.json").read_text(encoding="utf-8"))
+
+
+def test_a_rank_asleep_in_backward_waits_for_the_gradients_of_the_others():
+    assert_told(backward(), "hung", 0, "it sleeps in main (train.py:17); 1 rank waits in _engine_run_backward", "rank_desync_app")
+    assert inspection_of([backward()])["unread"] == []  # no word about NCCL's RAS where no GPU is
+
+
+def test_a_rank_that_computes_in_backward_waits_for_nobody():
+    document = backward()
+    row = document["sections"]["proc"]["ranks_2"][1]
+    row.update(state="R", cpu_s=row["cpu_s"] + 3.0, switches=row["switches"] + 100)
+    found = inspection_of([document])
+    assert (found["state"], found["suspects"]) == ("working", [])
+
+
 FRAMEWORKS = {
     "accelerate": ("torch", "called by wait_for_a_server_that_is_gone", "AllReduce"),
     "lightning": ("torch", "it sleeps in wait_for_a_server_that_is_gone", "AllReduce"),
