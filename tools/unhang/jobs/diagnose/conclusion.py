@@ -14,9 +14,14 @@ from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
+from unhang.jobs.diagnose.rules.recording_rules import common_place
 from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, states_of_ranks
 
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
+ASK_IN_ONE_PLACE = (
+    "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file, a number of processes): differs between ranks: "
+    "their seed or settings; the same: a rank that ended, or what an earlier run left (ls -la /dev/shm, lock files)"
+)
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
 MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
@@ -52,6 +57,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("cause", "a cause is named below")
     if trouble:
         return _without_cause(facts)
+    if place := common_place(facts):
+        return _in_one_place(*place)
     own = {file.name for file in facts.job}
     if all(event.file in own for event in facts.events):
         return Conclusion("nothing", _nothing(inputs))
@@ -104,6 +111,8 @@ def _without_cause(facts: Facts) -> Conclusion:
         return Conclusion("failure", why, event)
     if facts.timeouts and killed_first(facts) is None:
         return _hang_in_a_collective(facts)
+    if place := common_place(facts):
+        return _in_one_place(*place)
     reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint") for event in facts.of(name) if not event.quoted]
     if reports:
         failed = failed_of_root(facts)
@@ -121,6 +130,13 @@ def _without_cause(facts: Facts) -> Conclusion:
         return Conclusion("no_end", SLOW)
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
     return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None)
+
+
+def _in_one_place(ranks: Sequence[int], frame: Event) -> Conclusion:
+    """The finding of stacks that all stand in one call outside of collectives."""
+    call = f"{frame.fields['call']} ({frame.fields['module']})"
+    why = f"the stacks of {named_ranks(ranks)} stand in {call}: each waits there for others that do not come, or wait for something else"
+    return Conclusion("no_end", why, frame, (ASK_IN_ONE_PLACE.format(call),))
 
 
 def _stopped_first(stopped: Stopped) -> Conclusion:

@@ -173,7 +173,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
 
 
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-    remedy = fitting_remedy(row["remedy"], facts)
+    remedy = fitting_remedy(row["remedy"], facts, [one.id for one in cause.for_])
     if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,13 +25,21 @@ _BARE = re.compile(r"NVIDIA |GeForce ")
 LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
 _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
 
+# Evidence that says by itself what to change: its id -> what a person does instead of the cause's general remedy.
+SAID_BY = {
+    "launcher-in-each-task": "let Slurm start the launcher once on each node (--ntasks-per-node=1, that task with all GPUs and CPUs), or let srun start "
+    "the program itself in one task for each GPU, without torchrun",
+    "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",
+}
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 
 
-def fitting_remedy(remedy: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, evidence: Collection[str] = ()) -> dict[str, Any]:
     """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left.
+    without its role if nothing else is left. evidence: the ids of what speaks for the cause; one of SAID_BY has a remedy of its own.
     """
+    if said := next((SAID_BY[one] for one in evidence if one in SAID_BY), None):
+        return {"person": said}
     if "person" in remedy:
         remedy = {**remedy, "person": for_these_kinds(for_these_launchers(remedy["person"], launchers(facts)), kinds(facts))}
     wanted = {key: _for_these_gpus(key, values, facts) for key, values in (remedy.get("variables") or {}).items()}

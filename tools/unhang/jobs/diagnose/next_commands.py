@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unhang import catalogue
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.ranking import Cause
+from unhang.jobs.diagnose.rules.recording_rules import common_place
 
 MOST_COMMANDS = 3
 MOST_OF_CAUSES = 1  # commands of the causes' own lists, so that places are left for the circumstances
@@ -23,6 +24,7 @@ OUTPUT_OF = {  # facts that show that the output of a command is among the input
     ("topology", 1): "nvidia-smi topo",
     ("ib_adapter", 1): "ibstat",
 }
+BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
 # What a command asks for, by the first of these words in it: one command for each is enough.
 ASKED_ABOUT = (
     "py-spy",
@@ -51,8 +53,9 @@ class Step(NamedTuple):
 
 
 def commands_with_output(facts: Facts) -> list[str]:
-    """Beginnings of commands whose output is among the inputs."""
-    return [command for (fact, number), command in OUTPUT_OF.items() if len(facts.of(fact)) >= number] + (["the flight recorder's"] if facts.flights else [])
+    """Beginnings of commands whose output is among the inputs, or that decide nothing where all stacks stand outside of collectives."""
+    given = [command for (fact, number), command in OUTPUT_OF.items() if len(facts.of(fact)) >= number]
+    return given + (["the flight recorder's"] if facts.flights else []) + ([*BETWEEN_GPUS] if common_place(facts) else [])
 
 
 def what_to_run_next(

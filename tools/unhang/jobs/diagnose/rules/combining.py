@@ -81,6 +81,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     guard.name_leads_nowhere,
     guard.one_machine_needs_no_network,
     guard.each_task_is_a_job_of_its_own,
+    guard.each_task_starts_a_launcher,
+    guard.local_rank_is_given_as_rank,
     guard.memory_of_the_host_is_free,
     guard.locked_memory_has_no_limit,
     guard.job_itself_takes_the_port,

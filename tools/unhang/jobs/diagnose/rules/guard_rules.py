@@ -71,6 +71,24 @@ def each_task_is_a_job_of_its_own(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("port_in_use", -DECISIVE, why, (alone[0],), "each-task-alone")
 
 
+def each_task_starts_a_launcher(facts: Facts) -> Iterator[Evidence]:
+    """Slurm starts several tasks on a node, each of which starts a launcher with several ranks: two ranks on one GPU only follow from it."""
+    tasks = [event for event in facts.of("tasks_per_node") if int(event.fields["value"] or 1) > 1 and not event.quoted]
+    if tasks and (started := facts.of("launcher_in_a_task")) and (several := facts.of("several_local_ranks")):
+        why = f"{tasks[0].fields['value']} tasks on each node, and each starts all ranks of its node"
+        yield Evidence("launch_mismatch", DECISIVE, why, (tasks[0], started[0], several[0]), "launcher-in-each-task")
+        yield Evidence("rank_device_mapping", -DECISIVE, why, (tasks[0],), "launcher-in-each-task")
+        yield Evidence("port_in_use", -STRONG, why, (tasks[0],), "launcher-in-each-task")
+
+
+def local_rank_is_given_as_rank(facts: Facts) -> Iterator[Evidence]:
+    """The number of a rank on its node is given as its number in the job, which runs on several nodes: each node has the same ranks, and others never come."""
+    given = [event for event in facts.of("local_rank_as_rank") if not event.quoted]
+    if given and facts.of("several_nodes"):
+        why = "each node gives its ranks the numbers from 0 again, so some are there twice and the others never come"
+        yield Evidence("launch_mismatch", STRONG, why, (given[0], facts.of("several_nodes")[0]), "local-rank-as-rank")
+
+
 def memory_of_the_host_is_free(facts: Facts) -> Iterator[Evidence]:
     """An allocation on the host failed, and somebody saw that much memory is free: another limit refused it. An end by the kernel's OOM killer stands."""
     failed = [event for event in facts.events if event.signature.id == "host-allocation-failed" and not event.quoted]

@@ -97,7 +97,7 @@ def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
 
 def named_ranks_stand_in_different_calls(facts: Facts) -> Iterator[Evidence]:
     """Stacks below the names of their ranks end in different calls: one rank is in a service for logs or in its loader, or the ranks' code differs."""
-    places = {rank: place for rank, frames in _stacks_of_ranks(facts).items() if (place := _place_in_the_job(frames))}
+    places = {rank: place for rank, frames in stacks_of_ranks(facts).items() if (place := place_in_the_job(frames))}
     calls = {(place.fields["module"], place.fields["call"]) for place in places.values()}
     if len(calls) < 2:
         return
@@ -108,7 +108,7 @@ def named_ranks_stand_in_different_calls(facts: Facts) -> Iterator[Evidence]:
     yield Evidence(cause, SUPPORTING + HINTING, why, events, "named-ranks-differ")
 
 
-def _stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
+def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
     """rank -> the frames below the line that names it, the innermost first; a rank without frames is left out."""
     found: dict[str, list[Event]] = {}
     rank, last = None, None
@@ -124,7 +124,17 @@ def _stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
     return found
 
 
-def _place_in_the_job(frames: Sequence[Event]) -> Event | None:
+def common_place(facts: Facts) -> tuple[list[int], Event] | None:
+    """(ranks, the frame) if the stacks of several ranks stand in one call that is no collective of torch: a lock, a store or a barrier of another library."""
+    stacks = stacks_of_ranks(facts)
+    places = [
+        place for frames in stacks.values() if (place := place_in_the_job(frames)) and not any("torch/" in (one.fields["module"] or "") for one in frames)
+    ]
+    same = {(place.fields["module"], place.fields["call"]) for place in places}
+    return (sorted(map(int, stacks)), places[0]) if len(places) == len(stacks) > 1 == len(same) else None
+
+
+def place_in_the_job(frames: Sequence[Event]) -> Event | None:
     """The innermost frame that is neither Python's own nor torch's part for collectives."""
     return next((frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None)
 
