@@ -108,9 +108,10 @@ def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(
     assert "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
 
 
-@pytest.mark.parametrize(("scene", "state"), [("healthy", "running"), ("checkpoint", "saving")])
+@pytest.mark.parametrize(("scene", "state"), [("healthy", "running"), ("checkpoint", "saving"), ("restore", "restoring"), ("import", "starting")])
 def test_a_job_that_works_is_not_called_hung(scene, state, tmp_path):
     with job(scene, tmp_path) as launcher:
+        wait_until_it_happens(tmp_path)
         code, found = inspected(launcher, state)
     assert (code, found["suspects"]) == (0, [])
 
