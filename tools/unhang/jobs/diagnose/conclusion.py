@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, pe
 from unhang.jobs.diagnose.rules.recording_rules import common_place
 from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, states_of_ranks
 
+_NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_IN_ONE_PLACE = (
     "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file, a number of processes): differs between ranks: "
@@ -78,7 +80,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if is_slow(facts):
         return Conclusion("no_end", SLOW)
     if _is_of_a_job(facts):
-        return Conclusion("no_end", "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows")
+        why = "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows"
+        return _with_unlike_words(Conclusion("no_end", why), facts)
     if (devices := facts.of("test_device")) and not facts.of("bandwidth_row"):
         why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
         return Conclusion("no_end", why, devices[-1])
@@ -95,6 +98,12 @@ def reported_end(facts: Facts) -> Event | None:
     return reports[-1] if reports and heard <= ended else None
 
 
+def _follows_from_a_timeout(crash: Event, facts: Facts) -> bool:
+    """Whether an exception comes after the timeout of the rank that raised it, or of an engine that names no rank: its end is told by it, not its cause."""
+    waits = [one for one in facts.timeouts if one.event.file == crash.file and one.event.line < crash.line]
+    return crash.signature.fact == "crash" and bool(waits) and _rank(crash) in {None, *(one.rank for one in waits)}
+
+
 def _rank(event: Event) -> int | None:
     named = event.fields.get("rank")
     return int(named) if named else rank_of(event)
@@ -102,6 +111,8 @@ def _rank(event: Event) -> int | None:
 
 def _without_cause(facts: Facts) -> Conclusion:
     first = facts.first_error
+    if first is not None and _follows_from_a_timeout(first, facts):
+        return _hang_in_a_collective(facts)
     if first is not None and first.signature.kind == "error":
         why = "something failed that is not a known fault of the cluster" if first.signature.fact == "crash" else "something failed, and the log shows no cause"
         return Conclusion("failure", f"{why}: {first.signature.says}", first)
@@ -129,7 +140,20 @@ def _without_cause(facts: Facts) -> Conclusion:
     if is_slow(facts):
         return Conclusion("no_end", SLOW)
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
-    return Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None)
+    return _with_unlike_words(Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None), facts)
+
+
+def _with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:
+    """The conclusion with what ranks printed last, if one rank's last line is unlike those of all others; numbers in the lines do not count."""
+    alike: dict[str, list[int]] = {}
+    for rank, said in sorted(facts.words.items()):
+        alike.setdefault(_NUMBERS.sub("#", said.text), []).append(rank)
+    groups = sorted(alike.values(), key=len)
+    if len(groups) != 2 or len(groups[0]) != 1:
+        return conclusion
+    told = "; ".join(f"{named_ranks(ranks)} last printed: {_shown(facts.words[ranks[0]])}" for ranks in groups)
+    first = (ASK_ONE_RANK.format(named_ranks(groups[0])),) if len(groups[1]) > 1 else ()
+    return conclusion._replace(why=f"{conclusion.why}; {told}", first=first)
 
 
 def _in_one_place(ranks: Sequence[int], frame: Event) -> Conclusion:
@@ -153,7 +177,9 @@ def _hang_in_a_collective(facts: Facts) -> Conclusion:
     who = named_ranks(came) if came else "a rank"
     where = f"waited in {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
     if came and facts.world_size is not None and 1 < facts.world_size <= MOST_RANKS and not missing:
-        return Conclusion("no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them", one.event)
+        return Conclusion(
+            "no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them, or work on a GPU before it does not end", one.event
+        )
     absent = f"; nothing shows that {named_ranks(missing)} came to it" if came and missing else "; the log has no line of the other ranks"
     whom = named_ranks(missing) if came and missing else "every other rank"
     said = [f"; rank {rank} last printed: {_shown(facts.words[rank])}" for rank in missing if rank in facts.words] if came else []

@@ -67,3 +67,30 @@ def test_barrier_at_which_processes_leave_names_no_firewall():
     assert diagnose_text(f"E0813 agent.cc:354] Failed to disconnect from coordination service with {left}")["causes"] == []
     met = diagnose_text("XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: PjRT_Client_Connect\n")
     assert "firewall_ports" in [one["cause"] for one in met["causes"]]
+
+
+UNLIKE = "rank {}: broadcast torch.cuda.{} {}\n"
+
+
+def test_rank_whose_last_line_is_unlike_those_of_all_others_is_shown():
+    half = "".join(UNLIKE.format(rank, "HalfTensor", 421) for rank in (0, 1, 3))
+    found = diagnose_text("It hangs in the first broadcast.\n" + half + UNLIKE.format(2, "FloatTensor", 52))
+    assert "rank 2 last printed: broadcast torch.cuda.FloatTensor 52 [line 5]; ranks 0-1, 3 last printed: broadcast" in found["outcome"]["why"]
+    assert found["collect_next"][0].startswith("py-spy dump --pid PID of rank 2,")
+
+
+@pytest.mark.parametrize("tensors", [("HalfTensor",) * 3, ("HalfTensor", "FloatTensor", "IntTensor"), ("A", "A", "B", "B")])
+def test_ranks_that_print_alike_or_all_unlike_are_not_told_apart(tensors):
+    text = "It hangs in the first broadcast.\n" + "".join(UNLIKE.format(rank, tensor, 40 + rank) for rank, tensor in enumerate(tensors))
+    assert "last printed" not in diagnose_text(text)["outcome"]["why"]
+
+
+@pytest.mark.parametrize(("crash", "word"), [
+    ("(EngineCore_DP0 pid=180) RuntimeError: cancelled", "no_end"),
+    ("[rank0]: RuntimeError: cancelled", "no_end"),
+    ("[rank1]: KeyError: 'labels'", "cause"),
+])  # fmt: skip
+def test_exception_after_the_timeout_of_its_own_rank_follows_from_it(crash, word):
+    wait = WAITS.format(rank=0, seq=90211, numel=294912)
+    assert diagnose_text(f"{wait}{crash}\n")["outcome"]["word"] == word
+    assert diagnose_text(f"{crash}\n{wait}")["outcome"]["word"] != "no_end"
