@@ -68,7 +68,7 @@ def assert_nothing_is_left(cluster, job):
 
 def test_a_watcher_starts_with_the_job_tells_that_it_hangs_and_ends_with_it(cluster):
     job = cluster.start_job(NODE, HANGS)
-    assert state_of_watcher(cluster, job) == "active"
+    audits.wait_until(lambda: state_of_watcher(cluster, job) == "active", "the Prolog has started its watcher")
     audits.wait_until(lambda: "hung: rank 1 on" in printed(cluster, job), "the watcher tells the hang")
     assert "2 ranks on" in printed(cluster, job)
     assert "it sleeps in happen" in printed(cluster, job)
