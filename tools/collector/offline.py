@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
 import json
 import pprint
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 from unhang.base.strict_yaml import load_yaml
 from unhang.commands import COMMANDS, GROUPS
 from unhang.run.documents import STATUSES
+from unhang.run.findings import SEVERITIES, hosts_of
 from unhang.schemas.shapes import SCHEMAS, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
@@ -50,6 +52,8 @@ def own_sources() -> dict[str, bytes]:
     names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
     texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = OLD_NAMES = OLD_OPTIONS = {{}}\n"
     texts["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
+    shown = f"SEVERITIES = {SEVERITIES!r}\n\n\n{inspect.getsource(hosts_of)}"  # without the readers, which need msgspec
+    texts["unhang/run/findings.py"] = f"from __future__ import annotations\n\n{shown}"
     unchecked = "\n\ndef check_schema(document, schema):\n    return iter(())  # the build checked everything\n"
     texts["unhang/schemas/check.py"] = texts["unhang/schemas/check.py"].replace("import jsonschema_rs\n", "") + unchecked
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")

@@ -2,8 +2,8 @@
 
     python tools/collector/quick.py [TARGET]
 
-For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/rules, so that no rule is
-written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/rules, so that no
+rule is written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
 from __future__ import annotations
