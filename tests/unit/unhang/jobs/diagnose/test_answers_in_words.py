@@ -368,16 +368,16 @@ def test_form_in_which_a_log_was_copied_does_not_change_its_answer(answer, log):
 def test_exception_is_named_with_the_innermost_frame_of_its_own_rank(answer):
     log = (
         "[rank3]: Traceback (most recent call last):\n"
-        '[rank3]:   File "/work/train.py", line 412, in main\n[rank3]:     step(batch)\n'
-        '[rank3]:   File "/work/data.py", line 88, in collate\n[rank3]:     ids = batch["ids"]\n[rank3]:           ~~~~~^^^^^^^\n'
+        '[rank3]:   File "/workspace/train.py", line 412, in main\n[rank3]:     step(batch)\n'
+        '[rank3]:   File "/workspace/data.py", line 88, in collate\n[rank3]:     ids = batch["ids"]\n[rank3]:           ~~~~~^^^^^^^\n'
     )
     raised = "[rank3]: KeyError: 'ids'\n"
     found = answer(log + raised + watchdog(0) + watchdog(1))
-    assert found["causes"][0]["where"][:2] == ["KeyError", "raised in /work/data.py:88"]
+    assert found["causes"][0]["where"][:2] == ["KeyError", "raised in /workspace/data.py:88"]
     for render in (render_table, render_markdown):
-        assert "(KeyError, raised in /work/data.py:88, rank 3)" in one_line(render(found))
-    mixed = log.replace('[rank3]:   File "/work/data.py"', '[rank2]:   File "/work/data.py"') + raised + watchdog(0) + watchdog(1)
-    assert "raised in /work/data.py:88" not in answer(mixed)["causes"][0]["where"]
+        assert "(KeyError, raised in /workspace/data.py:88, rank 3)" in one_line(render(found))
+    mixed = log.replace('[rank3]:   File "/workspace/data.py"', '[rank2]:   File "/workspace/data.py"') + raised + watchdog(0) + watchdog(1)
+    assert "raised in /workspace/data.py:88" not in answer(mixed)["causes"][0]["where"]
 
 
 RAY_KILLED = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."
