@@ -12,13 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang import catalogue
 from unhang.base.errors import UserError
-from unhang.catalogue.reading import collect_tables, read_file
 
-COLLECTIVE, BACKWARD, LOADING, STARTING, EVALUATING, IMPORTING, CODE = (*("collective", "backward", "loading", "starting", "evaluating", "importing", "code"),)
+COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
+EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
-_TABLE = Path(catalogue.__file__).parent / "tables" / "job_activities.yml"
+_TABLE = Path(__file__).resolve().parents[2] / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
@@ -42,6 +41,8 @@ class Activity:
 @cache
 def activities() -> Mapping[str, Mapping[str, Any]]:
     """{activity: its row}. Raises UserError if the table has a fault, such as a row without the recorded look that proves it."""
+    from unhang.catalogue.reading import collect_tables, read_file  # here, because a watcher that has not looked yet loads no schemas
+
     faults: list[str] = []
     tables, _ = collect_tables(read_file(_TABLE, faults), faults)
     if faults:
