@@ -29,6 +29,10 @@ REASONS = {
         (way, "diagnose_batches/4/061-te-userbuffers-multinode-hang/log.txt"): "the lines before the timeout become those of rank 3, which had not waited"
         for way in ("torch's rank: [rank3]: ", "torchrun: [default3]:", "srun -l")
     },
+    **{
+        (way, "diagnose_batches/3/123-nanogpt-2node-crash-before-step0/log.txt"): "the exception becomes one of rank 3, which had not timed out"
+        for way in ("torch's rank: [rank3]: ", "torchrun: [default3]:", "srun -l")
+    },
     ("cut at 200 columns", "diagnose_batches/6/347-vllm-ray-deepseek-ifname/log.txt"): "the text of the error is cut in two",
     (BARS, "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "bars stand between lsmod and the module that it lists",
     ("ranks interleaved", "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "the command comes after the table that it prints",
