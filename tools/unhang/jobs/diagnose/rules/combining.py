@@ -38,6 +38,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     recording.one_stack_waits_for_its_data,
     recording.named_ranks_stand_in_different_calls,
     work.work_was_going_on,
+    work.main_process_prepares,
     work.bar_still_moved,
     work.steps_wait_for_their_data,
     work.service_blocks_a_rank,

@@ -74,6 +74,13 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
 
 
+def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
+    """The others wait until the main process has prepared the data. A barrier that NCCL itself could not run (accelerate-2107) is no wait for data."""
+    waits = [event for event in facts.of("main_process_first") if not event.quoted]
+    if waits and not facts.has("nccl-unhandled-error"):
+        yield Evidence("slow_rank_or_io", STRONG, "ranks wait for the main process to prepare the data", (waits[0],), "main-process-first")
+
+
 def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
     """Ranks that had not come to the store or to JAX's coordinator were started: they were at work."""
     if wait.signature.fact != "timeout":
