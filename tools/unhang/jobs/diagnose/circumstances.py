@@ -20,11 +20,14 @@ TOLD_BY = {
     "ending": ("ending_told",),
     "seam": ("seam_told", "every_nth"),
     "steps": ("training_step", "progress_told", "middle_told", "monitored"),
-    "start": ("start_told", "store_timeout", "init_start", "bootstrap", "test_device"),
+    "start": ("start_told", "rendezvous_told", "store_timeout", "init_start", "bootstrap", "test_device"),
     "rendezvous": ("rendezvous_told", "store_timeout"),
     "launch-failed": ("launch_failed",),
     "started": ("test_device", "init_start", "bootstrap"),
     "met": ("init_complete", "met_told"),
+    "compiled": ("compiled_told",),
+    "group-device": ("group_device_given",),
+    "same-collective": ("same_collective_told",),
     "same-step": ("same_step_told",),
     "fewer-nodes-work": ("fewer_nodes_work",),
     "busy": ("load_full_told",),
@@ -47,7 +50,8 @@ TOLD_BY = {
     "mpi": ("mpi_told",),
     "kubernetes": ("pods_told",),
     "slurm": ("slurm_told",),
-    "ray": ("ray_told",),
+    "ray": ("ray_told", "ray_submit_told"),
+    "handed-in": ("ray_submit_told",),
     "has-nccl-log": ("bootstrap", "init_start", "transport"),
 }  # fmt: skip
 # Where several of these are told, the first one says where the job stands.
@@ -65,7 +69,11 @@ CHANGING = (
     "CUDA_LAUNCH",
     "NCCL_NVLS",
 )  # change how ranks exchange data
-CRASHED_BY = {"import-failed": "No module named ", "command-missing": ": command not found"}  # circumstance -> words of the failure's line
+CRASHED_BY = {  # circumstance -> words of the failure's line
+    "import-failed": ("No module named ",),
+    "command-missing": (": command not found",),
+    "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
+}
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
@@ -90,7 +98,8 @@ def _phase(facts: Facts, told: set[str]) -> str | None:
     if any((event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")) and not told & {"preparing", "building"}:
         told = told | {"steps"}
     named = next((one for one in PHASES if one in told and not (one == "preparing" and "busy" in told)), None)
-    return named or ("start" if told & {"busy", "nodes", "kubernetes"} or facts.of("one_gpu_works") else None)
+    at_once = not told & {"failed"} and (told & {"busy", "nodes", "kubernetes"} or facts.of("one_gpu_works"))
+    return named or ("start" if at_once else None)
 
 
 def _surroundings(facts: Facts, told: set[str]) -> set[str]:
@@ -110,7 +119,8 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
     if facts.has("nccl-unhandled-error"):
         found.add("nccl-error")
     came = {one.rank for one in facts.timeouts if one.rank is not None}
-    if came and len(came) < (facts.world_size or 0):
+    later = [event for event in facts.of("store_count") if int(event.fields["group"] or 0) > 1 and not event.quoted]  # all had come to the first barrier
+    if (came and len(came) < (facts.world_size or 0)) or later:
         found.add("missing")
     return found
 
@@ -127,6 +137,6 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     return {"slow", *(("fades",) if speed_falls(facts) else ())}
 
 
-def _crashed_by(facts: Facts, words: str) -> bool:
-    """Whether a line of a failure has these words."""
-    return any(words in event.text for event in facts.of("crash") if not event.quoted)
+def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:
+    """Whether a line of a failure has one of these words."""
+    return any(word in event.text for word in words for event in facts.of("crash") if not event.quoted)

@@ -36,6 +36,7 @@ _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # 
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 
 
+_INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")
 @dataclass(frozen=True)
 class Timeout:
     """One rank's collective that did not end. seq None before torch 2.0."""
@@ -190,7 +191,7 @@ def first_error(events: Iterable[Event]) -> Event | None:
     """The earliest error by time stamps, or without stamps the first in the order of the files; a symptom only if there is no error. A line without a stamp
     before the earliest stamped error in the same file is earlier than it.
     """
-    shown = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event))]
+    shown = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event) or _informs(event))]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.signature.kind == "error"] or shown
     if not chosen:
@@ -209,6 +210,11 @@ def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
     """Without torchrun's reports of processes that ended after the one that it names as the root cause below them."""
     root = {event.file: event.line for event in shown if event.signature.fact == "root_cause"}
     return [event for event in shown if event.line > root.get(event.file, 0) or not _REPORT.match(event.text)]
+
+
+def _informs(event: Event) -> bool:
+    """Whether a program printed the line as information, such as that ranks still wait: glog's I0510, or the level INFO of Python's logging."""
+    return event.signature.kind == "symptom" and _INFORMS.search(event.text) is not None
 
 
 def _spoken(event: Event) -> bool:

@@ -129,8 +129,9 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
 
 def certainty_of(cause: Cause) -> str:
     """sure, likely or possible; docs/diagnosis-method.md has how often each was right."""
-    if cause.severity != "info" and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
-        return "sure"
+    said = all(event.signature.program == "people" for one in cause.for_ for event in one.events) and any(one.events for one in cause.for_)
+    if cause.severity != "info" and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE and not said:
+        return "sure"  # what a person tells alone, such as that another release works, is likely at most
     return "likely" if cause.severity != "info" and cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
 
 

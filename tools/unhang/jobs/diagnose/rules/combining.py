@@ -80,6 +80,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     guard.duplicate_gpu_is_mig,
     guard.name_was_found_later,
     guard.name_leads_nowhere,
+    guard.ranks_had_met_before,
     guard.one_machine_needs_no_network,
     guard.each_task_is_a_job_of_its_own,
     guard.each_task_starts_a_launcher,

@@ -13,7 +13,7 @@ LARGE_BUFFER = 128 * 2**20  # bytes; NCCL's default is 4 MiB
 MOST_DIGITS = 19
 REFUSED_FOR_RDMA = ("rdma-no-memory", "nccl-ib-memory-registration-failed")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
-DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
+DECISIVE, STRONG, SUPPORTING, HINTING = (WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting"))
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
@@ -51,6 +51,16 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
         why = "the name does not resolve, which comes before any connection"
         yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
         yield Evidence("wrong_interface", -STRONG, why, (unknown[0],), "name-leads-nowhere")
+
+
+def ranks_had_met_before(facts: Facts) -> Iterator[Evidence]:
+    """The store's barrier of a second or later group waits: all ranks have met for the first one, so the missing rank runs, and does something else."""
+    later = [event for event in facts.of("store_count") if int(event.fields["group"] or 0) > 1 and not event.quoted]
+    if later:
+        why = f"all ranks had met before, at barrier 1: the one that is missing at barrier {later[0].fields['group']} runs, and is elsewhere in its own code"
+        for cause in ("launch_mismatch", "firewall_ports"):
+            yield Evidence(cause, -STRONG, why, (later[0],), "met-before")
+        yield Evidence("slow_rank_or_io", HINTING, why, (later[0],), "met-before")
 
 
 def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:

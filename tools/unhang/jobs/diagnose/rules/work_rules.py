@@ -75,9 +75,11 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
 
 
 def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
-    """The others wait until the main process has prepared the data. A barrier that NCCL itself could not run (accelerate-2107) is no wait for data."""
+    """A traceback or a timeout of ranks that wait for the main process. A barrier that NCCL could not run (accelerate-2107) and a script (accelerate-3709) show
+    no such wait.
+    """
     waits = [event for event in facts.of("main_process_first") if not event.quoted]
-    if waits and not facts.has("nccl-unhandled-error"):
+    if waits and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout")) and not facts.has("nccl-unhandled-error"):
         yield Evidence("slow_rank_or_io", STRONG, "ranks wait for the main process to prepare the data", (waits[0],), "main-process-first")
 
 
