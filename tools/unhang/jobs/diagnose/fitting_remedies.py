@@ -29,6 +29,11 @@ _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|
 SAID_BY = {
     "launcher-in-each-task": "let Slurm start the launcher once on each node (--ntasks-per-node=1, that task with all GPUs and CPUs), or let srun start "
     "the program itself in one task for each GPU, without torchrun",
+    "experts-under-zero-3": "make the block of experts a leaf module before DeepSpeed wraps the model "
+    "(deepspeed.utils.set_z3_leaf_modules(model, [MixtralSparseMoeBlock]); newer releases of transformers do it), or use ZeRO-2",
+    "load-in-main-process-first": "load the model on all ranks at once, outside of main_process_first; keep that for downloads and for preparing data",
+    "ddp-in-a-notebook": "run the training as a script, or take a strategy that needs none (ddp_notebook, ddp_spawn)",
+    "rank-for-node-rank": "set NODE_RANK instead of RANK on each machine (0, 1, ...); ps -ef | grep node_rank shows what torchrun was given",
     "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",
 }
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
@@ -73,12 +78,14 @@ def launchers(facts: Facts) -> tuple[str, ...]:
 
 
 def for_these_launchers(person: str, named: Sequence[str]) -> str:
-    """The text without clauses for other launchers than those of the log; the whole text if it has a clause for none of them."""
+    """The text without clauses for other launchers than those of the log. If it has several and none is of the log's: what stands before them, which holds for
+    every launcher.
+    """
     starts = list(_CLAUSE.finditer(person))
     ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
     clauses = [person[one.start() : end].removeprefix("; ") for one, end in zip(starts, ends, strict=True) if one["launcher"] in named]
     if not clauses:
-        return person
+        return person[: starts[0].start()] if len(starts) > 1 and starts[0].start() else person
     return "; ".join([one for one in (person[: starts[0].start()], *clauses) if one])
 
 

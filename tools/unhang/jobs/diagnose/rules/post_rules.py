@@ -14,23 +14,23 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 TOGETHER = SUPPORTING + WEIGHTS["hinting"]  # below the score at which a cause gets the severity of its row
 HANG = "hang"  # a part that any sign of a hang or a timeout fulfils
-EXPERTS = (
-    "under ZeRO-3 ranks whose tokens go to different experts gather different parameters, unless the block of experts is a leaf module "
-    "(deepspeed.utils.set_z3_leaf_modules)"
-)
-COLLECTIVE_LOAD = "under ZeRO-3 all ranks load a model together, and main_process_first lets one in and holds the others back: load it outside of it"
-NO_SCRIPT = "strategy ddp starts the script again for each GPU, and a notebook has none: run it as a script, or with ddp_notebook or ddp_spawn"
+EXPERTS = "under ZeRO-3 ranks whose tokens go to different experts gather different parameters, unless the block of experts is a leaf module"
+COLLECTIVE_LOAD = "under ZeRO-3 all ranks load a model together, and main_process_first lets one in and holds the others back"
+NO_SCRIPT = "strategy ddp starts the script again for each GPU, and a notebook has none"
 NODE_RANK = "LLaMA-Factory reads NODE_RANK since 0.9.1: with RANK alone every machine starts as the first one and waits for the others"
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What stands together for a cause. parts: names of facts, all of which must be told; "one|other" where either will do."""
+    """What stands together for a cause. parts: names of facts, all of which must be told; "one|other" where either will do. id: of its evidence, where that has
+    a remedy of its own (fitting_remedies.SAID_BY).
+    """
 
     cause: str
     parts: tuple[str, ...]
     why: str
     weight: float = TOGETHER
+    id: str = ""
 
 
 SITUATIONS = (
@@ -49,10 +49,10 @@ SITUATIONS = (
     Situation("slow_rank_or_io", ("one_rank_prepares", "takes_long"), "one rank prepares data, which takes long"),
     Situation("slow_rank_or_io", ("one_rank_prepares", "others_wait"), "one rank prepares data while the others wait", SUPPORTING),
     Situation("rank_desync_app", ("every_nth", HANG, "only_one_rank"), "it hangs where one rank alone does something every few epochs"),
-    Situation("rank_desync_app", ("zero3_told", "experts_told", HANG), EXPERTS),
-    Situation("rank_desync_app", ("zero3_told", "loads_in_main_first"), COLLECTIVE_LOAD, STRONG),
-    Situation("launch_mismatch", ("notebook_told", "script_started_again", HANG), NO_SCRIPT, STRONG),
-    Situation("launch_mismatch", ("rank_for_node_rank", f"{HANG}|takes_long"), NODE_RANK, STRONG),
+    Situation("rank_desync_app", ("zero3_told", "experts_told", HANG), EXPERTS, TOGETHER, "experts-under-zero-3"),
+    Situation("rank_desync_app", ("zero3_told", "loads_in_main_first"), COLLECTIVE_LOAD, STRONG, "load-in-main-process-first"),
+    Situation("launch_mismatch", ("notebook_told", "script_started_again", HANG), NO_SCRIPT, STRONG, "ddp-in-a-notebook"),
+    Situation("launch_mismatch", ("rank_for_node_rank", f"{HANG}|takes_long"), NODE_RANK, STRONG, "rank-for-node-rank"),
     Situation("port_in_use", ("two_jobs", "one_job_runs", f"{HANG}|crash_told"), "one job runs, and a second one on the machine does not start", SUPPORTING),
     Situation("jit_cache_shared", ("cache_on_network", "kernels_compiled", f"{HANG}|crash_told"), "kernels are compiled into a cache on shared storage"),
     Situation("disk_full", ("disk_full_told", "writing_told"), "a disk or quota is full, and the job writes"),
@@ -84,7 +84,7 @@ def situations_described(facts: Facts) -> Iterator[Evidence]:
         told = [_told(facts, part) for part in one.parts]
         if all(told) and (one.cause not in strongest or strongest[one.cause].weight < one.weight):
             lines = tuple(events[0] for events in told)
-            strongest[one.cause] = Evidence(one.cause, one.weight, one.why, lines, "described-" + one.cause.replace("_", "-"))
+            strongest[one.cause] = Evidence(one.cause, one.weight, one.why, lines, one.id or "described-" + one.cause.replace("_", "-"))
     yield from strongest.values()
     if old := strongest.get("cuda_driver_too_old"):  # peer-to-peer fails only where GPUs are found
         yield Evidence("driver_p2p_bug", -SUPPORTING, old.why, old.events, old.id)
