@@ -7,7 +7,7 @@ from __future__ import annotations
 from unhang.jobs.diagnose.endings import unfinished_traceback
 from unhang.jobs.diagnose.fitting_remedies import experiments_made, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules.signs import is_slow, speed_falls
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, speed_falls
 
 # circumstance -> facts any of which tells it
 TOLD_BY = {
@@ -25,6 +25,7 @@ TOLD_BY = {
     "launch-failed": ("launch_failed",),
     "started": ("test_device", "init_start", "bootstrap"),
     "met": ("init_complete", "met_told"),
+    "peer-gone": ("peer_gone",),
     "compiled": ("compiled_told",),
     "group-device": ("group_device_given",),
     "same-collective": ("same_collective_told",),
@@ -97,7 +98,7 @@ def _phase(facts: Facts, told: set[str]) -> str | None:
         return "start" if min(numbers) <= EARLY_SEQ and "steps" not in told else "steps"
     if any((event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")) and not told & {"preparing", "building"}:
         told = told | {"steps"}
-    named = next((one for one in PHASES if one in told and not (one == "preparing" and "busy" in told)), None)
+    named = next((one for one in PHASES if one in told and not (one == "preparing" and told & {"busy", "met"})), None)
     at_once = not told & {"failed"} and (told & {"busy", "nodes", "kubernetes"} or facts.of("one_gpu_works"))
     return named or ("start" if at_once else None)
 
@@ -129,7 +130,7 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     """Whether the job failed, is slow or hangs."""
     if "killed" in told:
         return set()
-    if outcome == "failure":
+    if outcome == "failure" or (facts.of("crash") and not hang_signs(facts)):
         whole = unfinished_traceback(facts) is None and facts.of("crash")
         return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):

@@ -72,8 +72,8 @@ def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
 
 
 def launchers(facts: Facts) -> tuple[str, ...]:
-    """The launchers and schedulers of which the log has lines."""
-    programs = {event.signature.program for event in facts.events if not event.quoted}
+    """The launchers and schedulers of which the log has lines. Any line about pods is one of Kubernetes."""
+    programs = {"Kubernetes" if event.signature.fact == "pods_told" else event.signature.program for event in facts.events if not event.quoted}
     return tuple(name for name in LAUNCHERS if name in programs)
 
 
