@@ -37,6 +37,8 @@ _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version",
 
 
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")
+
+
 @dataclass(frozen=True)
 class Timeout:
     """One rank's collective that did not end. seq None before torch 2.0."""
@@ -191,7 +193,8 @@ def first_error(events: Iterable[Event]) -> Event | None:
     """The earliest error by time stamps, or without stamps the first in the order of the files; a symptom only if there is no error. A line without a stamp
     before the earliest stamped error in the same file is earlier than it.
     """
-    shown = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event) or _informs(event))]
+    failed = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source)]
+    shown = [event for event in failed if not (_spoken(event) or _informs(event))]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.signature.kind == "error"] or shown
     if not chosen:
