@@ -34,9 +34,7 @@ SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
-
-
-_INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")
+_INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
 
 
 @dataclass(frozen=True)
