@@ -120,7 +120,7 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
     if facts.has("nccl-unhandled-error"):
         found.add("nccl-error")
     came = {one.rank for one in facts.timeouts if one.rank is not None}
-    later = [event for event in facts.of("store_count") if int(event.fields["group"] or 0) > 1 and not event.quoted]  # all had come to the first barrier
+    later = [event for event in facts.of("store_count") if int(event.fields.get("group") or 0) > 1 and not event.quoted]  # all had come to the first barrier
     if (came and len(came) < (facts.world_size or 0)) or later:
         found.add("missing")
     return found

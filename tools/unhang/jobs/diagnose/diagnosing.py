@@ -31,7 +31,7 @@ from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_k
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
+from unhang.jobs.diagnose.next_commands import commands_with_output, pointless, what_to_run_next
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
@@ -155,9 +155,10 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
-    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
+    named = [cause for cause in causes if cause.severity != "info"]
+    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts)), *pointless(named)]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    open_ = [cause for cause in causes if cause.severity != "info"] or (causes if told else [])
+    open_ = named or (causes if told else [])
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],

@@ -32,6 +32,10 @@ SAID_BY = {
     "experts-under-zero-3": "make the block of experts a leaf module before DeepSpeed wraps the model "
     "(deepspeed.utils.set_z3_leaf_modules(model, [MixtralSparseMoeBlock]); newer releases of transformers do it), or use ZeRO-2",
     "load-in-main-process-first": "load the model on all ranks at once, outside of main_process_first; keep that for downloads and for preparing data",
+    "generates-while-sharded": "generate with synced_gpus=True on all ranks, with as many batches on each (FSDP: within summon_full_params)",
+    "kinds-of-data-mixed": "let every batch of every rank use all parts of the model (a dummy image whose loss counts as 0, or batches of one kind on all "
+    "ranks at once); find_unused_parameters=True of DDP serves only without checkpointing of activations",
+    "one-machine-other-master": "set MASTER_ADDR=127.0.0.1, because the job runs on one machine (or torchrun --standalone)",
     "ddp-in-a-notebook": "run the training as a script, or take a strategy that needs none (ddp_notebook, ddp_spawn)",
     "rank-for-node-rank": "set NODE_RANK instead of RANK on each machine (0, 1, ...); ps -ef | grep node_rank shows what torchrun was given",
     "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",

@@ -25,6 +25,18 @@ OUTPUT_OF = {  # facts that show that the output of a command is among the input
     ("ib_adapter", 1): "ibstat",
 }
 BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
+# Causes that the experiment without peer-to-peer tells apart.
+OF_PATHS = (
+    "acs_iommu",
+    "driver_p2p_bug",
+    "driver_gsp_bug",
+    "unsupported_p2p_geforce",
+    "nccl_bug",
+    "nvlink_down",
+    "xid_hardware",
+    "shm_too_small",
+    "cumem_host_numa",
+)
 # What a command asks for, by the first of these words in it: one command for each is enough.
 ASKED_ABOUT = (
     "py-spy",
@@ -56,6 +68,11 @@ def commands_with_output(facts: Facts) -> list[str]:
     """Beginnings of commands whose output is among the inputs, or that decide nothing where all stacks stand outside of collectives."""
     given = [command for (fact, number), command in OUTPUT_OF.items() if len(facts.of(fact)) >= number]
     return given + (["the flight recorder's"] if facts.flights else []) + ([*BETWEEN_GPUS] if common_place(facts) else [])
+
+
+def pointless(causes: Collection[Cause]) -> list[str]:
+    """Beginnings of experiments that can tell nothing where these causes, all above a remark, have evidence."""
+    return [] if not causes or any(cause.id in OF_PATHS for cause in causes) else [*BETWEEN_GPUS]
 
 
 def what_to_run_next(

@@ -10,12 +10,14 @@ from unhang.base.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
-REPORTS = {row["id"]: row for row in load_yaml(Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports/ninth.yml")[0]["reports"]}
+FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"
+REPORTS = {row["id"]: row for name in ("ninth", "tenth") for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
 # report -> (what has to be among the next commands or what their outcome tells, what must not)
 ASKED = {
     "accelerate-2107": ("172.17.0.2", "iostat"),
     "anemoi-core-1330": ("TORCH_LOGS=recompiles", "nc -vz"),
     "awsome-distributed-ai-312": ("kubectl describe pod", "ibstat"),
+    "cosyvoice-627": ("number of its batches", "NCCL_P2P"),
     "detectron2-3319": ("NCCL_P2P_DISABLE=1", "MASTER_PORT"),
     "guided-diffusion-108": ("NCCL_P2P_DISABLE=1", "iostat"),
     "megatron-lm-fl-138": ("without device_id=", "dmesg"),
@@ -35,9 +37,12 @@ ASKED = {
 REMEDIES = {
     "accelerate-3709": ("outside of main_process_first", "timeout"),
     "kubedl-180": ("minAvailable", "Slurm"),
+    "direct-preference-optimization-85": ("synced_gpus=True", "pad shards"),
     "lightning-5961": ("ddp_notebook", "Slurm"),
     "llamafactory-1998": ("set_z3_leaf_modules", "pad shards"),
     "llamafactory-6015": ("NODE_RANK instead of RANK", "Slurm"),
+    "llamafactory-3715": ("MASTER_ADDR=127.0.0.1", "firewall"),
+    "qwen-vl-179": ("dummy image", "pad shards"),
     "fairseq-708": ("smaller batch", "processes that nvidia-smi"),
 }
 SHAPE = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.91 GiB total capacity; {own} GiB already allocated; 0.29 GiB free; {last})\n"
@@ -92,3 +97,17 @@ def test_what_only_people_tell_is_never_sure(answer):
 def test_a_line_of_information_is_no_first_error(answer):
     text = answer(REPORTS["open-llama-47"]["text"])
     assert "first error" not in render_table(text)
+
+
+def test_a_timeout_on_several_lines_after_the_last_step_is_no_healthy_end(answer):
+    assert answer(REPORTS["autocast-381"]["text"])["outcome"]["word"] == "failure"
+
+
+def test_what_is_said_not_to_be_is_no_circumstance(answer):
+    told = answer('trainer.fit() is stuck with accelerator="ddp", started from the command line, not from a notebook.\n')
+    assert not any("notebook" in line["says"] for cause in told["causes"] for line in cause["for"])
+
+
+def test_a_call_of_one_rank_in_the_code_of_a_report_is_its_cause(answer):
+    first = answer(REPORTS["accelerate-2000"]["text"])["causes"][0]
+    assert (first["cause"], first["severity"]) == ("rank_desync_app", "warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.evidence import Evidence
@@ -12,6 +13,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 LARGE_BUFFER = 128 * 2**20  # bytes; NCCL's default is 4 MiB
 MOST_DIGITS = 19
 REFUSED_FOR_RDMA = ("rdma-no-memory", "nccl-ib-memory-registration-failed")
+NO_ANSWER = ("nccl-connect-timed-out", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
 DECISIVE, STRONG, SUPPORTING, HINTING = (WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting"))
 
@@ -55,7 +57,7 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
 
 def ranks_had_met_before(facts: Facts) -> Iterator[Evidence]:
     """The store's barrier of a second or later group waits: all ranks have met for the first one, so the missing rank runs, and does something else."""
-    later = [event for event in facts.of("store_count") if int(event.fields["group"] or 0) > 1 and not event.quoted]
+    later = [event for event in facts.of("store_count") if int(event.fields.get("group") or 0) > 1 and not event.quoted]
     if later:
         why = f"all ranks had met before, at barrier 1: the one that is missing at barrier {later[0].fields['group']} runs, and is elsewhere in its own code"
         for cause in ("launch_mismatch", "firewall_ports"):
@@ -69,6 +71,10 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
     if launched and {event.fields["value"] for event in launched} == {"1"} and not (facts.of("several_nodes") or facts.of("machines_told")):
         why = "the job runs on one machine"
         yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")
+        named = [event for event in facts.of("setting") if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])]
+        if named and (waits := [event for event in facts.events if event.signature.id in NO_ANSWER and not event.quoted]):
+            why = f"the job runs on one machine, and waits for another address, {named[0].fields['value']}"
+            yield Evidence("dns_hostname", STRONG, why, (launched[0], named[0], waits[0]), "one-machine-other-master")
 
 
 def each_task_is_a_job_of_its_own(facts: Facts) -> Iterator[Evidence]:
@@ -129,6 +135,12 @@ def buffers_are_too_large(facts: Facts) -> Iterator[Evidence]:
     if refused and large:
         why = f"NCCL_BUFFSIZE is {large[0].fields['value']}, the default is 4194304, and memory for RDMA was refused"
         yield Evidence("env_var_misconfig", STRONG, why, (large[0], refused[0]), "buffers-too-large")
+
+
+def _is_elsewhere(address: str | None) -> bool:
+    """Whether an address is a number of another machine than the own one, as far as it shows."""
+    text = (address or "").strip("\"'")
+    return bool(re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", text)) and not text.startswith("127.")
 
 
 def _number(value: str | None) -> int:

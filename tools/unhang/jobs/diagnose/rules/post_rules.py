@@ -16,6 +16,8 @@ TOGETHER = SUPPORTING + WEIGHTS["hinting"]  # below the score at which a cause g
 HANG = "hang"  # a part that any sign of a hang or a timeout fulfils
 EXPERTS = "under ZeRO-3 ranks whose tokens go to different experts gather different parameters, unless the block of experts is a leaf module"
 COLLECTIVE_LOAD = "under ZeRO-3 all ranks load a model together, and main_process_first lets one in and holds the others back"
+GENERATES = "where parameters are divided, each token gathers them from all ranks, and a rank that ends its text earlier leaves the others waiting"
+MIXED = "ranks whose batch has data of one kind only leave out the part of the model for the other kind, and the others wait for its gradients"
 NO_SCRIPT = "strategy ddp starts the script again for each GPU, and a notebook has none"
 NODE_RANK = "LLaMA-Factory reads NODE_RANK since 0.9.1: with RANK alone every machine starts as the first one and waits for the others"
 
@@ -50,6 +52,8 @@ SITUATIONS = (
     Situation("slow_rank_or_io", ("one_rank_prepares", "others_wait"), "one rank prepares data while the others wait", SUPPORTING),
     Situation("rank_desync_app", ("every_nth", HANG, "only_one_rank"), "it hangs where one rank alone does something every few epochs"),
     Situation("rank_desync_app", ("zero3_told", "experts_told", HANG), EXPERTS, TOGETHER, "experts-under-zero-3"),
+    Situation("rank_desync_app", ("sharded_told|zero3_told", "generates_told", HANG), GENERATES, TOGETHER, "generates-while-sharded"),
+    Situation("rank_desync_app", ("data_mixed_told", HANG), MIXED, SUPPORTING, "kinds-of-data-mixed"),
     Situation("rank_desync_app", ("zero3_told", "loads_in_main_first"), COLLECTIVE_LOAD, STRONG, "load-in-main-process-first"),
     Situation("launch_mismatch", ("notebook_told", "script_started_again", HANG), NO_SCRIPT, STRONG, "ddp-in-a-notebook"),
     Situation("launch_mismatch", ("rank_for_node_rank", f"{HANG}|takes_long"), NODE_RANK, STRONG, "rank-for-node-rank"),
