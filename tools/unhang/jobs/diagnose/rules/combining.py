@@ -69,6 +69,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     network.loopback_is_named,
     network.ranks_meet_at_loopback,
     network.rdma_not_used,
+    network.bridge_among_the_sockets,
     network.chosen_among_several_and_refused,
     network.gpudirect_on_some_hosts,
     network.amazon_plugin_is_not_used,

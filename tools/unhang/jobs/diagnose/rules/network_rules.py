@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.evidence import Evidence
@@ -13,6 +14,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
+_BRIDGE_AMONG = re.compile(r"\[\d{1,2}\](?P<name>(?:docker|virbr|veth|br-|cni|cilium|flannel|podman)[\w.-]{0,20}):")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
 
@@ -93,6 +95,18 @@ def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "wrong_interface", SUPPORTING + 1, f"{names}, and connections to the other node fail", (several[0], tried[0]), "first-of-several-interfaces"
         )
+
+
+def bridge_among_the_sockets(facts: Facts) -> Iterator[Evidence]:
+    """NCCL's sockets use the bridge or virtual interface of a container beside the real one, and machines do not reach each other (pytorch-68893)."""
+    machines = [event for name in ("several_nodes", "machines_told") for event in facts.of(name) if not event.quoted]
+    fails = (hang_signs(facts) or facts.of("crash_told")) and not facts.of("training_step")
+    for event in facts.of("net_devices") if fails else ():
+        found = _BRIDGE_AMONG.search(event.fields["value"] or "") if event.fields["net"] == "Socket" else None
+        if found and (machines or len(facts.hosts) > 1):
+            why = f"NCCL's sockets also use {found['name']}, which no other machine reaches"
+            yield Evidence("wrong_interface", SUPPORTING + 1, why, (event, *machines[:1]), "bridge-among-sockets")
+            return
 
 
 def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
