@@ -26,6 +26,7 @@ TOLD_BY = {
     "started": ("test_device", "init_start", "bootstrap"),
     "met": ("init_complete", "met_told"),
     "peer-gone": ("peer_gone",),
+    "etcd": ("etcd_told",),
     "compiled": ("compiled_told",),
     "group-device": ("group_device_given",),
     "same-collective": ("same_collective_told",),

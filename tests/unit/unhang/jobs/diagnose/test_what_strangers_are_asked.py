@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"
-REPORTS = {row["id"]: row for name in ("ninth", "tenth") for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
+REPORTS = {row["id"]: row for name in ("ninth", "tenth", "eleventh") for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
 # report -> (what has to be among the next commands or what their outcome tells, what must not)
 ASKED = {
     "accelerate-2107": ("172.17.0.2", "iostat"),
@@ -28,6 +28,7 @@ ASKED = {
     "online-rlhf-11": ("ss -tlnp | grep MASTER_PORT", "the step at which each stands"),
     "open-llama-47": ("the log of the ranks that did not come", "scontrol"),
     "openrlhf-292": ("ray job list", "dmesg"),
+    "pytorch-132950": ("--rdzv-backend=c10d", "data on that rank"),
     "star-2": ("number of its batches", "NCCL_P2P"),
     "verl-6365": ("name, shape and dtype", "--enforce-eager"),
     "vllm-1566": ("ray list placement-groups", "NCCL_P2P"),

@@ -83,6 +83,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     guard.name_leads_nowhere,
     guard.ranks_had_met_before,
     guard.one_machine_needs_no_network,
+    guard.rendezvous_failed_before_any_rank,
     guard.each_task_is_a_job_of_its_own,
     guard.each_task_starts_a_launcher,
     guard.local_rank_is_given_as_rank,

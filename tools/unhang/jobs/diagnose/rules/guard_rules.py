@@ -77,6 +77,14 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("dns_hostname", STRONG, why, (launched[0], named[0], waits[0]), "one-machine-other-master")
 
 
+def rendezvous_failed_before_any_rank(facts: Facts) -> Iterator[Evidence]:
+    """The exception of the client of etcd is torchrun's own, from its rendezvous: no rank runs yet (pytorch-132950)."""
+    raised = [event for event in facts.of("crash") if "etcd.Etcd" in event.text and not event.quoted]
+    if raised:
+        why = "torchrun's rendezvous raised it, before any rank was started"
+        yield Evidence("rank_failed", -2 * DECISIVE, why, (raised[0],), "rendezvous-failed")
+
+
 def each_task_is_a_job_of_its_own(facts: Facts) -> Iterator[Evidence]:
     """Several tasks say that they are rank 0 of 1, and the second one finds the port taken: by the first one. Keeps report hunyuan3d-184 from another job."""
     alone = [event for event in facts.of("member") if event.fields["nranks"] == "1" and not event.quoted]
