@@ -65,7 +65,8 @@ def field_of(name: str, field: str) -> str:
 @needs_engine
 def test_a_hang_in_a_container_is_told_from_the_node_by_name_by_id_and_by_namespace(tmp_path):
     with container(tmp_path, "never") as name:
-        code, found = inspected(name, "hung", "--out", str(bundle := tmp_path / "b.tar.gz"))
+        code, found = inspected(name, "hung")
+        inspect("--container", name, "--gap", "1.5", "--out", str(tmp_path / "b.tar.gz"))
         first = field_of(name, ".State.Pid")
         others = [field_of(name, ".Id"), field_of(name, ".Id")[:12], os.readlink(f"/proc/{first}/ns/pid"), os.readlink(f"/proc/{first}/ns/pid")[5:-1]]
         again = [inspected(other, "hung")[1] for other in others]
@@ -73,7 +74,7 @@ def test_a_hang_in_a_container_is_told_from_the_node_by_name_by_id_and_by_namesp
     assert code == 1
     assert [(suspect["rank"], "it sleeps in happen (inspect_job.py" in suspect["why"]) for suspect in found["suspects"]] == [(1, True)]
     assert [[suspect["rank"] for suspect in one["suspects"]] for one in again] == [[1]] * 4
-    [document] = read_documents([bundle])
+    [document] = read_documents([tmp_path / "b.tar.gz"])
     why = document["sections"]["ras"]["probe"]["error"]
     assert "network of their own" in why and "in the container" in why
     assert not [row for row in found["unread"] if row["what"] == "ras"]  # without GPUs there is no NCCL that RAS could tell of
