@@ -35,8 +35,8 @@ def kernel_plan(facts: Mapping[str, Any], policy: Mapping[str, Any], host: str, 
 
     offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
     """
-    from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.kernel_plan import KernelInputs, plan_kernel
+    from unhang.schemas.policy import one_line, policy_faults
 
     facts, policy, offered, trial, allowed = (_plain(one) for one in (facts, policy or {}, offered or {}, trial or {}, allowed or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]

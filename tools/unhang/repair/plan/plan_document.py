@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.text import visible
 from unhang.repair.plan.role_remedies import ROLE_ORDER
 from unhang.run.run_folder import read_object, write_atomically
 from unhang.schemas.check import check_schema
+from unhang.schemas.policy import one_line, policy_faults
 from unhang.schemas.shapes import read_schema
 
 SCHEMA = "unhang/plan/1"
