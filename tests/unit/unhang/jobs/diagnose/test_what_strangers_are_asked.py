@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"
-REPORTS = {row["id"]: row for name in ("ninth", "tenth", "eleventh") for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
+REPORTS = {row["id"]: row for name in ("ninth", "tenth", "eleventh", "twelfth") for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
 # report -> (what has to be among the next commands or what their outcome tells, what must not)
 ASKED = {
     "accelerate-2107": ("172.17.0.2", "iostat"),
