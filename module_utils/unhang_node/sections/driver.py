@@ -16,6 +16,7 @@ from .driver_origin import read_install_method
 from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
 from .loader import find_in_loader
 from .package_database import driver_packages
+from .reading import there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
     packages = None if database is None else driver_packages(database)
     if packages is None:
         unread.add("packages", "error", "the package database could not be read")
-    nouveau = any(_there(root, "/sys/module/" + name) for name in NOUVEAU)
+    nouveau = any(there(root, "/sys/module/" + name) for name in NOUVEAU)
     if not (loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau):
         raise Absent("no nvidia module, no driver library, no driver package")
     version = loaded["version"] or _userspace_version(userspace) or (on_disk or {}).get("version") or _package_version(packages)
@@ -92,7 +93,7 @@ def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
         if version is None:
             unread.add("loaded.version", "error", "unknown form: " + line[:200])
         return {"is_loaded": True, "version": version, "flavour": flavour, "line": line}
-    if not _there(root, MODULE):
+    if not there(root, MODULE):
         return {"is_loaded": False, "version": None, "flavour": None, "line": None}
     unread.add("loaded.flavour", "absent", f"no {PROC}/version")
     return {"is_loaded": True, "version": unread.attempt("loaded.version", root.line, MODULE + "/version"), "flavour": None, "line": None}
@@ -171,10 +172,3 @@ def _package_version(packages: Iterable[Package] | None) -> str | None:
         if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
             return upstream_version(package.version)
     return None
-
-
-def _there(root: Root, path: str) -> bool:
-    try:
-        return root.exists(path)
-    except OSError:
-        return False

@@ -9,7 +9,7 @@ from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag
 from .filesystems import read_filesystems, read_not_mounted
 from .host_state import read_huge_pages
 from .in_use import read_in_use
-from .reading import drop_ins, first_there, line_if_there, read_integer, there
+from .reading import drop_ins, first_there, line_if_there, read_integer, text_if_there, there
 from .virtualization import container_kind
 
 TYPE_CHECKING = False
@@ -202,10 +202,7 @@ def config_files(root: Root, name: str) -> list[str]:
 
 def settings_of(root: Root, path: str, section: str) -> list[tuple[str, str]]:
     """[(name, value)] of one systemd file, [] when it cannot be read."""
-    try:
-        return parse_systemd_settings(root.text(path, 262144), section)
-    except (OSError, ValueError):
-        return []
+    return parse_systemd_settings(text_if_there(root, path, 262144), section)
 
 
 def read_limits_conf(root: Root, unread: Unread) -> list[dict[str, Any]]:

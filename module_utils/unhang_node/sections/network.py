@@ -22,7 +22,7 @@ from .installed_kernels import module_needs
 from .name_service import read_firewalls
 from .pci import pci_address_of
 from .rdma import read_rdma
-from .reading import integer_if_there, line_if_there, link_name, there
+from .reading import integer_if_there, line_if_there, link_name, text_if_there, there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def kind_of(root: Root, folder: str, has_device: bool) -> str:
         return "infiniband"
     if has_device:
         return "physical"
-    named = parse_assignments(table_text(root, folder + "/uevent")).get("DEVTYPE")
+    named = parse_assignments(text_if_there(root, folder + "/uevent")).get("DEVTYPE")
     if named in KINDS:
         return KINDS[named]
     for mark, kind in (("/bonding", "bond"), ("/bridge", "bridge")):
@@ -166,15 +166,7 @@ def net_folder(root: Root) -> str:
 def read_default_interfaces(root: Root) -> list[str]:
     """Names of the interfaces with a default route. Raises OSError."""
     folder = net_folder(root)
-    return parse_default_interfaces(root.text(folder + "/route", 1 << 20), table_text(root, folder + "/ipv6_route"))
-
-
-def table_text(root: Root, path: str) -> str:
-    """A table of at most 256 kB, "" if it does not exist (a kernel without IPv6)."""
-    try:
-        return root.text(path, 1 << 18)
-    except (OSError, ValueError):
-        return ""
+    return parse_default_interfaces(root.text(folder + "/route", 1 << 20), text_if_there(root, folder + "/ipv6_route", 1 << 18))
 
 
 def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
@@ -188,7 +180,7 @@ def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
     found, unclear = match_ipv4(parse_local_addresses(root.text(folder + "/fib_trie")), parse_routes(root.text(folder + "/route", 1 << 20)))
     if unclear:
         unread.add("interfaces[*].addresses", "error", "no single interface's route covers " + clean(" ".join(unclear[:32]), 900))
-    for name, addresses in parse_if_inet6(table_text(root, folder + "/if_inet6")).items():
+    for name, addresses in parse_if_inet6(text_if_there(root, folder + "/if_inet6", 1 << 18)).items():
         found.setdefault(name, []).extend(addresses)
     return found
 
