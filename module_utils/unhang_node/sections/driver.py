@@ -6,12 +6,13 @@ cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); ev
 from __future__ import annotations
 
 import os
+import re
+import stat
 
 from ..parse.nvidia_driver import branch_of, driver_version_of_file, parse_loaded, parse_params, upstream_version
 from ..section import Absent
 from ..untrusted_files import read_text, resolve_local
 from .daemons import is_running
-from .device_nodes import read_device_nodes
 from .driver_origin import read_install_method
 from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
 from .loader import find_in_loader
@@ -35,6 +36,9 @@ NOUVEAU = ("nouveau", "nova_core", "nova_drm", "nova")
 USERSPACE = (("libnvidia_ml", "libnvidia-ml.so.1"), ("libcuda", "libcuda.so.1"))
 NOT_THE_DRIVERS = ("/compat/", "/stubs/", "/cuda-compat")
 MAX_PARAMETERS = 128
+DEVICE_NODE = re.compile(r"nvidia(?:\d{1,3}|ctl|-uvm|-uvm-tools|-modeset)$")
+MAX_DEVICE_NODES = 256
+FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 
 def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None) -> dict[str, Any]:
@@ -137,6 +141,20 @@ def read_parameters(root: Root, unread: Unread) -> dict[str, str] | None:
         return None
     pairs = list(parse_params(text).items())
     return {name: value[:1024] for name, value in pairs[:MAX_PARAMETERS]}
+
+
+def read_device_nodes(root: Root) -> list[dict[str, Any]]:
+    """[{path, open_to_all}] of the character devices /dev/nvidia0, nvidiactl, nvidia-uvm and so on; none is opened. Raises OSError.
+
+    In a recorded tree they are plain files, which count too.
+    """
+    rows: list[dict[str, Any]] = []
+    for name in root.names("/dev"):
+        if DEVICE_NODE.match(name) and len(rows) < MAX_DEVICE_NODES:
+            mode = root.stat("/dev/" + name).st_mode
+            if stat.S_ISCHR(mode) or not root.is_live:
+                rows.append({"path": "/dev/" + name, "open_to_all": mode & FOR_ALL == FOR_ALL})
+    return rows
 
 
 def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[str, Any]) -> None:

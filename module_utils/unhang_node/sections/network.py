@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket as socket  # as parse/addresses does
+import re
 
 from ..parse.addresses import (
     is_routable,
@@ -17,7 +18,6 @@ from ..parse.addresses import (
 )
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
-from .efa import read_efa
 from .installed_kernels import module_needs
 from .name_service import read_firewalls
 from .pci import pci_address_of
@@ -70,6 +70,9 @@ LOCAL_STEMS = [
 ]
 DMABUF_KERNEL = (5, 12)
 PEERS = "/sys/kernel/mm/memory_peers"
+EFA_LISTING = "/opt/amazon/efa_installed_packages"
+EFA_INSTALLER = re.compile(r"EFA installer version: {0,8}v?(\d{1,4}(?:\.\d{1,4}){1,3})")
+EFA_PLUGIN = re.compile(r"(?:libnccl-ofi|aws-ofi-nccl)[_-]v?(\d{1,4}(?:\.\d{1,4}){1,3})")
 
 
 def read_network(root: Root, unread: Unread) -> dict[str, Any]:
@@ -245,3 +248,21 @@ def read_dmabuf(root: Root, unread: Unread) -> dict[str, Any]:
     if flavour != "open":
         return {"possible": False, "why_not": f"the loaded driver has the {flavour or 'unknown'} kernel modules, not the open ones"}
     return {"possible": True, "why_not": None}
+
+
+def read_efa(root: Root, unread: Unread) -> dict[str, str | None] | None:
+    """{installer, plugin} of the listing that the installer of the Elastic Fabric Adapter leaves; null without it. Raises OSError."""
+    if not root.exists(EFA_LISTING):
+        unread.add("efa", "absent", "no " + EFA_LISTING)
+        return None
+    found = parse_efa_listing(root.text(EFA_LISTING, 65536))
+    for field, value in found.items():
+        if value is None:
+            unread.add("efa." + field, "absent", f"{EFA_LISTING} does not name it")
+    return found
+
+
+def parse_efa_listing(text: str) -> dict[str, str | None]:
+    """{installer, plugin}: versions of the installer and of aws-ofi-nccl, None for what the listing does not name."""
+    installer, plugin = EFA_INSTALLER.search(text), EFA_PLUGIN.search(text)
+    return {"installer": installer.group(1) if installer else None, "plugin": plugin.group(1) if plugin else None}

@@ -20,9 +20,8 @@ from ..values import ChangeResult, Installed, PackagePlan, Refused, Request, Vie
 from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, offers_of, simulate, sizes_of, still_needed, update
 from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
-from .holds import PIN_FILE
+from .holds import PIN_FILE, plan_pin
 from .installed import read_installed
-from .pins import plan_pin
 from .selections import merge_journal
 
 
