@@ -224,7 +224,7 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
     for holder in holders[:MAX_PROCESSES]:
         path = f"/proc/{holder.pid}/environ"
         try:
-            assignments = parse_environ(read_proc(root, path, ENVIRON_LIMIT_BYTES))
+            assignments = parse_environ(root.data(path, ENVIRON_LIMIT_BYTES))
         except FileNotFoundError:
             continue
         except OSError as problem:
@@ -235,11 +235,6 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
                 seen.add((each.name, each.value))
                 rows.append(Setting(name=each.name, value=each.value, file=path, line=None, source="process", launch_paths=()).row())
     return rows
-
-
-def read_proc(root: Root, path: str, limit: int) -> bytes:
-    """A file of /proc/<pid>, for which stat reports size 0. Raises OSError."""
-    return root.data(path, limit)
 
 
 def read_mapped_torch(root: Root, unread: Unread, mapped: Mapped) -> dict[str, Any]:
