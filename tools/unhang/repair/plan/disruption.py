@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang.repair.plan.departures import fact, nccl_package, suits_kernel
 from unhang.repair.plan.plan_document import HostPlan, Job, Reboot, StepMinutes
 
@@ -15,7 +15,6 @@ OF_A_KIND = (
     *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
     *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
 )
-_facts_of_a_kind = attrgetter(*OF_A_KIND)
 
 
 def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
@@ -124,20 +123,9 @@ def _sum(known: Iterable[float | None]) -> float:
 
 def kind_of(sections: Any) -> str:
     """The node's hardware and image, as one text: nodes with the same text share a canary. sections: typed."""
-    try:
-        values = _facts_of_a_kind(sections)
-    except AttributeError:  # a section with one of these facts was not read
-        values = tuple(fact(sections, path) for path in OF_A_KIND)
-    return " / ".join(map(str, values))
+    return " / ".join(str(fact(sections, path)) for path in OF_A_KIND)
 
 
 def kind_of_plain(sections: Mapping[str, Any]) -> str:
     """The same for plain sections from a node's file."""
-    return " / ".join(str(_plain_fact(sections, path)) for path in OF_A_KIND)
-
-
-def _plain_fact(sections: Mapping[str, Any], path: str) -> Any:
-    value: Any = sections
-    for name in path.split("."):
-        value = value.get(name) if value else None
-    return value
+    return " / ".join(str(value_at(sections, path.split("."))) for path in OF_A_KIND)

@@ -86,7 +86,6 @@ class PolicyJudge:
         self._faults: dict[bytes, list[tuple[tuple, str]]] = {}
 
     def is_usable(self, policy: Mapping[str, Any]) -> bool:
-        """Whether a policy follows the schema."""
         return not self._faults_of(policy)
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:

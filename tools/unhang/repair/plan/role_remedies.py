@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang.base.text import visible
 from unhang.repair.plan.departures import Present, departs, reads_version
-from unhang.repair.plan.resolved_policy import resolve_policy, value_at
 from unhang.repair.role_changes.nccl_setting_check import Known
-from unhang.rules.remedies import PolicyRequest
+from unhang.rules.remedies import INVENTORY, PolicyRequest, merge_requests
 from unhang.rules.role_needs import NEEDS, reaches, unconfigured_text
 from unhang.rules.rules import SEVERITIES
 
@@ -129,3 +129,33 @@ def _is_its_line(finding: Mapping[str, Any], policy: Mapping[str, Any], present:
         return False
     source = present.settings[int(number)][1] if number.isdecimal() and int(number) < len(present.settings) else None
     return source not in NOT_ITS_FILES
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """policy: the one to apply. conflicts: rule -> why none of its proposals is part of the policy."""
+
+    policy: dict[str, Any]
+    conflicts: dict[str, str] = field(default_factory=dict)
+
+
+def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]) -> Resolved:
+    """The inventory's policy with all proposals that agree with it and with each other, the more severe rule first in `proposals`.
+
+    The inventory is never overruled, and if one key of a rule's proposal is in conflict, the whole proposal is left out.
+    """
+    remaining, conflicts = list(proposals), dict[str, str]()
+    while True:
+        merged = merge_requests([*remaining, PolicyRequest(INVENTORY, policy)])
+        if not merged.conflicts:
+            return Resolved(_laid_over(policy, merged.policy), conflicts)
+        for conflict in merged.conflicts:
+            wanted = ", and ".join(f"{side['because']} wants {side['wants']}" for side in conflict["sides"])
+            conflicts |= {side["because"]: f"{wanted}; {conflict['decides']}" for side in conflict["sides"] if side["because"] != INVENTORY}
+        remaining = [one for one in remaining if one.because not in conflicts]
+
+
+def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps are merged; every other value of `upper` replaces the lower one. Neither argument is changed."""
+    inside = {key: _laid_over(lower.get(key) or {}, value) if isinstance(value, Mapping) else value for key, value in upper.items()}
+    return {**lower, **inside}

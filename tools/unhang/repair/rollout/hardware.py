@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from unhang.base.text import listed
+
 LESS_BY = 0.01  # tolerance for memory, which different versions of the kernel and the driver count differently
 SHOWN = 8
 
@@ -42,7 +44,7 @@ def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[st
 def _gpus(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
     lines = []
     if len(now) < len(before) and (policy.get("gpu") or {}).get("count") != len(now):
-        lines.append(f"expected the {len(before)} GPUs of before, found {len(now)}: gone {_listed(sorted(set(before) - set(now)))}")
+        lines.append(f"expected the {len(before)} GPUs of before, found {len(now)}: gone {listed(sorted(set(before) - set(now)), SHOWN)}")
     for uuid in sorted(set(before) & set(now)):
         if _is_less(before[uuid], now[uuid]):
             lines.append(f"expected {before[uuid]:g} MiB of memory on GPU {uuid} as before, found {now[uuid] or 0:g}")
@@ -63,7 +65,7 @@ def _ports(before: Sequence[str], now: Sequence[str], policy: Mapping[str, Any])
     enough = (policy.get("network") or {}).get("rdma_ports")
     if len(now) >= len(before) or (enough is not None and len(now) >= enough):
         return []
-    return [f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active {_listed(sorted(set(before) - set(now)))}"]
+    return [f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active {listed(sorted(set(before) - set(now)), SHOWN)}"]
 
 
 def _memory(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
@@ -98,7 +100,3 @@ def _is_active(port: Mapping[str, Any]) -> bool:
 
 def _is_less(before: float | None, now: float | None) -> bool:
     return before is not None and (now or 0) < before * (1 - LESS_BY)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -55,7 +55,6 @@ class NodeState:
     token: int = 0
     boot_id: str | None = None
     begun: str | None = None
-    begun_at: str = ""
     done: frozenset[str] = frozenset()
     locked: bool = False
     drained: bool = False
@@ -152,7 +151,7 @@ def _taken_up(node: NodeState, epoch: int) -> NodeState:
 
 def _begun(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
-    node = replace(node, begun=entry.step, begun_at=entry.at, state=UNDER_WAY, why="")
+    node = replace(node, begun=entry.step, state=UNDER_WAY, why="")
     if entry.step == "lock":
         return replace(node, locked=True)  # a controller that dies now may have locked the node
     if entry.step == "drain":

@@ -111,7 +111,6 @@ def _boots(boots: Sequence[str]) -> str:
 
 
 def describe_fleet(status: Mapping[str, Any]) -> list[str]:
-    """The fleet before and after, in a few lines."""
     return list(_fleet(status))
 
 

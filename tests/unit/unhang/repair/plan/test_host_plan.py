@@ -11,12 +11,12 @@ from unhang.repair.plan.disruption import kind_of, minutes, minutes_at_least
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.repair.plan.plan_table import render_plan_table
-from unhang.repair.plan.planning import knowledge_of
+from unhang.repair.plan.planning import knowledge_of, step_minutes
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.documents import NodeDocument, to_fragment
 
 DAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
+KNOWLEDGE = knowledge_of(load_catalogue(), DAY, step_minutes([]))
 OK = {"probe": {"status": "ok"}}
 WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
