@@ -171,7 +171,7 @@ class CallbackModule(CallbackBase):
         if self.groups and self.skipped.issuperset(self.groups):
             self._drop()
             return
-        self.document["finished"] = run_files.utc_now()
+        self.document["finished"] = run_folder.utc_now()
         self._close()
         if self.get_option("judge"):
             self._judge()
@@ -247,7 +247,7 @@ class CallbackModule(CallbackBase):
         self.document = {
             "schema": "unhang/run/1",
             "id": self.run.name,
-            "started": run_files.utc_now(),
+            "started": run_folder.utc_now(),
             "finished": None,
             "inventory": [str(source) for source in context.CLIARGS.get("inventory") or ()],
             "limit": context.CLIARGS.get("subset"),

@@ -48,7 +48,6 @@ def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Nam
 
 
 def _tried(folder: Path, host: str) -> Iterator[str]:
-    """What a rollout did to the node."""
     path = folder / f"remediation-{run_folder.file_stem(host)}.json"
     try:
         done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))

@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import counted, visible
@@ -31,7 +30,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: how many runs to list, or the operation on run folders."""
     parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)")
     parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
     parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")
@@ -66,7 +64,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         raise UserError(f"--keep: expected how many run folders stay, found {arguments.keep}")
     now = datetime.datetime.now(datetime.UTC)
     before = moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
-    found = runs_on_disk(run_folder.runs_folder(project.checkout_of(project.find_project())))
+    found = runs_on_disk(run_folder.runs_folder())
     going = to_prune(found, arguments.keep, before)
     lost = [one for one in going if arguments.apply and not _removed(one.folder)]
     if not arguments.quiet:
