@@ -12,6 +12,8 @@ from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, speed_falls
 # circumstance -> facts any of which tells it
 TOLD_BY = {
     "killed": ("killed",),
+    "reboots": ("reboots_told",),
+    "image-refused": ("image_refused",),
     "preparing": ("preparing_told",),
     "building": ("building_told", "kernels_compiled"),
     "rollout": ("rollout_told",),
@@ -129,7 +131,7 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
 
 def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     """Whether the job failed, is slow or hangs."""
-    if "killed" in told:
+    if told & {"killed", "reboots"}:
         return set()
     if outcome == "failure" or (facts.of("crash") and not hang_signs(facts)):
         whole = unfinished_traceback(facts) is None and facts.of("crash")

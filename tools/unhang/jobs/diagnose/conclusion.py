@@ -28,6 +28,8 @@ ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while
 MOST_RANKS = 100_000
 MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
 NAMELESS = "a process raised an exception whose name and message are not in the log"
+TOLD = "the text tells of a fault, and no line of a program shows it"
+REBOOTS = "the machine restarts or goes down, and no line shows why; a restart without a line in the kernel log comes from power, board or PCIe"
 SLOW = "the job is slow and does not hang, and no line shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
@@ -65,13 +67,16 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if all(event.file in own for event in facts.events):
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
+    told = next((event for event in facts.of("fault_told") if not (event.quoted or event.supposed)), None)
     if ends and ends[-1].signature.fact == "average_bandwidth" and is_slow(facts):  # that a test of bandwidth ended does not say that it was fast
         return Conclusion("no_end", SLOW)
     if ends and (start := started_again(facts, ends[-1])):
         return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start)
+    if ends and told:
+        return Conclusion("no_end", TOLD, told)
     if ends:
         return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
-    if end := reported_end(facts):
+    if (end := reported_end(facts)) and not told:
         return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
     if inputs and all(NO_LOG in one.notes for one in inputs):
         return Conclusion("nothing", NO_LOG_AMONG)
@@ -85,6 +90,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if (devices := facts.of("test_device")) and not facts.of("bandwidth_row"):
         why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
         return Conclusion("no_end", why, devices[-1])
+    if told:
+        return Conclusion("no_end", TOLD, told)
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
     return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job")
@@ -130,8 +137,9 @@ def _without_cause(facts: Facts) -> Conclusion:
         exits = [failed.exit] if failed else facts.of("failed_exit")
         exit_code = next((f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")), "")
         own = next((event for event in facts.of("crash") if not event.quoted), None)
-        why = f"{who_failed(facts, reports[0])} ended{exit_code}, " + (own.signature.says if own else "and its own output is not in the log")
-        return Conclusion("failure", why, own or reports[0])
+        before = [event for event in facts.of("error_line") if event.file == reports[0].file and event.line < reports[0].line and not event.quoted]
+        told = own.signature.says if own else "and the first line before it that reports an error is this" if before else "and its own output is not in the log"
+        return Conclusion("failure", f"{who_failed(facts, reports[0])} ended{exit_code}, {told}", own or (before[0] if before else reports[0]))
     if peer := peer_without_log(facts):
         why = f"{peer.name} closed its connection, and its own output is not in the log"
         return Conclusion("no_end", why, peer.event, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
@@ -139,6 +147,8 @@ def _without_cause(facts: Facts) -> Conclusion:
         return _stopped_first(facts.stopped)
     if is_slow(facts):
         return Conclusion("no_end", SLOW)
+    if reboots := [event for event in facts.of("reboots_told") if not event.quoted]:
+        return Conclusion("no_end", REBOOTS, reboots[0])
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
     return _with_unlike_words(Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None), facts)
 

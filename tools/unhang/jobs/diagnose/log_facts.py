@@ -32,6 +32,7 @@ OTHER_TAKEN = ("net-plugin-no-provider",)  # a plugin tries one kind of provider
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
+ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that then kills its own processes
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
@@ -87,7 +88,11 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
-    events = tuple(event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(logged_by_the_job(scan.events))))
+    events = tuple(
+        event
+        for scan in scans
+        for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(logged_by_the_job(scan.events))))
+    )
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.signature.fact:
@@ -124,6 +129,12 @@ def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
     return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
+
+
+def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without processes that a server killed itself, after its watchdog had run out or one of them had failed (sglang-27221)."""
+    ended = min((event.line for event in events if event.signature.id in ENDS_THE_REST and not event.quoted), default=None)
+    return events if ended is None else [event for event in events if event.signature.fact != "killed" or event.line < ended]
 
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:

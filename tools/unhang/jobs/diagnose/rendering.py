@@ -19,6 +19,8 @@ NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
 FROM_ONE_LINE = "or, from the same line"
 FITS = "such a line fits all of these and shows none of them"
+NONE = "no error, no timeout and no fact about the job was recognised"
+NONE_OF_A_PROGRAM = "no message of a program was recognised as an error or a timeout"
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
@@ -107,7 +109,7 @@ def not_read(inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
     """The facts; if the log has no end, with the last line of each file, which shows when and where it stopped."""
-    lines = facts_in_words(diagnosis["facts"])
+    lines = facts_in_words(diagnosis["facts"], NONE_OF_A_PROGRAM if diagnosis["outcome"]["line"] else NONE)
     if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
         lines = [f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line for line in lines]
     last = diagnosis["facts"].get("last", []) if diagnosis["outcome"]["word"] == "no_end" else []
@@ -117,10 +119,10 @@ def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
     return [*lines, *([f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"] if len(last) > SHOWN_LAST else [])]
 
 
-def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
+def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:
     """One line for each known fact, with its file and line."""
     lines = [*_what_happened(facts), *_job(facts), *_measured(facts)]
-    return lines or ["no error, no timeout and no fact about the job was recognised"]
+    return lines or [none]
 
 
 def _what_happened(facts: Mapping[str, Any]) -> list[str]:

@@ -112,6 +112,7 @@ def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
     """rank -> the frames below the line that names it, the innermost first; a rank without frames is left out."""
     found: dict[str, list[Event]] = {}
     rank, last = None, None
+    found |= {str(event.fields["rank"]): [event] for event in facts.of("stack_below_rank") if not event.quoted}
     for event in sorted((*facts.of("stack_of_rank"), *facts.of("stack_frame")), key=lambda event: (event.file, event.line)):
         near = last is not None and last.file == event.file and event.line - last.line <= LINES_TO_A_STACK
         if event.signature.fact == "stack_of_rank":

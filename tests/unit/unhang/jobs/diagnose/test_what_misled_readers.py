@@ -1,0 +1,86 @@
+"""What misled readers of forty reports: a told fault beside a healthy table, an effect taken for the cause, claims that lines contradict."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.rendering import render_table
+
+TABLE = "| NVIDIA-SMI 384.81                 Driver Version: 384.81                    |\n"
+WATCHDOG = "[2026-06-03 09:46:19 TP{}] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n"
+QUIT = "[2026-06-03 09:46:24] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+ENDED = "srun: error: n1: task 0: Exited with exit code 1\n"
+PULL = "slurmstepd: error: pyxis:     [ERROR] URL https://registry-1.docker.io/v2/team/image/manifests/latest returned error code: 401 Unauthorized\n"
+STACK = 'rank {}:\n\n  File "engine/loop.py", line 12, in run\n  File "engine/{}.py", line 40, in {}\n\n'
+
+
+@pytest.fixture
+def answer(tmp_path):
+    def answer(text):
+        (tmp_path / "report.txt").write_text(text, encoding="utf-8")
+        return diagnose([str(tmp_path / "report.txt")])
+
+    return answer
+
+
+def loud(found):
+    return [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
+
+
+def remedy_of(found):
+    return found["causes"][0]["remedy"]["person"]
+
+
+@pytest.mark.parametrize(
+    ("told", "word"),
+    [
+        ("The server is up, but it dies with every second request.\n", "no_end"),
+        ("Our server never comes up.\n", "no_end"),
+        ("It never crashes, all is well.\n", "healthy"),
+        ("", "healthy"),
+    ],
+)
+def test_who_tells_of_a_fault_has_no_healthy_log(answer, told, word):
+    assert answer(told + TABLE)["outcome"]["word"] == word
+
+
+def test_machine_that_restarts_is_asked_for_power_and_not_for_stacks(answer):
+    found = answer(f"My machine crashes (it reboots) at every training, syslog just ends.\n{TABLE}")
+    asked = " ".join(found["collect_next"])
+    assert found["outcome"]["word"] == "no_end" and not found["causes"]
+    assert all(one in asked for one in ("nvidia-smi -pl", "one GPU alone", "ipmitool sel")) and "py-spy" not in asked
+
+
+def test_no_error_is_not_said_of_a_hang_that_a_program_reports(answer):
+    found = answer("[TRT-LLM] [RANK 0] [E] Hang detected after 300 seconds.\n")
+    assert found["outcome"]["word"] == "no_end" and "first error: [TRT-LLM]" in render_table(found)
+
+
+@pytest.mark.parametrize("before", [WATCHDOG.format(0), QUIT])
+def test_process_that_a_server_killed_itself_ran_out_of_no_memory(answer, before):
+    assert "oom" not in [cause["cause"] for cause in answer(f"{before}Killed\n")["causes"]]
+    assert "oom" in [cause["cause"] for cause in answer(f"Killed\n{before}")["causes"]]
+
+
+def test_image_that_was_refused_comes_before_the_exit_of_its_task(answer):
+    found = answer(f"{PULL}slurmstepd: error: pyxis: couldn't start container\n{ENDED}")
+    assert "registry refused" in found["outcome"]["why"] and "the same pull by hand" in found["collect_next"][0]
+    assert not any("--log-dir" in one or "srun --mpi" in one for one in found["collect_next"])
+
+
+def test_output_of_a_process_is_not_missed_where_an_earlier_line_reports_an_error(answer):
+    assert "its own output is not in the log" in answer(ENDED)["outcome"]["why"]
+    found = answer(f"mytool: error: cannot read the list of hosts\n{ENDED}")
+    assert "own output" not in found["outcome"]["why"] and found["outcome"]["line"]["line"] == 1
+
+
+@pytest.mark.parametrize(("module", "call", "differ"), [("transfer", "check_status", True), ("step", "forward", False)])
+def test_stacks_below_the_names_of_their_ranks_show_different_calls(answer, module, call, differ):
+    found = answer("it hangs\n" + STACK.format(0, "step", "forward") + STACK.format(4, module, call))
+    assert (loud(found)[:1] == ["rank_desync_app"]) is differ
+
+
+def test_ranks_of_a_server_with_unlike_batches_differ(answer):
+    found = answer(f"sglang with TP=8 hangs\n{WATCHDOG.format(0)}The last batch of all others is a prefill, TP3's last one is a decode of 95.\n")
+    assert loud(found) == ["rank_desync_app"] and "the engine's fixes" in remedy_of(found)
