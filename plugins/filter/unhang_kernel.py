@@ -11,10 +11,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-_ROOT = Path(__file__).resolve().parents[2]
-for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import re
 
 from ..parse.cuda import parse_cuda_header, parse_cudnn_header, parse_version_json, parse_version_txt, version_of_distro_package, version_of_folder
 from ..parse.nvidia_driver import driver_version_of_file, upstream_version, version_of_file
-from ..untrusted_files import names_or_none, read_text, resolve_local
+from ..untrusted_files import names_or_none, read_text, resolve_or_none
 from .loader import find_in_loader, taken_for
 from .reading import there
 
@@ -46,20 +46,20 @@ def read_cuda(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], d
 
 def read_toolkits(root: Root, unread: Unread, mounts: list[Mount], database: Database | None) -> list[dict[str, Any]]:
     """[{path, version, is_default, nvcc}], each folder once, links followed; the distribution's own toolkit counts as one at /usr."""
-    chosen = _resolved(root, unread, mounts, DEFAULT)
+    chosen = resolve_or_none(root, unread, "toolkits", mounts, DEFAULT)
     names = unread.attempt("toolkits", names_or_none, root, PARENT) or []
     rows: list[dict[str, Any]] = []
     for name in names:
         if not name.startswith("cuda"):
             continue
-        path = _resolved(root, unread, mounts, PARENT + "/" + name)
+        path = resolve_or_none(root, unread, "toolkits", mounts, PARENT + "/" + name)
         if path is None or any(row["path"] == path for row in rows) or not _looks_like_toolkit(root, path):
             continue
         version = read_toolkit_version(root, path)
         if version is None:
             unread.add(f"toolkits[{path}].version", "absent", "no version.json, version.txt or include/cuda.h names it")
         rows.append({"path": path, "version": version, "is_default": path == chosen, "nvcc": there(root, path + "/bin/nvcc")})
-    if there(root, DISTRO_NVCC) and _resolved(root, unread, mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
+    if there(root, DISTRO_NVCC) and resolve_or_none(root, unread, "toolkits", mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
         version = version_of_distro_package(database.version(DISTRO_PACKAGE) if database else None)
         rows.append({"path": "/usr", "version": version, "is_default": not any(row["is_default"] for row in rows), "nvcc": True})
     return rows[:64]
@@ -87,7 +87,7 @@ def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list
     if taken is None:
         unread.add("forward_compat", "absent", "the loader finds no libcuda")
         return None
-    real = _resolved(root, unread, mounts, taken) or taken
+    real = resolve_or_none(root, unread, "toolkits", mounts, taken) or taken
     if "/compat" not in taken and "/compat" not in real:
         unread.add("forward_compat", "absent", f"the loader takes {taken}, which is no cuda-compat")
         return None
@@ -102,7 +102,7 @@ def read_cudnn(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) 
     """[{path, version}] of every libcudnn.so in the loader's paths; of the header if there is no library."""
     rows: list[dict[str, Any]] = []
     for path in find_in_loader(loader, "libcudnn.so"):
-        real = _resolved(root, unread, mounts, path)
+        real = resolve_or_none(root, unread, "toolkits", mounts, path)
         if real and not any(row["path"] == real for row in rows):
             rows.append({"path": real, "version": version_of_file(os.path.basename(real))})
     if not rows:
@@ -141,7 +141,7 @@ def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | 
         path = folder + "/" + name
         if not there(root, path):
             continue
-        real = _resolved(root, unread, mounts, path) or path
+        real = resolve_or_none(root, unread, "toolkits", mounts, path) or path
         named = _TOOL_VERSION.search(real)
         version = None
         if database and folder == "/usr/bin":
@@ -160,14 +160,3 @@ def has_python_headers(root: Root) -> bool:
     """True when the headers of a system Python are there (the headers of a virtual environment's base Python are not searched). Raises OSError."""
     folders = [name for name in names_or_none(root, "/usr/include") if name.startswith("python3")]
     return any(root.exists(f"/usr/include/{name}/Python.h") for name in folders)
-
-
-def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str) -> str | None:
-    """The path with links followed, or None if it does not exist or is on a network file system (noted)."""
-    try:
-        return resolve_local(root, mounts, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as problem:
-        unread.of_error("toolkits", problem)
-        return None
