@@ -63,7 +63,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return _without_cause(facts)
     if place := common_place(facts):
         return _in_one_place(*place)
-    own = {file.name for file in facts.job}
+    own = {file.name for file in facts.job if not file.pasted}
     if all(event.file in own for event in facts.events):
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]

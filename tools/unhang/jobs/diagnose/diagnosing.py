@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from unhang.base.together import Together
 from unhang.catalogue.owners import DEFAULT_OWNER
@@ -27,7 +27,8 @@ from unhang.jobs.diagnose.fitting_remedies import (
 )
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
-from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, job_kind
+from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
+from unhang.jobs.diagnose.logs.pasted_files import kept_lines, pieces_in
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
@@ -53,8 +54,7 @@ def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, A
 def diagnose_text(text: str) -> dict[str, Any]:
     """The diagnosis of a text by itself, such as one error message. Text in, document out."""
     about = Input("(text)")
-    scan = scan_blocks(read_blocks(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about), about.name, _sieve_of_all())
-    return document([about], gather_facts([scan], None))
+    return document([about], gather_facts(_scans_of(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about, _sieve_of_all()), None))
 
 
 def read_all(
@@ -65,7 +65,7 @@ def read_all(
     sieve = sieve or _sieve_of_all()
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     inputs = [Input(name) for name, _ in texts]
-    scans = [scan_blocks(read_blocks(io.BytesIO(text), about), about.name, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
+    scans = [scan for about, (_, text) in zip(inputs, texts, strict=True) for scan in _scans_of(io.BytesIO(text), about, sieve)]
     flights: list[Flight] = []
     found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
     beside_log = bool(scans) or any(kind is None for _, _, kind in found)
@@ -80,7 +80,7 @@ def read_all(
             if beside_log and kind is not None and path is not None:
                 _read_job_file(name, path, kind, about, sieve, scans)
             else:
-                _read_one(name, path, about, sieve, scans, flights)
+                _read_one(name, path, kind, about, sieve, scans, flights)
                 about.notes += [NO_LOG] if kind in START_A_JOB and about.kind == "log" else []
         except OSError as problem:
             about.kind = "unread"
@@ -95,10 +95,10 @@ def _sieve_of_all() -> Sieve:
     return Sieve(load_signatures())
 
 
-def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
+def _read_one(name: str, path: Path | None, kind: str | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
     stream = open_input(path)
     try:
-        scan = scan_blocks(read_blocks(stream, about), name, sieve)
+        read = _scans_of(stream, about, sieve, is_report=kind is None)
     finally:
         if path is not None:
             stream.close()
@@ -112,9 +112,28 @@ def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: l
         finally:
             reopened.close()
         return
+    scans += read
+
+
+def _scans_of(stream: IO[bytes], about: Input, sieve: Sieve, *, is_report: bool = True) -> list[Scan]:
+    """The scan of a log or report, and one for each script that is a part of it. is_report: the input is no script as a whole."""
+    lines: list[tuple[int, str]] = []
+    scan = scan_blocks(kept_lines(read_blocks(stream, about), lines), about.name, sieve)
     if scan.full:
         about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")
-    scans.append(scan)
+    pieces = pieces_in(lines) if is_report else []
+    if not pieces:
+        return [scan]
+    from unhang.jobs.diagnose.logs.job_reading import job_file_of  # brings lint along, which a log alone does not need
+
+    jobs = [job_file_of(about.name, piece.text, piece.kind, piece.first) for piece in pieces]
+    _note_findings(about, jobs)
+    return [scan, *(Scan(about.name, job=job) for job in jobs)]
+
+
+def _note_findings(about: Input, jobs: Iterable[JobFile]) -> None:
+    graver = [f"line {one.line} {one.rule}" for job in jobs for one in job.findings if one.severity != "info"]
+    about.notes += [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"] if graver else []
 
 
 def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
@@ -127,8 +146,7 @@ def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve,
         about.notes.append(f"was not read: binary, or more than {MOST_JOB_FILES} files of the job")
         return
     about.lines, about.bytes = job.lines, path.stat().st_size
-    graver = [f"line {one.line} {one.rule}" for one in job.findings if one.severity != "info"]
-    about.notes += [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"] if graver else []
+    _note_findings(about, [job])
     scan = Scan(name, job=job)
     if kind not in ("python", DEEPSPEED):
         with path.open("rb") as stream:

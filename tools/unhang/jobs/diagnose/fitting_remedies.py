@@ -29,6 +29,13 @@ _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|
 SAID_BY = {
     "launcher-in-each-task": "let Slurm start the launcher once on each node (--ntasks-per-node=1, that task with all GPUs and CPUs), or let srun start "
     "the program itself in one task for each GPU, without torchrun",
+    "job:local-master": "set MASTER_ADDR to the first node's name and MASTER_PORT to one fixed port in the batch script, before srun "
+    '($(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)), and take the line out of the program',
+    "job:devices-of-a-trainer": "start one task for each GPU: #SBATCH --ntasks-per-node equal to devices (gpus) of the Trainer, --nodes equal to its "
+    "num_nodes, and srun before python",
+    "job:more-gpus-than-ray-has": "ask for no more GPUs on a node than ray start announces (ray status shows both), or give Ray the GPUs that are there",
+    "job:same-node-rank": "let each node read its own rank: srun bash -c '... --node_rank=$SLURM_NODEID ...' in single quotes with one task on each node, or "
+    "--rdzv-backend=c10d, which needs none",
     "experts-under-zero-3": "make the block of experts a leaf module before DeepSpeed wraps the model "
     "(deepspeed.utils.set_z3_leaf_modules(model, [MixtralSparseMoeBlock]); newer releases of transformers do it), or use ZeRO-2",
     "load-in-main-process-first": "load the model on all ranks at once, outside of main_process_first; keep that for downloads and for preparing data",

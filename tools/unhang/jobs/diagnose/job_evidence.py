@@ -37,7 +37,15 @@ class _Row(NamedTuple):
 
 def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence of the job's files. evidence: of the log; if it decides, only the same cause gets more weight."""
-    found = [*_of_findings(facts), *_of_interfaces(facts), *_of_devices(facts), *_of_limits(facts), *_of_memory(facts), *_of_silence(facts)]
+    found = [
+        *_of_findings(facts),
+        *_of_several_nodes(facts),
+        *_of_interfaces(facts),
+        *_of_devices(facts),
+        *_of_limits(facts),
+        *_of_memory(facts),
+        *_of_silence(facts),
+    ]
     decided = {
         cause for cause in {one.cause for one in evidence} if added_up(one.weight for one in evidence if one.cause == cause and one.weight > 0) >= DECISIVE
     }
@@ -87,7 +95,11 @@ def did_not_meet(facts: Facts) -> Event | None:
     if facts.of("training_step") or facts.of("healthy_end"):
         return None
     missed = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
-    lost = [event for event in facts.events if not event.quoted and {"launch_mismatch", "dns_hostname", "firewall_ports"} & event.signature.for_.keys()]
+    lost = [
+        event
+        for event in facts.events
+        if not event.quoted and {"launch_mismatch", "dns_hostname", "firewall_ports", "port_in_use"} & event.signature.for_.keys()
+    ]
     return next(iter([*missed, *lost]), None) or (None if facts.of("init_complete") else next(iter(hang_signs(facts)), None))
 
 
@@ -120,7 +132,8 @@ ROWS = (
     _Row(("exception-skips-collective", "uneven-shards"), "rank_desync_app", STRONG - 1, some_ranks_wait),
     _Row(("no-set-device", "gpus-fewer-than-processes"), "rank_device_mapping", STRONG, device_in_doubt),
     _Row(("device-by-global-rank",), "rank_device_mapping", STRONG, no_such_device),
-    _Row(("nodes-differ", "launcher-on-one-node", "same-node-rank"), "launch_mismatch", STRONG, did_not_meet),
+    _Row(("nodes-differ", "launcher-on-one-node", "same-node-rank", "standalone-of-several-nodes"), "launch_mismatch", STRONG, did_not_meet),
+    _Row(("launcher-in-each-task", "more-gpus-than-ray-has"), "launch_mismatch", STRONG + HINTING, did_not_meet),
     _Row(("master-is-loopback",), "dns_hostname", STRONG, did_not_meet),
     _Row(("pod-shm", "container-shm"), "shm_too_small", STRONG, system_call_failed),
     _Row(("pod-ipc-lock",), "memlock_ulimit", SUPPORTING, memory_not_registered),
@@ -154,7 +167,7 @@ def _evidence(cause: str, weight: float, file: JobFile, one: Finding, event: Eve
 
 def _explained(event: Event) -> dict[str, object]:
     """The place of a log's line that a file of the job explains, with a reason of its own, because the file's reason is about the file."""
-    return {**evidence_of(event), "says": f"the file explains this: {event.signature.says}"}
+    return {**evidence_of(event), "says": f"the script explains this: {event.signature.says}"}
 
 
 def _of_trait(cause: str, weight: float, why: str, file: JobFile, trait: Trait, event: Event) -> Evidence:
@@ -164,6 +177,23 @@ def _of_trait(cause: str, weight: float, why: str, file: JobFile, trait: Trait, 
 
 def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
     return [(file, trait) for file in facts.job for trait in file.traits if trait.name == name]
+
+
+def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
+    """A batch script of several nodes beside a program that takes its own machine for the master, or whose Trainer needs a task for each GPU."""
+    nodes, event = _traits(facts, "nodes"), did_not_meet(facts)
+    if not nodes or event is None:
+        return
+    for file, trait in _traits(facts, "local master")[:1]:
+        why = f"the job has {nodes[0][1].value} nodes, and each one takes itself for the master, so they never meet"
+        yield _of_trait("dns_hostname", STRONG, why, file, trait, event)
+    tasks = {trait.value for _, trait in _traits(facts, "tasks")}
+    for file, trait in _traits(facts, "devices of a trainer")[:1]:
+        if tasks and trait.value not in tasks:
+            given = "nothing of tasks, so Slurm starts one on each node" if tasks == {"0"} else f"{', '.join(sorted(tasks))} tasks on a node"
+            yield _of_trait(
+                "launch_mismatch", STRONG, f"the Trainer wants {trait.value} GPUs on each node, and the batch script says {given}", file, trait, event
+            )
 
 
 def _of_interfaces(facts: Facts) -> Iterator[Evidence]:

@@ -36,6 +36,8 @@ _BACKGROUND = re.compile(r"(?<![&>])&(?![&>\d])")
 _EXPANDED_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|NODEID)\}?")
 _DOCKER_BRIDGE = re.compile(r"^172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?$")
 _RAY_HEAD = re.compile(r"\bray start\b(?=.*--head).*--node-ip-address[= ](?:0\.0\.0\.0|127\.0\.0\.1|localhost)\b")
+_HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=\"")  # the batch script itself expands what is inside
+_RAY_GPUS = re.compile(r"gpus_per_node$|^(?:nproc_per_node|tensor_parallel_size)$")
 _LOOPBACK = re.compile(r"^(?:localhost|127\.0\.0\.1|::1|\[::1\])(?::\d{1,5})?$")
 _CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
 
@@ -85,6 +87,7 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
     for command in commands:
         if _LAUNCHER.search(command.text):
             yield from _nodes(command, batch, text)
+            yield from _rank_in_quotes(command, commands, batch)
             yield from _launcher_in_each_task(command, batch)
             yield from _gpus(command, batch, lines)
             yield from _standalone(command)
@@ -94,6 +97,7 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
     yield from _one_gpu(batch, commands)
     yield from _loopback(batch, commands, lines)
     yield from _address_of_the_head(commands)
+    yield from _more_than_ray_has(commands)
     yield from _directives(batch, lines)
 
 
@@ -155,6 +159,28 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         yield Finding(command.line, "same-node-rank", "warning", command.text, why, instead, TORCHRUN)
 
 
+def _rank_in_quotes(command: Command, commands: Sequence[Command], batch: Batch) -> Iterator[Finding]:
+    """A launcher in a double-quoted variable that srun runs later: the rank in it is read before the nodes are there."""
+    held = _HELD.match(command.text)
+    rank = next((command.values[name] for name in ("node_rank", "machine_rank") if name in command.values), "")
+    if not held or not _EXPANDED_RANK.fullmatch(rank) or (batch.number("nodes") or 2) < 2:
+        return
+    used = re.compile(rf"\$\{{?{held['name']}\b")
+    if any("srun" in one.text.split() and used.search(one.text) for one in commands):
+        why = f"the batch script expands {rank} inside the double quotes, on the first node, so each node takes itself for node 0"
+        yield Finding(command.line, "same-node-rank", "warning", command.text, why, f"\\{rank}, which bash -c on each node expands", TORCHRUN)
+
+
+def _more_than_ray_has(commands: Sequence[Command]) -> Iterator[Finding]:
+    """GPUs on a node that a job submitted to Ray asks for, beside those that `ray start` announces."""
+    given = max((one.number("num_gpus") or 0 for one in commands if re.search(r"\bray start\b", one.text)), default=0)
+    for command in commands if given else ():
+        asked = max(((number, name) for name in command.values if _RAY_GPUS.search(name) and (number := command.number(name))), default=(0, ""))
+        if asked[0] > given and "ray start" not in command.text:
+            why = f"--{asked[1]} asks for {asked[0]} GPUs on a node, and ray start announces {given}: Ray waits for ever for a place"
+            yield Finding(command.line, "more-gpus-than-ray-has", "error", command.text, why, f"at most {given}", RAY)
+
+
 def _standalone(command: Command) -> Iterator[Finding]:
     """torchrun is told to make a job of one node, and also what only a job of several nodes needs."""
     given = [name for name in ("node_rank", "master_addr", "rdzv_endpoint") if command.values.get(name, "0") not in ("0", "localhost", "127.0.0.1")]
@@ -175,10 +201,11 @@ def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
 
 def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
     """Addresses that reach only the machine itself, given to the others as the master's or as that of Ray's head."""
+    sizes = [number for one in commands for name in one.values if name.endswith("num_nodes") and (number := one.number(name))]
     for command in commands:
         several = (command.number("nnodes", "num_machines") or 1) > 1
         address = command.values.get("master_addr", "") or command.values.get("rdzv_endpoint", "")
-        if _RAY_HEAD.search(command.text):
+        if _RAY_HEAD.search(command.text) and max(sizes, default=2) > 1:
             why = "Ray tells this address of its head to the workers, and for each of them it is the worker itself"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "the head's address in the nodes' network", RAY)
         elif several and _LAUNCHER.search(command.text) and _DOCKER_BRIDGE.match(address):

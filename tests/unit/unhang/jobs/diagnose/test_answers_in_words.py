@@ -40,7 +40,7 @@ def one_line(text):
 def test_reason_of_a_job_file_is_given_once_and_the_line_of_the_log_has_its_own(answer, render):
     shown = one_line(render(answer(watchdog(1), train__py=PARTED)))
     assert shown.count("only ranks with rank 0 reach this line") == 1
-    assert "(the file explains this: a collective did not finish" in shown
+    assert "(the script explains this: a collective did not finish" in shown
 
 
 @pytest.mark.parametrize("render", [render_table, render_markdown])

@@ -30,7 +30,9 @@ _COMMAND = re.compile(r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|m
 
 @dataclass(frozen=True)
 class Trait:
-    """A property of a job file that is not a fault by itself. name: interface, memory, limit, local device or sharded. value: verbatim."""
+    """A property of a job file that is not a fault by itself. value: verbatim. name: interface, memory, limit, local device, local master, nodes, tasks,
+    devices of a trainer or sharded.
+    """
 
     name: str
     value: str
@@ -40,7 +42,8 @@ class Trait:
 
 @dataclass(frozen=True, eq=False)
 class JobFile:
-    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too."""
+    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too.
+    pasted: it is a part of a report, whose other lines are a log."""
 
     name: str
     kind: str
@@ -50,6 +53,7 @@ class JobFile:
     traits: tuple[Trait, ...] = ()
     texts: Mapping[int, str] | None = None
     has_state: bool = False
+    pasted: bool = False
 
     def place(self, line: int) -> dict[str, object]:
         """{file, line, text} of a line with a finding."""

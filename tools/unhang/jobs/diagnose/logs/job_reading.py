@@ -5,20 +5,25 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, JobFile, Trait
 from unhang.jobs.lint.checks import Context
+from unhang.jobs.lint.launches import read_batch
 from unhang.jobs.lint.lines import limits_in
 from unhang.jobs.lint.linting import lint_text, read_script
 from unhang.jobs.lint.python_devices import line_of_local_device
-from unhang.jobs.lint.python_names import parse_python, read_names
+from unhang.jobs.lint.python_names import last_name, parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
 _STATE = re.compile(r"^\s{0,40}(?:containerStatuses|lastState|lastTransitionTime):", re.MULTILINE)
 _INTERFACE = re.compile(
     r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
+)
+_LOCAL_MASTER = re.compile(
+    r"MASTER_ADDR[\"']?(?:\]\s{0,4}=(?!=)|,|=|:)\s{0,4}[\"']?(?:localhost|127\.0\.0\.1)\b|init_method\s{0,4}=\s{0,4}[\"']tcp://(?:localhost|127\.0\.0\.1)\b"
 )
 _MEMORY = re.compile(
     r"^#SBATCH\s{1,8}--mem(?:-per-(?:cpu|gpu))?=(?P<slurm>\d{1,8}[KMGT]?)|^\s{1,60}memory:\s{1,8}[\"']?(?P<pod>\d{1,6}[KMGT]i?)|"
@@ -32,15 +37,30 @@ _SHARDED = re.compile(
 def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
     """The findings and properties of a file of the job; None if it is binary. Raises UserError if it cannot be read."""
     raw = read_script(path)
-    if raw is None:
-        return None
-    text = raw.encode("utf-8", "replace").decode("utf-8")
+    return None if raw is None else job_file_of(name, raw.encode("utf-8", "replace").decode("utf-8"), kind)
+
+
+def job_file_of(name: str, text: str, kind: str, first: int | None = None) -> JobFile:
+    """The findings and properties of a script's text. first: the number of its first line, if it is a part of a report."""
     lines = text.splitlines()
     findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
     settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
     wanted = {*(one.line for one in findings), *(one.line for one in settings)}
     shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
-    return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, kind == "kubernetes" and bool(_STATE.search(text)))
+    whole = JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, kind == "kubernetes" and bool(_STATE.search(text)))
+    return whole if first is None else _moved(whole, first - 1)
+
+
+def _moved(file: JobFile, by: int) -> JobFile:
+    """The same, with all lines counted from the start of the report that it is a part of."""
+    return replace(
+        file,
+        pasted=True,
+        findings=tuple(replace(one, line=one.line + by) for one in file.findings),
+        settings=tuple(replace(one, line=one.line + by) for one in file.settings),
+        traits=tuple(replace(one, line=one.line + by) for one in file.traits),
+        texts={line + by: text for line, text in (file.texts or {}).items()},
+    )
 
 
 def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
@@ -50,6 +70,9 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
         nodes = list(ast.walk(tree))
         if at := line_of_local_device(nodes, read_names(nodes)):
             yield Trait("local device", "local rank", at, text.splitlines()[at - 1].strip()[:300])
+        yield from _of_trainers(nodes)
+    if kind == "slurm":
+        yield from _of_batch(lines)
     count = 0
     for number, raw in enumerate(lines, 1):
         shown = raw[:2000]
@@ -60,10 +83,32 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
             yield one
 
 
+def _of_trainers(nodes: Iterable[ast.AST]) -> Iterator[Trait]:
+    """Lightning's Trainer of several nodes, with the number of its GPUs on each."""
+    for call in (one for one in nodes if isinstance(one, ast.Call) and last_name(one.func) == "Trainer"):
+        given = {one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)}
+        devices = given.get("devices") or given.get("gpus")
+        if devices and given.get("num_nodes", 1) > 1:
+            yield Trait("devices of a trainer", str(devices), call.lineno, ast.unparse(call)[:300])
+
+
+def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
+    """What a batch script asks Slurm for: nodes if it is several, and whether its tasks are counted. "0" tasks: it says nothing of them."""
+    batch = read_batch(list(lines))
+    nodes, at = batch.number("nodes"), batch.options.get("nodes", ("", 1))[1]
+    if nodes and nodes > 1:
+        yield Trait("nodes", str(nodes), at, f"#SBATCH --nodes={nodes}")
+        counted_by = next((name for name in ("ntasks_per_node", "ntasks") if name in batch.options), "")
+        value, line = batch.options.get(counted_by, ("0", at))
+        yield Trait("tasks", str(-(-int(value) // nodes) if counted_by == "ntasks" and value.isdigit() else value), line, f"#SBATCH --nodes={nodes}")
+
+
 def _of_line(line: str, number: int) -> Iterator[Trait]:
     shown = line.strip()[:300]
     if found := _INTERFACE.search(line):
         yield Trait("interface", f"{found['name']}={found['value']}", number, shown)
+    if found := _LOCAL_MASTER.search(line):
+        yield Trait("local master", found.group(), number, shown)
     if found := _MEMORY.search(line):
         yield Trait("memory", found["slurm"] or found["pod"] or found["docker"], number, shown)
     for _text, limit_s in limits_in(line):
