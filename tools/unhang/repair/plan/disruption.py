@@ -90,19 +90,11 @@ def scheduler(sections: Any) -> str | None:
     return found[0] if found else "none"
 
 
-def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
-    """measured: step of the table remedy_steps -> minutes. None if one of them is unknown. A rollback is not included."""
-    known = _minutes_of_steps(roles, needed, measured)
-    return None if None in known else _sum(known)
-
-
-def minutes_at_least(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float:
-    """The sum of those steps that were measured."""
-    return _sum(_minutes_of_steps(roles, needed, measured))
-
-
-def _minutes_of_steps(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> list[float | None]:
-    return [measured.get(step) for step in _steps(roles, needed)]
+def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> tuple[float | None, float]:
+    """(minutes, None if a step is unknown; those of the known steps). measured: step of the table remedy_steps -> minutes. A rollback is not included."""
+    known = [measured.get(step) for step in _steps(roles, needed)]
+    at_least = round(sum(one for one in known if one is not None), 1)
+    return None if None in known else at_least, at_least
 
 
 def _steps(roles: Sequence[str], needed: Iterable[Reboot]) -> list[str]:
@@ -115,10 +107,6 @@ def steps_of(entries: Iterable[HostPlan], known: Mapping[str, StepMinutes]) -> t
     shapes = {(tuple(one.roles), tuple(one.reboots)) for one in entries if one.remedies}
     taken = {step for roles, needed in shapes for step in _steps(roles, needed)}
     return tuple(one for step, one in known.items() if step in taken)
-
-
-def _sum(known: Iterable[float | None]) -> float:
-    return round(sum(one for one in known if one is not None), 1)
 
 
 def kind_of(sections: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.base.text import listed, visible
 from unhang.repair.plan.departures import fact
-from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
+from unhang.repair.plan.disruption import jobs, minutes, reboots, scheduler, versions
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
 from unhang.repair.plan.role_coverage import Remedying, WhoRepairs, who_repairs
 from unhang.repair.plan.role_remedies import RoleRemedies
@@ -34,6 +34,7 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
     remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
+    all_minutes, at_least = minutes(roles, needed, knowledge.measured) if roles else (0.0, 0.0)
     refusing = [_not_played(role, *why) for role, why in repairs.refusing.items()]
     planned = HostPlan(
         node.host,
@@ -42,10 +43,10 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
         tuple(Remedy(role, policy, rules, *versions(role, policy, node.sections)) for role, rules in chosen.roles.items()),
         tuple(needed),
         None if jobs_now is None else tuple(jobs_now),
-        minutes(roles, needed, knowledge.measured) if roles else 0.0,
+        all_minutes,
         tuple(Refused(line) for line in (*refusing, *chosen.refused)),
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
-        minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
+        at_least,
         scheduler(node.sections),
     )
     whole = tuple(map(Refused, _refusals_of_host(node, repairs)))

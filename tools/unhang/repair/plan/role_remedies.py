@@ -57,13 +57,15 @@ def sort_remedies(
     open_ones = [one for one in with_role if one["rule"] not in resolved.conflicts]
     planned = [one for one in open_ones if _acts(one, resolved.policy, present, reads.get(one["rule"], frozenset()), known)]
     kept = {id(one) for one in (*planned, *conflicts)}
+    others = [one for one in rows if id(one) not in kept]
+    by_hand = [(one, _lacking(one["remedy"].get("role"), resolved.policy, reads.get(one["rule"], frozenset()))) for one in others]
     chosen = {one["rule"] for one in planned}
     by_role = {role: tuple(sorted({one["rule"] for one in planned if one["remedy"]["role"] == role})) for role in ROLE_ORDER}
     return RoleRemedies(
         {role: rules for role, rules in by_role.items() if rules},
         resolve_policy(policy, [one for one in proposals if one.because in chosen]).policy,
         tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}" for one in conflicts})),
-        tuple(sorted({(one["rule"], person_text(one, _lacking(one, resolved.policy, reads))) for one in rows if id(one) not in kept})),
+        tuple(sorted({(one["rule"], person_text(one, lacks)) for one, lacks in by_hand})),
         tuple(sorted({one["rule"] for one in conflicts})),
     )
 
@@ -90,14 +92,10 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
     return "no remedy is known; look at the evidence"
 
 
-def _lacking(finding: Mapping[str, Any], policy: Mapping[str, Any], reads: Reads) -> tuple[str, ...]:
-    return lacking(str(finding["remedy"].get("role") or ""), policy, reads.get(finding["rule"], frozenset()))
-
-
-def lacking(role: str, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
+def _lacking(role: str | None, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
     """Keys that the policy lacks and one of which the role needs, to repair a finding of a rule with these reads; () if none is missing."""
     about_nvcc = role == "build_toolchain" and any(path[: len(start)] == start for path in reads for start in ABOUT_NVCC)
-    for keys in (NEEDS.get(role, ()), CUDA_OF_TORCH if about_nvcc else ()):
+    for keys in (NEEDS.get(role or "", ()), CUDA_OF_TORCH if about_nvcc else ()):
         if keys and not any(value_at(policy, path.split(".")) for path in keys):
             return keys
     return ()
@@ -110,7 +108,7 @@ def _is_reachable(finding: Mapping[str, Any]) -> bool:
 def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, reads: frozenset[Path], known: Known) -> bool:
     """Whether the role, run with this policy, changes what was found."""
     role, proposal = finding["remedy"]["role"], finding["remedy"].get("policy")
-    if lacking(role, policy, reads):
+    if _lacking(role, policy, reads):
         return False
     if role == "gpu_binding" or (reads_version(role, reads) and departs(role, policy, present)):
         return True

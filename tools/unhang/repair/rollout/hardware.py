@@ -31,11 +31,11 @@ def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[st
     value that was read before must be read now.
     """
     found = []
-    for key, compare in COMPARED.items():
+    for key, (title, compare) in COMPARED.items():
         if before.get(key) is None:
             continue
         if now.get(key) is None:
-            found.append(f"no longer known: {TITLES[key]}")
+            found.append(f"no longer known: {title}")
             continue
         found += compare(before[key], now[key], policy)
     return found
@@ -76,21 +76,13 @@ def _numa(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
     return [f"expected {before} NUMA nodes as before, found {now}"] if now < before else []
 
 
-COMPARED: dict[str, Callable[[Any, Any, Mapping[str, Any]], list[str]]] = {
-    "gpus": _gpus,
-    "nvlinks": _nvlinks,
-    "fabric": _fabric,
-    "rdma_ports": _ports,
-    "memory_bytes": _memory,
-    "numa_nodes": _numa,
-}
-TITLES = {
-    "gpus": "the node's GPUs",
-    "nvlinks": "active NVLinks",
-    "fabric": "the state of the NVSwitch fabric",
-    "rdma_ports": "active RDMA ports",
-    "memory_bytes": "the node's memory",
-    "numa_nodes": "the node's NUMA nodes",
+COMPARED: dict[str, tuple[str, Callable[[Any, Any, Mapping[str, Any]], list[str]]]] = {
+    "gpus": ("the node's GPUs", _gpus),
+    "nvlinks": ("active NVLinks", _nvlinks),
+    "fabric": ("the state of the NVSwitch fabric", _fabric),
+    "rdma_ports": ("active RDMA ports", _ports),
+    "memory_bytes": ("the node's memory", _memory),
+    "numa_nodes": ("the node's NUMA nodes", _numa),
 }
 
 

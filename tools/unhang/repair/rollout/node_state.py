@@ -123,7 +123,7 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
-        node = DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
+        node = DONE_BY.get(entry.step, lambda node, _: node)(replace(node, done=node.done | {entry.step}), entry.evidence)
         return replace(node, released_at=entry.at) if entry.step == "release" and node.state == RELEASED else node
     return FAILED_BY.get(entry.step, _failed)(node, entry)
 
@@ -232,10 +232,6 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 def _proof(step: str) -> Any:
     return lambda node, evidence: replace(node, proofs={**node.proofs, step: evidence["boot_id"]})
-
-
-def _nothing(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    return node
 
 
 DONE_BY: Mapping[str, Any] = {
