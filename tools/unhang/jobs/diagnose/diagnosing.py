@@ -199,6 +199,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     sources.update((source["url"], dict(source)) for source in row["sources"])
+    spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
     return {
         "cause": cause.id,
         "title": row["title"],
@@ -210,7 +211,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "where": who_is_meant(cause.for_, facts),
         "means": row["means"],
         "evidence": lines_of(cause.for_),
-        "against": lines_of(cause.against),
+        "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
         "workaround": without_made_workaround(row.get("workaround"), facts),
         "collect": list(row["collect"]),

@@ -84,3 +84,32 @@ def test_stacks_below_the_names_of_their_ranks_show_different_calls(answer, modu
 def test_ranks_of_a_server_with_unlike_batches_differ(answer):
     found = answer(f"sglang with TP=8 hangs\n{WATCHDOG.format(0)}The last batch of all others is a prefill, TP3's last one is a decode of 95.\n")
     assert loud(found) == ["rank_desync_app"] and "the engine's fixes" in remedy_of(found)
+
+
+OUT = (
+    "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 336.00 MiB. GPU {gpu} has a total capacity of 79.15 GiB of which 141.25 MiB is "
+    "free. Process 2109115 has {held} GiB memory in use. {more}Of the allocated memory {own} GiB is allocated by PyTorch{rest}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "first"),
+    [
+        ({"held": 78.99, "own": 77.21, "rest": ", and 283.51 MiB is reserved by PyTorch but unallocated."}, "oom"),
+        ({"held": 78.99, "own": 70.21, "rest": ", with 1.50 GiB allocated in private pools (e.g., CUDA Graphs), and 6.61 GiB is reserved by PyTorch"}, "oom"),
+        ({"held": 78.99, "own": 1.21, "rest": ""}, "orphan_processes_hold_gpu"),
+        ({"held": 39.4, "more": "Process 2109116 has 39.5 GiB memory in use. ", "own": 37.9, "rest": ""}, "rank_device_mapping"),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["", "3"])
+def test_processes_named_by_a_full_gpu_are_compared_with_what_this_one_allocated(answer, gpu, numbers, first):
+    """In a container a process does not know its own number on the host, so PyTorch names it as if it were another one."""
+    found = answer(OUT.format(**{"gpu": gpu, "more": "", **numbers}))
+    assert loud(found)[:1] == [first]
+    assert first != "oom" or loud(found) == ["oom"]
+
+
+def test_no_line_speaks_for_a_cause_and_against_it(answer):
+    found = answer(OUT.format(gpu=0, held=78.99, more="", own=1.21, rest=""))
+    for cause in found["causes"]:
+        assert not {one["line"] for one in cause["evidence"]} & {one["line"] for one in cause["against"]}

@@ -13,6 +13,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
+_NAMED = re.compile(r"\bProcess \d{1,10} has (?P<size>\d{1,4}(?:\.\d{1,2})?) (?P<unit>[MG]iB)")  # who holds the rest
 GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
@@ -30,38 +31,39 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
     if not held:
         return
     event, others = max(held, key=lambda one: one[1])
-    why = f"{others:.1f} GiB of GPU {event.fields['gpu']} are held by other processes"
+    why = f"{others:.1f} GiB of GPU {event.fields['gpu'] or '(no number)'} are held by other processes"
     loaded = facts.of("resumed")
     if facts.of("several_local_ranks") and {one.fields["gpu"] for one, _ in held} == {"0"}:
         weight = DECISIVE if loaded else STRONG
         reason = f"{why}, and the job has several ranks on this host" + (", which load a checkpoint" if loaded else "")
         yield Evidence("rank_device_mapping", weight, reason, (event, *loaded[:1], *facts.of("several_local_ranks")[:1]), "memory-held-by-others")
         yield Evidence("oom", -(STRONG + 1 if loaded else SUPPORTING), reason, (event,), "memory-held-by-others")
-    elif others > MOST_BY_OTHERS * _gib(event, "total") and _gib(event, "own") < SMALL_SHARE * _gib(event, "total") and _wanted_gib(event) < others:
+    elif others > MOST_BY_OTHERS * _gib(event, "total") and _own_gib(event) < SMALL_SHARE * _gib(event, "total") and _wanted_gib(event) < others:
         yield Evidence("orphan_processes_hold_gpu", STRONG + 1, f"{why}, and little by the one that failed", (event,), "memory-held-by-others")
-        yield Evidence("oom", -STRONG, why, (event,), "memory-held-by-others")
+        yield Evidence("oom", -DECISIVE, why, (event,), "memory-held-by-others")
     else:
-        yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
-        yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
+        is_named = sum(float(one["size"]) * GIB[one["unit"]] for one in _NAMED.finditer(event.text)) > LARGE_PART * _gib(event, "total")
+        yield Evidence("orphan_processes_hold_gpu", STRONG + is_named, why, (event,), "memory-held-by-others")
+        yield Evidence("oom", -STRONG if is_named else -SUPPORTING, why, (event,), "memory-held-by-others")
 
 
 def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
     """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory: only then is it an error and not a warning."""
-    own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
+    own = [event for event in facts.of("oom_budget") if _own_gib(event) > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
     if own:
-        why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
+        why = f"the process that failed holds {_own_gib(own[0]):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
         yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
 
 
 def _is_accounted_for(event: Event) -> bool:
     """Whether the memory that is neither free nor this process's is little more than its own context; contexts of other processes would add up to more."""
-    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    total, free, own = _gib(event, "total"), _gib(event, "free"), _own_gib(event)
     return total - free - own - OWN_CONTEXT_GIB <= UNKNOWN_PART * total
 
 
 def _held_by_others_gib(event: Event) -> float | None:
     """The memory that is neither free nor this process's; None if it is not a large part."""
-    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    total, free, own = _gib(event, "total"), _gib(event, "free"), _own_gib(event)
     others = total - free - own - OWN_CONTEXT_GIB
     return others if others > LARGE_PART * total else None
 
@@ -72,8 +74,12 @@ def _wanted_gib(event: Event) -> float:
     return float(asked["size"]) * GIB[asked["unit"]] if asked else 0.0
 
 
+def _own_gib(event: Event) -> float:
+    return _gib(event, "own") + _gib(event, "spare")  # spare: reserved and not allocated, where the message names it by itself
+
+
 def _gib(event: Event, name: str) -> float:
-    return float(event.fields[name] or 0) * GIB[event.fields[f"{name}_unit"] or "GiB"]
+    return float(event.fields.get(name) or 0) * GIB[event.fields.get(f"{name}_unit") or "GiB"]
 
 
 def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
