@@ -17,7 +17,8 @@ TOLD_BY = {
     "preparing": ("preparing_told",),
     "building": ("building_told", "kernels_compiled"),
     "rollout": ("rollout_told",),
-    "serving": ("serving_told", "vllm_stall"),
+    "online-rl": ("online_rl_told",),
+    "serving": ("serving_told", "vllm_stall", "sglang_told", "trtllm_told", "lmdeploy_told"),
     "restoring": ("restoring_told",),
     "ending": ("ending_told",),
     "seam": ("seam_told", "every_nth"),
@@ -57,6 +58,34 @@ TOLD_BY = {
     "ray": ("ray_told", "ray_submit_told"),
     "handed-in": ("ray_submit_told",),
     "has-nccl-log": ("bootstrap", "init_start", "transport"),
+    "vllm": ("vllm_told", "vllm_stall"),
+    "sglang": ("sglang_told",),
+    "trtllm": ("trtllm_told",),
+    "lmdeploy": ("lmdeploy_told",),
+    "torch": ("torch_told",),
+    "jax": ("jax_told",),
+    "tensorflow": ("tensorflow_told",),
+    "native": ("native_told", "bandwidth_row", "test_device"),
+    "eager": ("eager_given",),
+    "no-custom-reduce": ("custom_reduce_given",),
+    "tests-run": ("tests_told", "bandwidth_row", "average_bandwidth", "test_device"),
+    "stacks-given": ("stacks_given",),
+    "nccl-warned": ("nccl_warn_line",),
+    "one-process-tried": ("one_gpu_works", "one_process_told"),
+    "mixed-kinds": ("kinds_mixed_told",),
+    "another-way-works": ("another_way_works",),
+    "another-trainer-works": ("another_trainer_works",),
+    "near-limit": ("near_limit_told",),
+    "speculative": ("speculation_told",),
+    "overload": ("overload_told",),
+    "vanished": ("vanished_told", "some_gpus_empty"),
+    "memory-limited": ("memory_limit_told",),
+    "fewer-parts-work": ("fewer_parts_work",),
+    "placement": ("placement_told",),
+    "served": ("served_told", "vllm_stall", "middle_told", "overload_told"),
+    "sharded": ("zero3_told", "sharded_told"),
+    "some-counts-work": ("some_gpus_work", "more_gpus_work"),
+    "one-process-fails": ("one_process_fails",),
 }  # fmt: skip
 # Where several of these are told, the first one says where the job stands.
 PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")
@@ -78,16 +107,27 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "command-missing": (": command not found",),
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
+STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
 def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     """The circumstances that are told. outcome: the word of the conclusion."""
     told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
+    told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
-    return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}))
+    return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))
+
+
+def _given(facts: Facts, told: set[str]) -> set[str]:
+    """What the report has already, so that it is not asked for: a log of NCCL, stacks, and processes of which none is left; and programs that are no torch."""
+    debug = {(event.fields.get("value") or "").strip("\"'").upper() for event in facts.of("setting") if event.fields.get("name") == "NCCL_DEBUG"}
+    found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in told else set()
+    found |= {"ended"} if told & {"failed", "nccl-error"} else set()
+    found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACKS.items()) else set()
+    return found | ({"no-torch"} if told & {"jax", "tensorflow", "native"} and "torch" not in told else set())
 
 
 def _phase(facts: Facts, told: set[str]) -> str | None:
@@ -122,6 +162,8 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
         found.add("settings")
     if facts.has("nccl-unhandled-error"):
         found.add("nccl-error")
+    if facts.has("nccl-internal-check"):
+        found.add("nccl-internal")
     came = {one.rank for one in facts.timeouts if one.rank is not None}
     later = [event for event in facts.of("store_count") if int(event.fields.get("group") or 0) > 1 and not event.quoted]  # all had come to the first barrier
     if (came and len(came) < (facts.world_size or 0)) or later:

@@ -17,9 +17,6 @@ MOST_COMMANDS = 3
 MOST_OF_CAUSES = 1  # commands of the causes' own lists, so that places are left for the circumstances
 LEAST_BELIEF = 0.03  # minimum weight of a listed cause
 OUTPUT_OF = {  # facts that show that the output of a command is among the inputs, in the number that is needed -> beginning of the command
-    ("stack_process", 2): "py-spy dump",
-    ("rank_in_call", 1): "py-spy dump",
-    ("stack_of_rank", 2): "py-spy dump",
     ("driver_version", 1): "cat /proc/driver/nvidia/version",
     ("topology", 1): "nvidia-smi topo",
     ("ib_adapter", 1): "ibstat",
@@ -40,9 +37,20 @@ OF_PATHS = (
 # What a command asks for, by the first of these words in it: one command for each is enough.
 ASKED_ABOUT = (
     "py-spy",
+    "enforce-eager",
+    "enforce_eager",
+    "disable-cuda-graph",
+    "cuda_graph_config",
+    "eager-mode",
+    "custom-all-reduce",
+    "NCCL_DEBUG_SUBSYS=TUNING",
+    "with one process",
+    "the step at which each stands",
+    "TF_CONFIG",
     "NCCL_P2P_DISABLE",
     "all_reduce_perf",
     "NCCL_DEBUG",
+    "TORCH_DISTRIBUTED_DEBUG",
     "dmesg",
     "ray status",
     "nc -vz",
@@ -81,8 +89,9 @@ def what_to_run_next(
     """The commands, most informative first. causes: those above a remark, else the remarks; rows: the catalogue's; told: the circumstances; first: what the
     conclusion asks for; given: beginnings of commands whose output was read, or that nobody here can run.
     """
-    steps = [step for step in steps_for(told) if not step.run.startswith(tuple(given))]
-    of_causes = [Step(one, one) for one in _of_causes(causes, rows) if not one.startswith(tuple(given))][:MOST_OF_CAUSES]
+    needless = (*given, *answered(told))
+    steps = [step for step in steps_for(told) if not _is_needless(step.run, needless)]
+    of_causes = [Step(one, one) for one in _of_causes(causes, rows) if not _is_needless(one, needless)][:MOST_OF_CAUSES]
     chosen: dict[str, str] = {}
     for step in (*(Step(one, one) for one in first), *steps[:1], *_with_what_they_tell(of_causes, steps), *steps[1:]):
         chosen.setdefault(asked_about(step.run), step.text)
@@ -94,6 +103,17 @@ def steps_for(told: Collection[str]) -> list[Step]:
     rows = catalogue.table("next_steps").values()
     fitting = [row for row in rows if set(row["when"]) <= set(told) and not set(row["unless"]) & set(told)]
     return [Step(row["run"], f"{row['run']}: {row['tells']}") for row in fitting]
+
+
+def answered(told: Collection[str]) -> list[str]:
+    """What commands ask about and the report has answered already."""
+    rows = catalogue.table("answered_questions").values()
+    return [word for row in rows if set(row["when"]) <= set(told) and not set(row["unless"]) & set(told) for word in row["asked"]]
+
+
+def _is_needless(command: str, needless: Sequence[str]) -> bool:
+    """needless: beginnings of commands, or what they ask about."""
+    return command.startswith(tuple(needless)) or asked_about(command) in needless
 
 
 def _of_causes(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
