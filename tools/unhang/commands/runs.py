@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import counted, visible
@@ -64,7 +65,7 @@ def _prune(arguments: argparse.Namespace) -> int:
         raise UserError(f"--keep: expected how many run folders stay, found {arguments.keep}")
     now = datetime.datetime.now(datetime.UTC)
     before = moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
-    found = runs_on_disk(run_folder.runs_folder())
+    found = runs_on_disk(run_folder.runs_folder(project.checkout_of(project.find_project())))
     going = to_prune(found, arguments.keep, before)
     lost = [one for one in going if arguments.apply and not _removed(one.folder)]
     if not arguments.quiet:
