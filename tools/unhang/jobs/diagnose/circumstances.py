@@ -64,7 +64,9 @@ TOLD_BY = {
     "lmdeploy": ("lmdeploy_told",),
     "torch": ("torch_told",),
     "jax": ("jax_told",),
+    "jax-processes": ("jax_processes_told",),
     "tensorflow": ("tensorflow_told",),
+    "other-framework": ("other_framework_told",),
     "native": ("native_told", "bandwidth_row", "test_device"),
     "eager": ("eager_given",),
     "no-custom-reduce": ("custom_reduce_given",),
@@ -82,7 +84,7 @@ TOLD_BY = {
     "memory-limited": ("memory_limit_told",),
     "fewer-parts-work": ("fewer_parts_work",),
     "placement": ("placement_told",),
-    "served": ("served_told", "vllm_stall", "middle_told", "overload_told"),
+    "served": ("served_told", "middle_told", "overload_told", "near_limit_told"),
     "sharded": ("zero3_told", "sharded_told"),
     "some-counts-work": ("some_gpus_work", "more_gpus_work"),
     "one-process-fails": ("one_process_fails",),
@@ -127,7 +129,7 @@ def _given(facts: Facts, told: set[str]) -> set[str]:
     found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in told else set()
     found |= {"ended"} if told & {"failed", "nccl-error"} else set()
     found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACKS.items()) else set()
-    return found | ({"no-torch"} if told & {"jax", "tensorflow", "native"} and "torch" not in told else set())
+    return found | ({"no-torch"} if told & {"jax", "tensorflow", "other-framework", "native"} and "torch" not in told else set())
 
 
 def _phase(facts: Facts, told: set[str]) -> str | None:

@@ -21,6 +21,7 @@ ASKED = [
     # what it has already
     (WARNED, ("libnccl",), ("NCCL_DEBUG_SUBSYS", "py-spy", "enforce-eager")),
     (STACKS, (), ("py-spy dump",)),
+    ("Two GPUs stand still. py-spy dump of rank 0:\n\n    recv (train.py:25)\n", ("py-spy dump",), ()),  # of the others it has none
     ("vllm serve m -tp 2 --enforce-eager hangs at the start", ("--disable-custom-all-reduce",), ("--enforce-eager",)),
     ("Two GPUs hang at the first step, GPUs at 100 %. nccl-tests run fine on them.", ("py-spy",), ("all_reduce_perf",)),
     ("ZeRO-3 hangs on two GPUs, ZeRO-2 works.", ("how often it calls each part",), ("NCCL_P2P", "all_reduce_perf", "environ")),
@@ -31,6 +32,8 @@ ASKED = [
     ("lmdeploy serve api_server m --tp 2 hangs at the start", ("--eager-mode",), ("enforce-eager", "disable-cuda-graph")),
     ("swift rlhf --rlhf_type orpo hangs with two GPUs at its first step", ("py-spy",), ("engine",)),
     ("We call jax.distributed.initialize() and it hangs on two nodes.", ("coordinator_address", "nc -vz COORDINATOR"), ("torchrun", "MASTER")),
+    ("Our jax code hangs at random on one host with several GPUs.", ("newest jaxlib",), ("init_process_group", "RANK")),
+    ("python -m paddle.distributed.launch hangs at its start on two nodes, nothing happens.", ("PADDLE_TRAINER_ENDPOINTS",), ("init_process_group",)),
     (SILENT_TF, ("ss -ltnp", "index"), ("NCCL_P2P", "MASTER_ADDR", "RANK")),
     ("CreateSession still waiting for response from worker: /job:ps/replica:0/task:0\nIt hangs, two nodes, kubectl logs.\n", ("POD_IP",), ("MASTER",)),
     ("#include <nccl.h>\nncclCommInitAll(comms, 2, devs);\nit hangs with two GPUs\n", ("gdb -p",), ("py-spy", "torchrun", "RANK")),
