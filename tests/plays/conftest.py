@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from forked_commands import PROJECT, forked
+from forked_commands import PROJECT, compile_rules, forked
 from local_fleet import fleet, shared_fleet
 from page_visit import browser
 
 __all__ = ["browser", "fleet", "shared_fleet"]
+
+
+@pytest.fixture(scope="session")
+def compiled_rules():
+    """The rules are compiled in this process, which tests that judge in it share."""
+    compile_rules()
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,18 @@ from functools import cache
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 280
+DEADLINE_S = 600
 
 # Each line on standard input is a command: [arguments, folder, environment, standard input] -> [exit code, output, errors].
 SERVER = """
 import gc, io, json, os, runpy, signal, sys, tempfile, traceback
+from forked_commands import compile_rules
 from unhang.commands import COMMANDS
 from unhang.commands.names import load_command
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.engine import Engine, view_of
-from unhang.rules.examples import catalogue_view
-from unhang.run.documents import decode_node
 
 for name in COMMANDS:
     load_command(name)
-catalogue = load_catalogue()
-view = catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules))
-Engine(catalogue.rules, view).judge(view_of(decode_node(sys.argv.pop().encode()), {}, ""))  # conditions are compiled when they are first asked
+compile_rules()
 gc.freeze()
 
 def command(streams, arguments, folder, environment, given):
@@ -38,7 +33,7 @@ def command(streams, arguments, folder, environment, given):
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    os.umask(0o022)
+    tempfile.tempdir = None  # it was looked up before TMPDIR was set
     streams[0].write(given.encode())
     streams[0].seek(0)
     for descriptor, stream in enumerate(streams):
@@ -70,15 +65,26 @@ for line in sys.stdin:
 """.replace("DEADLINE", str(DEADLINE_S))
 
 
+def compile_rules():
+    """Judges a node in this process: conditions are compiled when they are first asked, and forks, as the judge makes one, have what is compiled."""
+    from unhang.rules.compiled_catalogue import load_catalogue
+    from unhang.rules.engine import Engine, view_of
+    from unhang.rules.examples import catalogue_view
+    from unhang.run.documents import decode_node
+
+    facts = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
+    node = {"schema": "unhang/node/1", "host": "a", "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts}
+    catalogue = load_catalogue()
+    engine = Engine(catalogue.rules, catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules)))
+    engine.judge(view_of(decode_node(json.dumps(node).encode()), {}, ""))
+
+
 @cache
 def _server():
     """The process that forks; it ends with this one."""
-    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils", "tests/plays"))
     environment = {**os.environ, "PYTHONPATH": path}
-    facts = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
-    node = {"schema": "unhang/node/1", "host": "a", "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts}
-    command = [sys.executable, "-P", "-c", SERVER, json.dumps(node)]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd="/")
+    server = subprocess.Popen([sys.executable, "-P", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd="/")
     atexit.register(server.communicate)  # closes its standard input
     return server
 

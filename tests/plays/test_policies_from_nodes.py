@@ -15,6 +15,8 @@ from unhang.prove.smoke.bandwidth import Group, judge_bandwidth
 from unhang.prove.smoke.expectations import read_expectations
 from unhang.schemas.policy import load_policy
 
+pytestmark = pytest.mark.usefixtures("compiled_rules")
+
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = PROJECT / "tests" / "fixtures" / "h200x8" / "smoke.json"
 
