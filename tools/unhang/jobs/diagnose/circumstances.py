@@ -13,6 +13,8 @@ from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, speed_falls
 TOLD_BY = {
     "killed": ("killed",),
     "reboots": ("reboots_told",),
+    "local-peer-closed": ("local_peer_closed",),
+    "gloo-wait": ("gloo_wait",),
     "image-refused": ("image_refused",),
     "preparing": ("preparing_told",),
     "building": ("building_told", "kernels_compiled"),

@@ -120,6 +120,9 @@ def _without_cause(facts: Facts) -> Conclusion:
     first = facts.first_error
     if first is not None and _follows_from_a_timeout(first, facts):
         return _hang_in_a_collective(facts)
+    if first is not None and first.signature.fact == "gloo_wait":
+        limit = limit_in_words(int(first.fields["timeout_ms"] or 0))
+        return Conclusion("failure", f"a rank waited in a collective of Gloo{limit} for another one, which came later or not at all", first)
     if first is not None and first.signature.kind == "error":
         why = "something failed that is not a known fault of the cluster" if first.signature.fact == "crash" else "something failed, and the log shows no cause"
         return Conclusion("failure", f"{why}: {first.signature.says}", first)
@@ -140,6 +143,8 @@ def _without_cause(facts: Facts) -> Conclusion:
         before = [event for event in facts.of("error_line") if event.file == reports[0].file and event.line < reports[0].line and not event.quoted]
         told = own.signature.says if own else "and the first line before it that reports an error is this" if before else "and its own output is not in the log"
         return Conclusion("failure", f"{who_failed(facts, reports[0])} ended{exit_code}, {told}", own or (before[0] if before else reports[0]))
+    if closed := [event for event in facts.of("local_peer_closed") if not event.quoted and not facts.timeouts]:
+        return Conclusion("no_end", "a connection of the machine to itself was closed, and no line shows by whom", closed[0])
     if peer := peer_without_log(facts):
         why = f"{peer.name} closed its connection, and its own output is not in the log"
         return Conclusion("no_end", why, peer.event, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))

@@ -44,6 +44,10 @@ SAID_BY = {
     "ranks at once); find_unused_parameters=True of DDP serves only without checkpointing of activations",
     "one-machine-other-master": "set MASTER_ADDR=127.0.0.1, because the job runs on one machine (or torchrun --standalone)",
     "ddp-in-a-notebook": "run the training as a script, or take a strategy that needs none (ddp_notebook, ddp_spawn)",
+    "port-bound-twice": "use init_method='env://': from PyTorch 1.9 on the launcher serves MASTER_PORT itself, and tcp://MASTER_ADDR:MASTER_PORT binds it "
+    "again; or start the ranks without that launcher",
+    "port-taken-by-the-job": "let one process alone serve the port: one launcher a node (ps -ef | grep -e torchrun -e launch), one rank 0, and "
+    "init_method='env://' under a launcher",
     "rank-for-node-rank": "set NODE_RANK instead of RANK on each machine (0, 1, ...); ps -ef | grep node_rank shows what torchrun was given",
     "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",
 }

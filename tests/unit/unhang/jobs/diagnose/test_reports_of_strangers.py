@@ -24,7 +24,6 @@ NAMED_SINCE = {"third": 19, "fourth": 15, "fifth": 11, "sixth": 3, "seventh": 2,
 OTHERS_NAMED = {
     "accelerate-2000",
     "awsome-distributed-ai-1241",
-    "biggraph-99",
     "determined-8915",
     "horovod-1652",
     "jax-35905",
@@ -34,14 +33,12 @@ OTHERS_NAMED = {
     "mm-eureka-54",
     "nccl-1000",
     "nccl-983",
-    "nccl-tests-217",
     "nuplan-devkit-253",
     "pytorch-130414",
     "pytorch-137268",
     "specforge-781",
     "torchx-541",
     "trixie-52",
-    "verl-2445",
 }
 JUDGED = ("useful", "open", "noisy", "misleading", "wrong")
 ALSO = {"slow_rank_or_io": {"watchdog_timeout_too_short"}, "wrong_interface": {"firewall_ports"}}

@@ -113,3 +113,50 @@ def test_no_line_speaks_for_a_cause_and_against_it(answer):
     found = answer(OUT.format(gpu=0, held=78.99, more="", own=1.21, rest=""))
     for cause in found["causes"]:
         assert not {one["line"] for one in cause["evidence"]} & {one["line"] for one in cause["against"]}
+
+
+TAKEN = (
+    "python3 -m torch.distributed.launch --nproc_per_node=2 --master_port=12584 train.py\nTraceback (most recent call last):\n"
+    '  File "rendezvous.py", line 137, in {}\nRuntimeError: Address already in use\n'
+)
+CLOSED = (
+    "n1:70918:70927 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer {}<56086>\n"
+    "n1:70918:70927 [0] NCCL INFO misc/socket.cc:752 -> 6\n"
+)
+BOOTSTRAP = "n1:{0}:{0} [0] NCCL INFO Bootstrap : Using {1}<0>\n"
+
+
+@pytest.mark.parametrize("told", ["I looked at the ports in use and nothing uses this one.", "I tried many other ports, always the same error."])
+def test_port_that_nothing_else_uses_is_bound_twice_by_the_job(answer, told):
+    found = answer(f"{TAKEN.format('_tcp_rendezvous_handler')}{told}\n")
+    assert loud(found) == ["port_in_use"] and "env://" in remedy_of(found) and "earlier job" not in remedy_of(found)
+    assert "earlier job" in remedy_of(answer(TAKEN.format("_tcp_rendezvous_handler")))
+
+
+def test_setting_of_a_second_run_is_an_experiment_and_not_the_cause(answer):
+    lo = BOOTSTRAP.format(70918, "lo:127.0.0.1") + CLOSED.format("n2")
+    assert "wrong_interface" in loud(answer(f"it hangs\n{lo}"))
+    assert "wrong_interface" not in loud(answer(f"it hangs\n{BOOTSTRAP.format(69438, 'enp3s0f0:10.50.56.33')}with lo it hangs too\n{lo}"))
+
+
+def test_machine_that_loses_connections_to_itself_is_asked_what_intercepts_them(answer):
+    found = answer(f"the test hangs, with -g 1 too\n{BOOTSTRAP.format(70918, 'lo:127.0.0.1')}{CLOSED.format('localhost')}")
+    assert not loud(found) and "nc -v 127.0.0.1" in found["collect_next"][0] and "security agent" in found["collect_next"][0]
+
+
+def test_interface_that_was_named_in_vain_is_not_advised(answer):
+    failed = "RuntimeError: No route to host\n"
+    assert "wrong_interface" in loud(answer(f"two nodes, the store fails\n{failed}"))
+    assert "wrong_interface" not in loud(
+        answer(f"On two nodes the store fails. Already tried: naming the interface of each with GLOO_SOCKET_IFNAME.\n{failed}")
+    )
+
+
+def test_workers_of_this_run_are_no_leftovers(answer):
+    assert not loud(answer("The rollout hangs. GPU memory is not released, the worker processes are still on the GPUs.\n"))
+    assert loud(answer("It hangs. After the crash of the first run the GPU memory is not released.\n")) == ["orphan_processes_hold_gpu"]
+
+
+def test_collective_of_gloo_that_ran_out_asks_when_each_rank_came(answer):
+    found = answer("RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n")
+    assert "limit 1800 s" in found["outcome"]["why"] and "the time before that call" in found["collect_next"][0]

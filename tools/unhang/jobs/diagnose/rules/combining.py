@@ -90,6 +90,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     guard.memory_of_the_host_is_free,
     guard.locked_memory_has_no_limit,
     guard.job_itself_takes_the_port,
+    guard.interface_was_named_in_vain,
+    guard.leftovers_need_an_earlier_job,
     guard.buffers_are_too_large,
 )
 

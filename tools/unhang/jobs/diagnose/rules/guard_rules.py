@@ -15,6 +15,11 @@ MOST_DIGITS = 19
 REFUSED_FOR_RDMA = ("rdma-no-memory", "nccl-ib-memory-registration-failed")
 NO_ANSWER = ("nccl-connect-timed-out", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
+LEFT_TAKEN = ("memory-held-told", "memory-not-given-back-reported")
+_ENDED_JOB = re.compile(
+    r"(?i:crash|kill|abort|stop|exit|\bdie[sd]?\b|previous|earlier|restart|re-?run|ctrl|control-c|empty|\blater\b|no process|zombie|orphan|"
+    r"cancel|ended|finish|quit|clos)"
+)
 DECISIVE, STRONG, SUPPORTING, HINTING = (WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting"))
 
 
@@ -128,12 +133,33 @@ def locked_memory_has_no_limit(facts: Facts) -> Iterator[Evidence]:
 
 
 def job_itself_takes_the_port(facts: Facts) -> Iterator[Evidence]:
-    """The port is in use whichever is chosen: several processes of the job start the store, because the launcher gives each of them the master's rank."""
+    """The port is in use whichever is chosen, or nothing else uses it: the job binds it twice, or several processes start the store, each as the first rank."""
     refused = [event for event in facts.events if "port_in_use" in event.signature.for_ and not event.quoted]
-    if refused and (vain := facts.of("port_changed_in_vain")):
+    told = [event for name in ("port_changed_in_vain", "port_free_told") for event in facts.of(name) if not event.quoted]
+    launched = [*facts.of("several_local_ranks"), *facts.of("launch_shape")]
+    if refused and told and launched and (bound := facts.of("tcp_init")):
+        why = "no other job uses the port: the launcher serves it already, and the program's init_method binds it again"
+        yield Evidence("port_in_use", STRONG, why, (told[0], bound[0], launched[0]), "port-bound-twice")
+    elif refused and (vain := facts.of("port_changed_in_vain")):
         why = "another port is in use too, so several processes of the job itself take it: the launcher starts each of them as the first rank"
         yield Evidence("launch_mismatch", STRONG, why, (vain[0], refused[0]), "job-takes-the-port")
         yield Evidence("port_in_use", -STRONG, "another port does not help", (vain[0],), "job-takes-the-port")
+    elif refused and told:
+        yield Evidence("port_in_use", SUPPORTING, "nothing else uses the port, so the job binds it twice", (told[0],), "port-taken-by-the-job")
+
+
+def interface_was_named_in_vain(facts: Facts) -> Iterator[Evidence]:
+    """Somebody named the interface, and it did not help (biggraph-99). Lines that show an address which nobody reaches stand."""
+    if told := facts.of("interface_tried"):
+        yield Evidence("wrong_interface", -STRONG, "naming the interface did not help", (told[0],), "interface-tried")
+
+
+def leftovers_need_an_earlier_job(facts: Facts) -> Iterator[Evidence]:
+    """Somebody tells that memory stays taken, and of no job that has ended: the processes on the GPUs are those of this one (verl-2445)."""
+    told = [event for event in facts.events if event.signature.id in LEFT_TAKEN and not event.quoted]
+    if told and not any(_ENDED_JOB.search(event.text) for event in told):
+        why = "no job that has ended before is told of, so the processes on the GPUs are this one's"
+        yield Evidence("orphan_processes_hold_gpu", -DECISIVE, why, (told[0],), "no-earlier-job")
 
 
 def buffers_are_too_large(facts: Facts) -> Iterator[Evidence]:

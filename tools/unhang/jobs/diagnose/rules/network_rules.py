@@ -24,9 +24,11 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
         int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
     )
     several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith("nccl-connect") for event in facts.events)
+    several = several and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
+    reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}  # another run of the same host is an experiment
     for event in facts.of("bootstrap"):
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
-        if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):
+        if several and not (name == "lo" and event.prefix.host in reached) and _is_unreachable(event):
             yield Evidence(
                 "wrong_interface",
                 SUPPORTING + 1,
@@ -35,6 +37,10 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
                 "bootstrap-unreachable",
             )
             return
+
+
+def _is_unreachable(bootstrap: Event) -> bool:
+    return (bootstrap.fields["address"] or "").startswith(UNREACHABLE) or (bootstrap.fields["interface"] or "").startswith(BRIDGES)
 
 
 def loopback_is_named(facts: Facts) -> Iterator[Evidence]:
