@@ -34,6 +34,22 @@ OF_PATHS = (
     "shm_too_small",
     "cumem_host_numa",
 )
+# Causes in the state of one machine, which one command shows. Where all named causes are such, or within the program, nothing is asked about connections.
+OF_A_MACHINE = (
+    "container_gpu_access",
+    "cuda_driver_too_old",
+    "disk_full",
+    "gpu_not_in_build",
+    "kernel_module_not_loaded",
+    "orphan_processes_hold_gpu",
+    "rank_device_mapping",
+    "shm_leftovers",
+    "shm_permission",
+    "shm_too_small",
+    "version_mismatch_driver_library",
+)
+WITHIN = (*OF_A_MACHINE, "oom", "rank_desync_app")
+OF_CONNECTIONS = ("nc -vz", "ip -br addr", "all_reduce_perf")
 # What a command asks for, by the first of these words in it: one command for each is enough.
 ASKED_ABOUT = (
     "py-spy",
@@ -79,8 +95,9 @@ def commands_with_output(facts: Facts) -> list[str]:
 
 
 def pointless(causes: Collection[Cause]) -> list[str]:
-    """Beginnings of experiments that can tell nothing where these causes, all above a remark, have evidence."""
-    return [] if not causes or any(cause.id in OF_PATHS for cause in causes) else [*BETWEEN_GPUS]
+    """Beginnings of experiments, and what is asked about, that can tell nothing where these causes, all above a remark, have evidence."""
+    paths = [*BETWEEN_GPUS] if causes and not any(cause.id in OF_PATHS for cause in causes) else []
+    return paths + ([*OF_CONNECTIONS] if causes and all(cause.id in WITHIN for cause in causes) else [])
 
 
 def what_to_run_next(
@@ -93,7 +110,9 @@ def what_to_run_next(
     steps = [step for step in steps_for(told) if not _is_needless(step.run, needless)]
     of_causes = [Step(one, one) for one in _of_causes(causes, rows) if not _is_needless(one, needless)][:MOST_OF_CAUSES]
     chosen: dict[str, str] = {}
-    for step in (*(Step(one, one) for one in first), *steps[:1], *_with_what_they_tell(of_causes, steps), *steps[1:]):
+    shown = _with_what_they_tell(of_causes, steps)
+    at_once = shown if causes and all(cause.id in OF_A_MACHINE and cause.severity != "info" for cause in causes) else []
+    for step in (*(Step(one, one) for one in first), *at_once, *steps[:1], *shown, *steps[1:]):
         chosen.setdefault(asked_about(step.run), step.text)
     return list(chosen.values())[:MOST_COMMANDS]
 
