@@ -15,6 +15,7 @@ TOLD_BY = {
     "reboots": ("reboots_told",),
     "local-peer-closed": ("local_peer_closed",),
     "gloo-wait": ("gloo_wait",),
+    "gdrcopy": ("gdrcopy_missing",),
     "image-refused": ("image_refused",),
     "preparing": ("preparing_told",),
     "building": ("building_told", "kernels_compiled"),

@@ -18,6 +18,7 @@ from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusio
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
+    TITLES,
     commands_of_others,
     experiments_made,
     fitting_remedy,
@@ -39,6 +40,7 @@ from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
+OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")  # remarks that an exception of the program does not need
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met", "limit_told")  # facts of a time limit that somebody may want to raise
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
@@ -173,6 +175,8 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
+    if conclusion.word == "failure" and _raised_alone(facts):
+        causes = [cause for cause in causes if cause.id not in OF_WAITS]
     named = [cause for cause in causes if cause.severity != "info"]
     given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts)), *pointless(named)]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
@@ -191,6 +195,12 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     }
 
 
+def _raised_alone(facts: Facts) -> bool:
+    """Whether an exception ended the job, and nothing timed out."""
+    first = facts.first_error
+    return first is not None and first.signature.fact == "crash" and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
+
+
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     remedy = fitting_remedy(row["remedy"], facts, [one.id for one in cause.for_])
     if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
@@ -199,17 +209,18 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     sources.update((source["url"], dict(source)) for source in row["sources"])
+    title, means = next((TITLES[one.id] for one in cause.for_ if one.id in TITLES), (row["title"], None))
     spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
     return {
         "cause": cause.id,
-        "title": row["title"],
+        "title": title,
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
         "owner": row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
-        "means": row["means"],
+        "means": means or row["means"],
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,

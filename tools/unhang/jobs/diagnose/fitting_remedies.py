@@ -49,9 +49,28 @@ SAID_BY = {
     "port-taken-by-the-job": "let one process alone serve the port: one launcher a node (ps -ef | grep -e torchrun -e launch), one rank 0, and "
     "init_method='env://' under a launcher",
     "rank-for-node-rank": "set NODE_RANK instead of RANK on each machine (0, 1, ...); ps -ef | grep node_rank shows what torchrun was given",
+    "efa-process-forked": "export FI_EFA_FORK_SAFE=1 (RDMAV_FORK_SAFE=1 for releases before it) on all ranks before the program starts, or prepare the data "
+    "before the adapters are opened",
+    "ranks-start-twice": "give each process a number of its own in the whole job: where srun starts the program itself, as many tasks on a node as GPUs "
+    "(--ntasks-per-node), which Lightning needs to take Slurm's numbers; where a launcher runs on each node, a node rank of its own (--node_rank, NODE_RANK)",
+    "one-name-of-two-hosts": "give each machine a host name of its own (hostnamectl set-hostname), or NCCL_HOSTID a value of its own on each",
     "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",
 }
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
+_FRAMEWORK = re.compile(r"; with (?P<kind>JAX|Horovod|PyTorch): ")
+_OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
+# Evidence that decides which half of its cause's title holds: its id -> (title, what that means; None for the cause's own words).
+TITLES = {
+    "cuda-device-not-there": ("A rank asks for a GPU that it cannot see", "its number of a device is not among those that the process sees"),
+    "efa-process-forked": (
+        "FI_EFA_FORK_SAFE is not set, and the process forks",
+        "libfabric's EFA provider ends a process that forks, unless it was told before",
+    ),
+    "same-bus-id": ("Several ranks use the same GPU", None),
+    "equal-parts-of-one-gpu": ("Several ranks use the same GPU", None),
+    "ranks-start-twice": ("Each node counts its ranks from 0", "each node has the same ranks, and waits for those that nobody has"),
+    "one-name-of-two-hosts": ("Two machines have the same host name", "NCCL and MPI tell hosts by their names, and use memory that two machines do not share"),
+}
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, evidence: Collection[str] = ()) -> dict[str, Any]:
@@ -61,7 +80,10 @@ def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, evidence: Collection
     if said := next((SAID_BY[one] for one in evidence if one in SAID_BY), None):
         return {"person": said}
     if "person" in remedy:
-        remedy = {**remedy, "person": for_these_kinds(for_these_launchers(remedy["person"], launchers(facts)), kinds(facts))}
+        remedy = {
+            **remedy,
+            "person": for_these_kinds(for_these_frameworks(for_these_launchers(remedy["person"], launchers(facts)), frameworks(facts)), kinds(facts)),
+        }
     wanted = {key: _for_these_gpus(key, values, facts) for key, values in (remedy.get("variables") or {}).items()}
     left = {key: values for key, values in wanted.items() if not (key in _COMPARED and _is_met(key, values.get("min"), facts))}
     if not wanted:
@@ -110,9 +132,21 @@ def kinds(facts: Facts) -> tuple[str, ...]:
     return (*(("a server",) if facts.of("serving_told") or facts.of("vllm_stall") else ("training",)), *pipeline)
 
 
-def for_these_kinds(person: str, told: Sequence[str]) -> str:
+def frameworks(facts: Facts) -> tuple[str, ...]:
+    """The frameworks of which the log has lines."""
+    programs = " ".join({event.signature.program for event in facts.events if not event.quoted and event.signature.program != "any"})
+    seen = [name for name in ("JAX", "Horovod") if name in programs]
+    return (*seen, *(("PyTorch",) if "JAX" not in seen and (facts.of("torch_told") or any(name in programs for name in _OF_PYTORCH)) else ()))
+
+
+def for_these_frameworks(person: str, told: Sequence[str]) -> str:
+    """The text without clauses for other frameworks than those of the log; with all where none is known."""
+    return for_these_kinds(person, told, _FRAMEWORK) if told else person
+
+
+def for_these_kinds(person: str, told: Sequence[str], kinds_of: re.Pattern[str] = _KIND) -> str:
     """The text without clauses for other kinds of job than those of the log."""
-    starts = list(_KIND.finditer(person))
+    starts = list(kinds_of.finditer(person))
     ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
     kept = [person[one.start() : end] for one, end in zip(starts, ends, strict=True) if one["kind"] in told]
     return "".join([person[: starts[0].start()], *kept]) if starts else person

@@ -28,7 +28,7 @@ WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job m
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
 NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
-OTHER_TAKEN = ("net-plugin-no-provider",)  # a plugin tries one kind of provider after the other
+OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")  # a plugin tries one kind of provider after the other
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
@@ -142,7 +142,14 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
     ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
     in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
-    over_fabric = max((event.line for event in events if event.signature.fact == "network_used" and "abric" in (event.fields["value"] or "")), default=0)
+    over_fabric = max(
+        (
+            event.line
+            for event in events
+            if event.signature.fact == "network_used" and any(one in (event.fields["value"] or "") for one in ("abric", "AWS", "OFI"))
+        ),
+        default=0,
+    )
     ended_after_all = _ended_well_after_all(events)
     too_large = _lines_of_batches_too_large(events) if ended_after_all else ()
     events = [event for event in events if event.line not in too_large or event.line > ended_after_all]

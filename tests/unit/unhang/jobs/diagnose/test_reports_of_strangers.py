@@ -19,20 +19,17 @@ SETS = {
 }
 REPORTS = {name: row for rows in SETS.values() for name, row in rows.items()}
 # Those whose ending is the first cause above a remark today.
-NAMED_SINCE = {"third": 19, "fourth": 15, "fifth": 11, "sixth": 3, "seventh": 2, "eighth": 0, "ninth": 13, "tenth": 11, "eleventh": 3, "twelfth": 10}
+NAMED_SINCE = {"third": 19, "fourth": 15, "fifth": 11, "sixth": 3, "seventh": 2, "eighth": 0, "ninth": 13, "tenth": 11, "eleventh": 3, "twelfth": 15}
 # Another cause than the ending is still named, alone or beside it.
 OTHERS_NAMED = {
     "accelerate-2000",
-    "awsome-distributed-ai-1241",
     "determined-8915",
     "horovod-1652",
     "jax-35905",
     "llamafactory-5308",
     "llamafactory-8549",
-    "llm_model_hub-128",
     "mm-eureka-54",
     "nccl-1000",
-    "nccl-983",
     "nuplan-devkit-253",
     "pytorch-130414",
     "pytorch-137268",

@@ -160,3 +160,71 @@ def test_workers_of_this_run_are_no_leftovers(answer):
 def test_collective_of_gloo_that_ran_out_asks_when_each_rank_came(answer):
     found = answer("RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n")
     assert "limit 1800 s" in found["outcome"]["why"] and "the time before that call" in found["collect_next"][0]
+
+
+MEMBER = "initializing ddp: GLOBAL_RANK: {}, MEMBER: {}/4\n"
+NO_GDR = "w0:214:402 [3] nccl_ofi_gin_init:71 NCCL WARN NET/OFI Failed to initialize GDRCopy: Failed to open gdr handle\n"
+NO_DEVICE = "INTERNAL: Failed call to cuDeviceGet: CUDA_ERROR_INVALID_DEVICE: invalid device ordinal\n"
+FORKED = "As a result, the libfabric EFA provider is operating in\na condition that could result in memory corruption or\n"
+
+
+@pytest.mark.parametrize(("ranks", "title"), [((1, 1, 0, 0), "Each node counts its ranks from 0"), ((0, 1), "The launcher starts other ranks")])
+def test_ranks_that_start_twice_are_not_missed(answer, ranks, title):
+    first = answer("Training hangs on two nodes\n" + "".join(MEMBER.format(rank, rank + 1) for rank in ranks))["causes"][0]
+    assert first["cause"] == "launch_mismatch" and first["title"].startswith(title)
+    assert any("print nothing" in one["says"] for one in first["evidence"]) is (len(ranks) == 2)
+
+
+def test_two_machines_of_one_name_are_seen(answer):
+    lines = "".join(f"mtk:{pid}:{pid} [0] INFO NET : Using interface enp0s31f6:192.168.2.{pid}<0>\n" for pid in (249, 243))
+    found = answer(f"with both machines it hangs\n{lines}")
+    assert found["causes"][0]["title"] == "Two machines have the same host name" and "NCCL_HOSTID" in remedy_of(found)
+
+
+def test_device_of_gdrcopy_is_asked_for_and_no_plugin_that_was_loaded(answer):
+    found = answer(f"RuntimeError: NCCL GIN is unavailable\n{NO_GDR}w0:214:402 [3] NCCL INFO Using network Libfabric\n")
+    assert not loud(found) and "/dev/gdrdrv" in found["collect_next"][0]
+
+
+def test_plugin_that_failed_before_the_network_was_taken_did_no_harm(answer):
+    failed = "w0:1:1 [0] NCCL WARN NET/OFI Failed to initialize CUDA\n"
+    assert "net_plugin_not_loaded" in loud(answer(failed))
+    assert "net_plugin_not_loaded" not in loud(answer(f"{failed}w0:1:1 [0] NCCL INFO Using network AWS Libfabric\n"))
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "others"),
+    [
+        ("XlaRuntimeError: INTERNAL: no supported devices found for platform CUDA\n", "local_device_ids", ("hvd.", "torchrun")),
+        (
+            "E0129 03:12:52.118000 118 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 185)\n",
+            "torch.cuda.set_device",
+            ("hvd.", "local_device_ids"),
+        ),
+    ],
+)
+def test_title_and_remedy_are_those_of_the_line_and_the_framework(answer, program, words, others):
+    found = answer(NO_DEVICE + program)
+    assert found["causes"][0]["title"] == "A rank asks for a GPU that it cannot see" and words in remedy_of(found)
+    assert not [word for word in others if word in remedy_of(found)] and "container_gpu_access" not in loud(found)
+
+
+def test_one_gpu_for_each_process_is_no_shared_gpu(answer):
+    assert not answer("I run a small multi-process JAX job, two processes on one node, one GPU for each, and it hangs.\n")["causes"]
+
+
+def test_message_with_its_own_remedy_has_that_remedy(answer):
+    found = answer(FORKED)
+    assert remedy_of(found).startswith("export FI_EFA_FORK_SAFE=1") and not found["collect_next"]
+    assert "switches off" not in found["causes"][0]["title"] and "still set" not in found["causes"][0]["means"]
+
+
+def test_exception_of_the_program_gets_no_remark_about_collectives(answer):
+    found = answer("It dies at the first validation, training itself runs.\nFileNotFoundError: [Errno 2] No such file or directory: 'work/part_2.pkl'\n")
+    assert found["outcome"]["word"] == "failure" and not found["causes"]
+
+
+def test_tasks_that_srun_starts_are_counted_by_what_it_starts(answer):
+    found = answer("srun: error: Asked for 8 tasks but placed 4\n")
+    person = next(one["remedy"]["person"] for one in found["causes"] if one["cause"] == "launch_mismatch")
+    assert "--ntasks-per-node" in person and "srun starts the program itself" in person

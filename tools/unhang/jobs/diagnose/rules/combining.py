@@ -67,6 +67,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,
     network.loopback_is_named,
+    network.machines_share_a_name,
     network.ranks_meet_at_loopback,
     network.rdma_not_used,
     network.bridge_among_the_sockets,

@@ -116,13 +116,14 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
     """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are."""
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
+    faults = {(event.file, event.line) for event in facts.events if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"}
     return [
         event
         for event in facts.events
         if event.signature.kind == "symptom"
         and not (event.quoted or event.source or event.signature.program.startswith("people"))
         and event.signature.fact not in REPORTS
-        and (event.file, event.line) != (first.file, first.line)
+        and (event.file, event.line) not in {(first.file, first.line), *faults}
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
     ]

@@ -43,6 +43,19 @@ def _is_unreachable(bootstrap: Event) -> bool:
     return (bootstrap.fields["address"] or "").startswith(UNREACHABLE) or (bootstrap.fields["interface"] or "").startswith(BRIDGES)
 
 
+def machines_share_a_name(facts: Facts) -> Iterator[Evidence]:
+    """One host name with two addresses on the same interface: two machines of one name, between which NCCL tries peer-to-peer (horovod-110)."""
+    seen: dict[tuple[str, str], dict[str, Event]] = {}
+    for event in facts.of("bootstrap"):
+        if event.prefix.host and not _is_unreachable(event):
+            seen.setdefault((event.prefix.host, event.fields["interface"] or ""), {}).setdefault(event.fields["address"] or "", event)
+    for (host, interface), by_address in seen.items():
+        if len(by_address) > 1 and (hang_signs(facts) or facts.first_error):
+            why = f"the host name {host} stands for {' and '.join(list(by_address)[:2])}, both on {interface}: NCCL takes the machines for one host"
+            yield Evidence("dns_hostname", STRONG, why, tuple(by_address.values())[:2], "one-name-of-two-hosts")
+            return
+
+
 def loopback_is_named(facts: Facts) -> Iterator[Evidence]:
     """A variable names the loopback interface, and the job has several machines."""
     named = [event for event in facts.of("setting") if event.fields["name"] in _INTERFACES and (event.fields["value"] or "").lstrip("=") in ("lo", "lo0")]

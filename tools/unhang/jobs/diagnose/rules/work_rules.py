@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from unhang.base.text import counted
@@ -151,6 +152,11 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     """Lightning prints each starting rank and the world size; if some never start and nothing follows, they were not launched."""
     members = facts.of("member")
     if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
+        return
+    times = Counter(event.fields["rank"] for event in members)
+    if min(times.values()) > 1 and sum(times.values()) == max(int(event.fields["nranks"] or 0) for event in members):
+        why = f"{', '.join(f'rank {rank}' for rank in sorted(int(one or 0) for one in times)[:4])} start {min(times.values())} times each: each node counts its ranks from 0"
+        yield Evidence("launch_mismatch", STRONG, why, tuple(members[:2]), "ranks-start-twice")
         return
     started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
