@@ -17,8 +17,6 @@ from unhang.schemas.policy import load_policy
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
 
-pytestmark = pytest.mark.usefixtures("compiled_rules")
-
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = PROJECT / "tests" / "fixtures" / "h200x8" / "smoke.json"
 
