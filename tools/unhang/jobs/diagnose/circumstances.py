@@ -69,6 +69,7 @@ TOLD_BY = {
     "jax": ("jax_told",),
     "jax-processes": ("jax_processes_told",),
     "tensorflow": ("tensorflow_told",),
+    "mpi-calls": ("mpi_calls_told",),
     "other-framework": ("other_framework_told",),
     "native": ("native_told", "bandwidth_row", "test_device"),
     "eager": ("eager_given",),
@@ -132,7 +133,7 @@ def _given(facts: Facts, told: set[str]) -> set[str]:
     found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in told else set()
     found |= {"ended"} if told & {"failed", "nccl-error"} else set()
     found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACKS.items()) else set()
-    return found | ({"no-torch"} if told & {"jax", "tensorflow", "other-framework", "native"} and "torch" not in told else set())
+    return found | ({"no-torch"} if told & {"jax", "tensorflow", "other-framework", "native", "mpi-calls"} and "torch" not in told else set())
 
 
 def _phase(facts: Facts, told: set[str]) -> str | None:

@@ -56,6 +56,7 @@ ASKED_ABOUT = (
     "enforce-eager",
     "enforce_eager",
     "disable-cuda-graph",
+    "disable_cuda_graph",
     "cuda_graph_config",
     "eager-mode",
     "custom-all-reduce",

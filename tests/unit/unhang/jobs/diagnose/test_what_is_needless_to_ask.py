@@ -37,6 +37,7 @@ ASKED = [
     ("We call jax.distributed.initialize() and it hangs on two nodes.", ("coordinator_address", "nc -vz COORDINATOR"), ("torchrun", "MASTER")),
     ("Our jax code hangs at random on one host with several GPUs.", ("newest jaxlib",), ("init_process_group", "RANK")),
     ("python -m paddle.distributed.launch hangs at its start on two nodes, nothing happens.", ("PADDLE_TRAINER_ENDPOINTS",), ("init_process_group",)),
+    ("My C program with CUDA-aware Open MPI and four ranks on one box deadlocks in MPI_Allreduce.\nmpirun -np 4 ./solver\n", ("UCX_TLS",), ("py-spy", "NCCL")),
     (SILENT_TF, ("ss -ltnp", "index"), ("NCCL_P2P", "MASTER_ADDR", "RANK")),
     ("CreateSession still waiting for response from worker: /job:ps/replica:0/task:0\nIt hangs, two nodes, kubectl logs.\n", ("POD_IP",), ("MASTER",)),
     ("#include <nccl.h>\nncclCommInitAll(comms, 2, devs);\nit hangs with two GPUs\n", ("gdb -p",), ("py-spy", "torchrun", "RANK")),
@@ -50,6 +51,7 @@ ASKED = [
     ("docker run --memory=100g sglang: the server hangs, 0 MiB on two of the GPUs", ("exit code or signal", "memory.events"), ()),
     ("Four nodes with Ray 2.40 and vLLM: tensor parallel size of 2 works, 4 hangs when the engines are created.", ("node of each bundle",), ("enforce-eager",)),
     ("The test hangs, and it does so even with only one GPU.", ("security agents",), ()),
+    ("vllm serve m on two nodes hangs at the start with tensor parallel size 16", ("over the nodes",), ()),
     # Chinese
     ("用 openrlhf 跑 GRPO，单机，打印完参数就没动静了，不报错，四张卡都没有占用。\nray start --head\n", ("ray status",), ("enforce_eager",)),
     ("ray start --head\n4 台机器。vllm tensor parallel 设成 2 的时候一切正常；改成 4 就卡住，GPU 利用率 0。", ("node of each bundle",), ("enforce",)),
