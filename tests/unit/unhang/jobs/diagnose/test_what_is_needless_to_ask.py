@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from unhang import catalogue
-from unhang.base.strict_yaml import load_yaml
 from unhang.jobs.diagnose.circumstances import TOLD_BY
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.next_commands import ASKED_ABOUT, answered, what_to_run_next
+from unhang.jobs.diagnose.next_commands import ASKED_ABOUT, answered, pointless, what_to_run_next
+from unhang.jobs.diagnose.ranking import Cause
 
-FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"
 WARNED = "NCCL_DEBUG=INFO python serve.py\n[1] enqueue.cc:1500 NCCL WARN Cuda failure 1 'invalid argument'\nFailed, NCCL error 'unhandled cuda error'\n"
 STACKS = 'Two GPUs stand still.\nStacks of the dump:\n\n  File "engine/loop.py", line 1698, in step\n  File "engine/cache.py", line 33, in check\n'
 STALL = "(EngineCore_DP0 pid=1454) INFO 05-28 14:43:27 [shm_broadcast.py:681] No available shared memory broadcast block found in 60 seconds.\n"
@@ -99,6 +97,9 @@ def test_an_answered_question_falls_away_with_every_command_that_asks_it():
 
 
 def test_a_cause_within_one_machine_is_looked_at_first_and_not_between_machines():
-    asked = diagnose_text(next(row["text"] for row in load_yaml(FOLDER / "twelfth.yml")[0]["reports"] if row["id"] == "nccl-983"))["collect_next"]
-    assert asked[0].startswith("df -h /dev/shm")
-    assert not any("nc -vz" in one or one.startswith("ip -br addr") or "all_reduce_perf" in one for one in asked), asked
+    shm = Cause("shm_too_small", 4.0, 0.6, "warning", (), ())
+    told, rows = {"hangs", "start", "nodes", "container", "nvidia"}, {"shm_too_small": {"collect": ["df -h /dev/shm"]}}
+    asked = what_to_run_next([shm], rows, told, given=pointless([shm]))
+    assert asked[0] == "df -h /dev/shm"
+    assert not any("nc -vz" in one.partition(": ")[0] or one.startswith("ip -br addr") or "all_reduce_perf" in one for one in asked), asked
+    assert any("nc -vz" in one for one in what_to_run_next([], rows, told))
