@@ -100,7 +100,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
     hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
     hosts.update((call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values())
-    last = {scan.file: tuple(scan.last) for scan in scans}
+    last = {scan.file: tuple(scan.last) for scan in scans if scan.last}  # a script that is pasted into a file is a scan of that name too
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()

@@ -228,3 +228,15 @@ def test_tasks_that_srun_starts_are_counted_by_what_it_starts(answer):
     found = answer("srun: error: Asked for 8 tasks but placed 4\n")
     person = next(one["remedy"]["person"] for one in found["causes"] if one["cause"] == "launch_mismatch")
     assert "--ntasks-per-node" in person and "srun starts the program itself" in person
+
+
+def test_output_of_a_run_that_works_is_no_evidence(answer):
+    ranks = "".join(MEMBER.format(rank, rank + 1) for rank in (0, 2))
+    assert "launch_mismatch" in loud(answer(f"Output with two nodes, here it hangs:\n\n{ranks}"))
+    assert not loud(answer(f"Output with one node, on which the job works as expected:\n\n{ranks}\nWith two nodes it hangs.\n"))
+
+
+def test_last_lines_of_a_report_with_a_script_in_it_are_kept(answer):
+    script = "job.sh\n#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n\n"
+    found = answer(f"With two nodes it hangs:\n{script}{MEMBER.format(0, 1)}{MEMBER.format(1, 2)}")
+    assert found["facts"]["last"][0]["text"].startswith("initializing ddp")

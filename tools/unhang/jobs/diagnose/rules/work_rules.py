@@ -18,6 +18,7 @@ FEW_STEPS, SEVERAL_STEPS = 3, 8
 MOST_OF_A_STEP = 0.6
 MANY_TIMES = 4.0
 Listed = tuple[str, int, Event]
+LINES_TO_OUTPUT = 4  # from the words of a person to the output that they tell of
 
 
 def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
@@ -153,9 +154,12 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     members = facts.of("member")
     if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
         return
+    if any(event.file == members[0].file and 0 < members[0].line - event.line <= LINES_TO_OUTPUT for event in facts.of("working_run_told")):
+        return  # the output of a run that works (pytorch-lightning-10216)
     times = Counter(event.fields["rank"] for event in members)
     if min(times.values()) > 1 and sum(times.values()) == max(int(event.fields["nranks"] or 0) for event in members):
-        why = f"{', '.join(f'rank {rank}' for rank in sorted(int(one or 0) for one in times)[:4])} start {min(times.values())} times each: each node counts its ranks from 0"
+        ranks = ", ".join(f"rank {rank}" for rank in sorted(int(one or 0) for one in times)[:4])
+        why = f"{ranks} start {min(times.values())} times each: each node counts its ranks from 0"
         yield Evidence("launch_mismatch", STRONG, why, tuple(members[:2]), "ranks-start-twice")
         return
     started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
