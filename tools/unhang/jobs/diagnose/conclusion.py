@@ -28,9 +28,11 @@ ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while
 MOST_RANKS = 100_000
 MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
 NAMELESS = "a process raised an exception whose name and message are not in the log"
-TOLD = "the text tells of a fault, and no line of a program shows it"
-REBOOTS = "the machine restarts or goes down, and no line shows why; a restart without a line in the kernel log comes from power, board or PCIe"
-SLOW = "the job is slow and does not hang, and no line shows why"
+TOLD = "the text tells of a fault; no message that unhang knows shows it"
+REBOOTS = (
+    "the machine restarts or goes down; no message that unhang knows shows why, and a restart without a line in the kernel log comes from power, board or PCIe"
+)
+SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
 _OF_A_JOB = ("progress", "healthy", "symptom")
@@ -94,7 +96,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("no_end", TOLD, told)
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
-    return Conclusion("no_end", "the readable part of this log has neither a failure nor an end of the job")
+    return Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job")
 
 
 def reported_end(facts: Facts) -> Event | None:
@@ -155,7 +157,7 @@ def _without_cause(facts: Facts) -> Conclusion:
     if reboots := [event for event in facts.of("reboots_told") if not event.quoted]:
         return Conclusion("no_end", REBOOTS, reboots[0])
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
-    return _with_unlike_words(Conclusion("no_end", "the job stopped or hangs, and no line shows why", signs[0] if signs else None), facts)
+    return _with_unlike_words(Conclusion("no_end", "the job stopped or hangs; no message that unhang knows shows why", signs[0] if signs else None), facts)
 
 
 def _with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:

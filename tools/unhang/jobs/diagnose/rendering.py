@@ -19,8 +19,8 @@ NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
 FROM_ONE_LINE = "or, from the same line"
 FITS = "such a line fits all of these and shows none of them"
-NONE = "no error, no timeout and no fact about the job was recognised"
-NONE_OF_A_PROGRAM = "no message of a program was recognised as an error or a timeout"
+NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
+NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
 _ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
