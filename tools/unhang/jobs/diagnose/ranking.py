@@ -128,16 +128,25 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
 
 
 def certainty_of(cause: Cause) -> str:
-    """sure, likely or possible; docs/diagnosis-method.md has how often each was right."""
-    said = all(event.signature.program == "people" for one in cause.for_ for event in one.events) and any(one.events for one in cause.for_)
-    if cause.severity != "info" and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE and not said:
-        return "sure"  # what a person tells alone, such as that another release works, is likely at most
-    return "likely" if cause.severity != "info" and cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
+    """sure, likely or possible; docs/diagnosis-method.md has how often each was right. What people tell alone, such as that another release works, is only
+    possible.
+    """
+    if cause.severity == "info" or _is_told(cause):
+        return "possible"
+    if cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
+        return "sure"
+    return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
+
+
+def _is_told(cause: Cause) -> bool:
+    """Whether nothing but what people tell speaks for a cause."""
+    events = [event for one in cause.for_ for event in one.events]
+    return bool(events) and all(event.signature.program.startswith("people") for event in events) and all(one.events for one in cause.for_)
 
 
 def is_decided(causes: Sequence[Cause]) -> bool:
-    """Whether the first cause is clearly ahead of the second, and rests on more than hints."""
-    return _stands_clear([cause.points for cause in causes])
+    """Whether the first cause is clearly ahead of the second, and rests on more than hints and on what people tell."""
+    return not (causes and _is_told(causes[0])) and _stands_clear([cause.points for cause in causes])
 
 
 def _stands_clear(points: Sequence[float]) -> bool:

@@ -90,9 +90,9 @@ def test_ranks_that_had_met_once_are_not_missed_by_the_launcher(answer):
     assert "launch_mismatch" not in second and second[:1] == ["slow_rank_or_io"]
 
 
-def test_what_only_people_tell_is_never_sure(answer):
+def test_what_only_people_tell_is_possible_and_comes_with_what_decides(answer):
     told = answer(REPORTS["pytorch-130414"]["text"])
-    assert told["causes"][0]["certainty"] == "likely"
+    assert (told["causes"][0]["certainty"], told["decided"]) == ("possible", False) and told["collect_next"]
 
 
 def test_a_line_of_information_is_no_first_error(answer):
