@@ -84,6 +84,7 @@ TOLD_BY = {
     "near-limit": ("near_limit_told",),
     "speculative": ("speculation_told",),
     "overload": ("overload_told",),
+    "error-told": ("error_told",),
     "vanished": ("vanished_told", "some_gpus_empty"),
     "memory-limited": ("memory_limit_told",),
     "fewer-parts-work": ("fewer_parts_work",),
@@ -122,6 +123,7 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
+    told -= {"error-told"} if outcome == "failure" else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
     return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))
@@ -166,7 +168,7 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
         found.add("p2p-tried")
     if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
         found.add("settings")
-    if facts.has("nccl-unhandled-error"):
+    if facts.of("library_failed"):
         found.add("nccl-error")
     if facts.has("nccl-internal-check"):
         found.add("nccl-internal")
@@ -181,7 +183,7 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     """Whether the job failed, is slow or hangs."""
     if told & {"killed", "reboots"}:
         return set()
-    if outcome == "failure" or (facts.of("crash") and not hang_signs(facts)):
+    if outcome == "failure" or ((facts.of("crash") or "error-told" in told) and not (hang_signs(facts) or is_slow(facts))):
         whole = unfinished_traceback(facts) is None and facts.of("crash")
         return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):

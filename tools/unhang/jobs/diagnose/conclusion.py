@@ -69,7 +69,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if all(event.file in own for event in facts.events):
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
-    told = next((event for event in facts.of("fault_told") if not (event.quoted or event.supposed)), None)
+    told = next((event for event in (*facts.of("fault_told"), *facts.of("error_told")) if not (event.quoted or event.supposed)), None)
     if ends and ends[-1].signature.fact == "average_bandwidth" and is_slow(facts):  # that a test of bandwidth ended does not say that it was fast
         return Conclusion("no_end", SLOW)
     if ends and (start := started_again(facts, ends[-1])):
@@ -128,6 +128,8 @@ def _without_cause(facts: Facts) -> Conclusion:
     if first is not None and first.signature.kind == "error":
         why = "something failed that is not a known fault of the cluster" if first.signature.fact == "crash" else "something failed, and the log shows no cause"
         return Conclusion("failure", f"{why}: {first.signature.says}", first)
+    if first is not None and first.signature.fact == "library_failed" and not (facts.timeouts or hang_signs(facts)):
+        return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
     if event := unfinished_traceback(facts):
         name = name_of_exception(facts, event)
         why = f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS

@@ -21,6 +21,11 @@ _REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
 _RAISED = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60})(?:: \S|\s{0,4}$)")  # not indented
+# What a launcher or another parent process does while its workers run; its own traceback shows that it was interrupted, and nothing of a worker.
+_WAITS = re.compile(
+    r"\b(?:agent\.run|launch_agent|_invoke_run|_monitor_workers|p(?:rocess|roc|open|\d?)?\.wait|\w{0,24}\.join|waitpid|wait_for_process|communicate)\(|\w\.join\((?:\)|timeout|step)|"
+    r"in (?:launch_agent|_invoke_run|_monitor_workers|_try_wait|_wait|wait|join|communicate|poll|_poll)$"
+)
 _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
 
 
@@ -60,10 +65,22 @@ def _starts(event: Event) -> bool:
 
 
 def unfinished_traceback(facts: Facts) -> Event | None:
-    """A traceback without a line of its exception, because the log ends within it or no signature knows the exception's name."""
+    """A traceback without a line of its exception, because the log ends within it or no signature knows the exception's name. That of a parent process which
+    waited for its workers, or of a job that somebody interrupted, is none.
+    """
+    if any(not event.quoted for event in facts.of("interrupted")):
+        return None
     last_faults = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
     open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > last_faults.get(event.file, 0)]
-    return next((event for event in open_ones if _ends_in_frames(facts.last, event)), None)
+    return next((event for event in open_ones if _ends_in_frames(facts.last, event) and not _only_waits(facts, event)), None)
+
+
+def _only_waits(facts: Facts, traceback: Event) -> bool:
+    """Whether a traceback ends, without an exception, in the call by which a parent process waits for its workers."""
+    lines = [text.strip() for _, text in facts.last.get(traceback.file, ())]
+    frames = [place for place, text in enumerate(lines) if _FRAME.search(text)]
+    innermost = lines[frames[-1] : frames[-1] + 2][-1] if frames else ""  # its source, if that was printed
+    return bool(_WAITS.search(innermost)) and name_of_exception(facts, traceback) is None
 
 
 def name_of_exception(facts: Facts, traceback: Event) -> str | None:
