@@ -18,12 +18,12 @@ from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusio
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
-    TITLES,
     commands_of_others,
     experiments_made,
     fitting_remedy,
     launchers,
     other_accelerator,
+    own_words,
     without_made_workaround,
 )
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
@@ -209,18 +209,18 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     sources.update((source["url"], dict(source)) for source in row["sources"])
-    title, means = next((TITLES[one.id] for one in cause.for_ if one.id in TITLES), (row["title"], None))
+    own = own_words([one.id for one in cause.for_], "title") or row
     spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
     return {
         "cause": cause.id,
-        "title": title,
+        "title": own["title"],
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
         "owner": row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
-        "means": means or row["means"],
+        "means": own.get("means") or row["means"],
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,

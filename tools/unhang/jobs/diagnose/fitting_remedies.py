@@ -25,60 +25,30 @@ _BARE = re.compile(r"NVIDIA |GeForce ")
 LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
 _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
 
-# Evidence that says by itself what to change: its id -> what a person does instead of the cause's general remedy.
-SAID_BY = {
-    "launcher-in-each-task": "let Slurm start the launcher once on each node (--ntasks-per-node=1, that task with all GPUs and CPUs), or let srun start "
-    "the program itself in one task for each GPU, without torchrun",
-    "job:local-master": "set MASTER_ADDR to the first node's name and MASTER_PORT to one fixed port in the batch script, before srun "
-    '($(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)), and take the line out of the program',
-    "job:devices-of-a-trainer": "start one task for each GPU: #SBATCH --ntasks-per-node equal to devices (gpus) of the Trainer, --nodes equal to its "
-    "num_nodes, and srun before python",
-    "job:more-gpus-than-ray-has": "ask for no more GPUs on a node than ray start announces (ray status shows both), or give Ray the GPUs that are there",
-    "job:same-node-rank": "let each node read its own rank: srun bash -c '... --node_rank=$SLURM_NODEID ...' in single quotes with one task on each node, or "
-    "--rdzv-backend=c10d, which needs none",
-    "experts-under-zero-3": "make the block of experts a leaf module before DeepSpeed wraps the model "
-    "(deepspeed.utils.set_z3_leaf_modules(model, [MixtralSparseMoeBlock]); newer releases of transformers do it), or use ZeRO-2",
-    "load-in-main-process-first": "load the model on all ranks at once, outside of main_process_first; keep that for downloads and for preparing data",
-    "generates-while-sharded": "generate with synced_gpus=True on all ranks, with as many batches on each (FSDP: within summon_full_params)",
-    "kinds-of-data-mixed": "let every batch of every rank use all parts of the model (a dummy image whose loss counts as 0, or batches of one kind on all "
-    "ranks at once); find_unused_parameters=True of DDP serves only without checkpointing of activations",
-    "one-machine-other-master": "set MASTER_ADDR=127.0.0.1, because the job runs on one machine (or torchrun --standalone)",
-    "ddp-in-a-notebook": "run the training as a script, or take a strategy that needs none (ddp_notebook, ddp_spawn)",
-    "port-bound-twice": "use init_method='env://': from PyTorch 1.9 on the launcher serves MASTER_PORT itself, and tcp://MASTER_ADDR:MASTER_PORT binds it "
-    "again; or start the ranks without that launcher",
-    "port-taken-by-the-job": "let one process alone serve the port: one launcher a node (ps -ef | grep -e torchrun -e launch), one rank 0, and "
-    "init_method='env://' under a launcher",
-    "rank-for-node-rank": "set NODE_RANK instead of RANK on each machine (0, 1, ...); ps -ef | grep node_rank shows what torchrun was given",
-    "efa-process-forked": "export FI_EFA_FORK_SAFE=1 (RDMAV_FORK_SAFE=1 for releases before it) on all ranks before the program starts, or prepare the data "
-    "before the adapters are opened",
-    "ranks-start-twice": "give each process a number of its own in the whole job: where srun starts the program itself, as many tasks on a node as GPUs "
-    "(--ntasks-per-node), which Lightning needs to take Slurm's numbers; where a launcher runs on each node, a node rank of its own (--node_rank, NODE_RANK)",
-    "one-name-of-two-hosts": "give each machine a host name of its own (hostnamectl set-hostname), or NCCL_HOSTID a value of its own on each",
-    "local-rank-as-rank": "give init_process_group the rank in the whole job: the node's number times its GPUs plus the local rank (torchrun sets it as RANK)",
-}
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 _FRAMEWORK = re.compile(r"; with (?P<kind>JAX|Horovod|PyTorch): ")
 _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
-# Evidence that decides which half of its cause's title holds: its id -> (title, what that means; None for the cause's own words).
-TITLES = {
-    "cuda-device-not-there": ("A rank asks for a GPU that it cannot see", "its number of a device is not among those that the process sees"),
-    "efa-process-forked": (
-        "FI_EFA_FORK_SAFE is not set, and the process forks",
-        "libfabric's EFA provider ends a process that forks, unless it was told before",
-    ),
-    "same-bus-id": ("Several ranks use the same GPU", None),
-    "equal-parts-of-one-gpu": ("Several ranks use the same GPU", None),
-    "ranks-start-twice": ("Each node counts its ranks from 0", "each node has the same ranks, and waits for those that nobody has"),
-    "one-name-of-two-hosts": ("Two machines have the same host name", "NCCL and MPI tell hosts by their names, and use memory that two machines do not share"),
-}
+
+
+@cache
+def _own_remedies() -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """{id of the evidence: (place, row)} of the table own_remedies."""
+    rows = enumerate(catalogue.table("own_remedies").values())
+    return {name: (place, row) for place, row in rows for name in (row["evidence"], *row["also"])}
+
+
+def own_words(evidence: Collection[str], name: str) -> Mapping[str, Any] | None:
+    """The first row of the table own_remedies for evidence of these ids that has this field."""
+    found = [known for one in evidence if (known := _own_remedies().get(one)) and known[1].get(name)]
+    return min(found, key=lambda known: known[0])[1] if found else None
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, evidence: Collection[str] = ()) -> dict[str, Any]:
     """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left. evidence: the ids of what speaks for the cause; one of SAID_BY has a remedy of its own.
+    without its role if nothing else is left. evidence: the ids of what speaks for the cause, which may have a remedy of its own.
     """
-    if said := next((SAID_BY[one] for one in evidence if one in SAID_BY), None):
-        return {"person": said}
+    if said := own_words(evidence, "person"):
+        return {"person": for_these_launchers(said["person"], launchers(facts))}
     if "person" in remedy:
         remedy = {
             **remedy,
