@@ -224,7 +224,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
-        "workaround": without_made_workaround(row.get("workaround"), facts),
+        "workaround": without_made_workaround(row.get("workaround"), facts, [one.id for one in cause.for_]),
         "collect": list(row["collect"]),
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],

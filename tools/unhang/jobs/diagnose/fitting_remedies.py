@@ -14,6 +14,7 @@ from unhang_node.versions.compare import compare_versions, holds
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
 LIVE_BRANCH = "580.65.06"  # the first release of a branch that serves all GPUs of the catalogue and is still maintained
 P2P_OFF = "NCCL_P2P_DISABLE=1"
+OF_ADAPTERS = ("ib-completion-protection",)  # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
 # Causes that only NVIDIA's GPUs, driver and NCCL can have.
 OF_NVIDIA = (
     "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down", "gdr_peermem_missing", "gpu_not_in_build",
@@ -155,9 +156,10 @@ def experiments_made(facts: Facts) -> list[str]:
     return [f"the same job with {P2P_OFF}"] if told or is_set else []
 
 
-def without_made_workaround(workaround: Mapping[str, str] | None, facts: Facts) -> Mapping[str, str] | None:
-    """The workaround, if the log does not say that it changed nothing."""
-    return None if workaround and workaround.get("what") == P2P_OFF and facts.of("p2p_disable_no_help") else workaround
+def without_made_workaround(workaround: Mapping[str, str] | None, facts: Facts, evidence: Collection[str] = ()) -> Mapping[str, str] | None:
+    """The workaround, if the log does not say that it changed nothing, and if it touches the path that failed."""
+    needless = facts.of("p2p_disable_no_help") or set(OF_ADAPTERS) & set(evidence)
+    return None if workaround and workaround.get("what") == P2P_OFF and needless else workaround
 
 
 def other_accelerator(facts: Facts) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.jobs.diagnose.endings import without_what_a_good_end_outlived
-from unhang.jobs.diagnose.logs.calls import compare_calls
+from unhang.jobs.diagnose.logs.calls import Call, compare_calls, unlike_orders
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
@@ -70,6 +70,7 @@ class Facts:
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
+    unlike_calls: tuple[tuple[Call, ...], ...] = ()  # of two processes that called several communicators in unlike order
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -103,10 +104,13 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     last = {scan.file: tuple(scan.last) for scan in scans if scan.last}  # a script that is pasted into a file is a scan of that name too
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
-    calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
+    made = [call for scan in scans for call in scan.calls.values()]
+    calls = compare_calls(made, set_up) if made else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped, words)
+    return Facts(
+        events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped, words, unlike_orders(made)
+    )
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:

@@ -33,7 +33,7 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
         lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"])]
         lines += [*_indented([f"{FROM_ONE_LINE}: {'; '.join(others)}"] if others else [], width, 3), ""]
-    lines += _remarks(diagnosis["remarks"], width) + _collect(diagnosis["collect_next"], width)
+    lines += _remarks(shown_remarks(diagnosis), width) + _collect(diagnosis["collect_next"], width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
 
@@ -42,6 +42,12 @@ def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The first causes; remarks only where nothing is named, because beside a named cause people read them as more findings. The JSON has all."""
     named = [one for one in diagnosis["causes"] if one["severity"] != "info"]
     return (named or [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)])[:SHOWN_CAUSES]
+
+
+def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The remarks; harmless lines only where neither a cause nor a question stands above them. The JSON has all."""
+    busy = diagnosis["collect_next"] or any(one["severity"] != "info" for one in diagnosis["causes"])
+    return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")]
 
 
 def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
@@ -343,11 +349,9 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
         lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 and diagnosis["decided"] else []
         lines += [f"- {FROM_ONE_LINE}: {'; '.join(others)}"] if others else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
-    if diagnosis["remarks"]:
+    if remarks := shown_remarks(diagnosis):
         lines += ["", "### Also seen", ""]
-        lines += [
-            f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in diagnosis["remarks"][:10]
-        ]
+        lines += [f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in remarks[:10]]
     if diagnosis["collect_next"]:
         lines += ["", "### Collect next", ""] + [f"- {_code(one)}" for one in diagnosis["collect_next"]]
     return "\n".join(lines) + "\n"

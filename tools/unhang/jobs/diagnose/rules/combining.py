@@ -33,6 +33,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     collective.rank_answers_no_signal,
     recording.recorders_differ,
     recording.traces_differ,
+    recording.ranks_call_in_unlike_order,
     recording.few_ranks_are_behind,
     recording.stacks_stand_in_different_collectives,
     recording.one_stack_waits_for_its_data,

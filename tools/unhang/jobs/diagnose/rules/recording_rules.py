@@ -65,6 +65,15 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
                 yield Evidence(cause, weight, why, (), "traces-behind", places=places)
 
 
+def ranks_call_in_unlike_order(facts: Facts) -> Iterator[Evidence]:
+    """NCCL's trace shows two ranks that call the same collectives of several communicators in unlike order, and the job hangs (nccl-899)."""
+    if facts.unlike_calls and hang_signs(facts):
+        orders = "; ".join(f"{made[0].process}: {', '.join(f'{call.op} of {call.count}' for call in made[-4:])}" for made in facts.unlike_calls)
+        places = tuple({"file": call.file, "line": call.line, "text": call.text} for made in facts.unlike_calls for call in made[-2:])
+        yield Evidence("rank_desync_app", STRONG + 1, f"NCCL's trace: the ranks launch in unlike order: {orders}", (), "unlike-order", places=places)
+        yield Evidence("gdr_peermem_missing", -STRONG, "it costs speed, and no rank waits for it", (), "unlike-order")
+
+
 def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
     """NCCL's RAS counts fewer collectives on few ranks than on all others: the job waits for them."""
     by_op: dict[str, list[Event]] = {}
