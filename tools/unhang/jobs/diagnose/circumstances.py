@@ -88,6 +88,8 @@ TOLD_BY = {
     "speculative": ("speculation_told",),
     "overload": ("overload_told",),
     "error-told": ("error_told",),
+    "much-work": ("much_work_told",),
+    "one-sample": ("one_sample_told",),
     "vanished": ("vanished_told", "some_gpus_empty"),
     "memory-limited": ("memory_limit_told",),
     "fewer-parts-work": ("fewer_parts_work",),
@@ -126,7 +128,7 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
-    told -= {"error-told"} if outcome == "failure" else set()
+    told -= {"error-told"} if outcome == "failure" or facts.first_error else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
     return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))

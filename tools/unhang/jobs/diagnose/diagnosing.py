@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -44,6 +45,8 @@ OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short") 
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met", "limit_told")  # facts of a time limit that somebody may want to raise
 START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
+_VARIABLE = re.compile(r"\b[A-Z]{2,10}_[A-Z_]{2,40}\b")
+_EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")  # in brackets, with names of variables
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
 
 
@@ -220,7 +223,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "owner": row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
-        "means": own.get("means") or row["means"],
+        "means": _narrowed(own.get("means") or row["means"], cause),
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
@@ -229,6 +232,12 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }
+
+
+def _narrowed(means: str, cause: Cause) -> str:
+    """What a cause means, without examples of variables none of which is among its evidence."""
+    shown = " ".join(event.text for one in cause.for_ for event in one.events)
+    return _EXAMPLES.sub(lambda found: found.group() if any(name in shown for name in _VARIABLE.findall(found.group())) else "", means)
 
 
 def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:

@@ -92,7 +92,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     events = tuple(
         event
         for scan in scans
-        for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(logged_by_the_job(scan.events))))
+        for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(without_another_run(logged_by_the_job(scan.events)))))
     )
     by_fact: dict[str, list[Event]] = {}
     for event in events:
@@ -133,6 +133,15 @@ def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
     return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
+
+
+def without_another_run(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file; the faults of a second run, told of after the hang of the first one ("if I also set X I get this instead"), as quotations."""
+    other = next((event.line for event in events if event.signature.fact == "other_run"), None)
+    before = [event for event in events if other is not None and event.line <= other and event.signature.kind in ("error", "symptom") and not event.quoted]
+    if other is None or not before or any(event.signature.fact != "hang_told" for event in before):
+        return events
+    return [replace(event, quoted=True) if event.line > other and event.signature.kind in ("error", "symptom") else event for event in events]
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:

@@ -22,6 +22,7 @@ FEW = 5
 FAR_BEHIND = 2.5  # a cause this far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause this far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "likely"
+OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
@@ -52,10 +53,18 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
     points = _points(rows, evidence)
     believed = shares(one.score for one in points)
     top = points[0].score if points else 0.0
+    hangs = bool(hang_signs(facts))
     return [
-        Cause(one.cause, one.score, share, _severity(one, share, top, trouble, str(rows[one.cause]["severity"])), one.for_, one.against)
+        Cause(one.cause, one.score, share, _severity(one, share, top, trouble and not (hangs and _is_of_speed(one)), str(rows[one.cause]["severity"])),
+              one.for_, one.against)
         for one, share in zip(points, believed, strict=True)
-    ]
+    ]  # fmt: skip
+
+
+def _is_of_speed(points: _Points) -> bool:
+    """Whether a cause only makes a job slow, and no error or person says more of it: it is no answer to a hang."""
+    signatures = [event.signature for one in points.for_ for event in one.events]
+    return points.cause in OF_SPEED and not any(one.kind in ("error", "symptom") or one.program.startswith("people") for one in signatures)
 
 
 @dataclass(frozen=True)

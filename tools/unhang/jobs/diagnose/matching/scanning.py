@@ -24,7 +24,7 @@ from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.matching.statements import is_spoken
-from unhang.jobs.diagnose.matching.suppositions import is_supposed
+from unhang.jobs.diagnose.matching.suppositions import is_denied, is_supposed
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -43,6 +43,11 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
+# Facts that name a part of the job, which a person may also say is not there.
+DENIABLE = (
+    "vllm_told", "sglang_told", "trtllm_told", "lmdeploy_told", "serving_told", "rollout_told", "ray_told", "slurm_told", "mpi_told", "pods_told",
+    "container_told", "zero3_told", "sharded_told", "compiled_told", "tensorflow_told", "jax_told",
+)  # fmt: skip
 SETTINGS = ("setting", "launch_blocking")  # facts of what the job has set
 _ADVICE = re.compile(
     r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
@@ -143,7 +148,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                     continue
             seen, found = _first_match(trial, readings, block, index)
             supposed = found is not None and _is_of_a_cause(signature) and is_supposed(seen, *found.span())
-            if found and not (supposed and signature.for_):
+            if found and not (supposed and signature.for_) and not (signature.fact in DENIABLE and is_denied(seen, *found.span())):
                 place = len(scan.events)
                 events = [*_events_of(signature, found, seen, block, index, scan.file)]
                 events = [replace(event, supposed=True) for event in events] if supposed else events

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from unhang.jobs.diagnose.matching.statements import is_of_a_program, sentence_around
+from unhang.jobs.diagnose.matching.statements import FAILS, effect_of, is_of_a_program, sentence_around
 
 _PERHAPS = r"maybe|perhaps|possibly|probably|presumably"
 _ONE_THINKS = (
@@ -26,6 +26,10 @@ _BEFORE = re.compile(
     r"ruled? out)\b)"
 )
 _AFTER = re.compile(rf"(?i:[^\n]{{0,60}}?\b(?:{_PERHAPS}|{_ONE_THINKS}|(?:is|was) ruled out)\W{{0,4}}(?:(?:[,;(]|but )[^\n]{{0,160}})?$)")
+_DENIED = re.compile(
+    r"(?i:\b(?:no|(?P<without>without)|(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
+    r"(?:not|never) (?:us(?:e|ing|ed)|in|on|under|via|with|within|inside)|neither|nor)(?: (?:any|a|an|the))?(?: \w{2,12},?(?: or| and| nor)?){0,2} \W{0,2}$)"
+)
 _TURN = re.compile(r"(?i:\b(?:but|however|although|though|yet|whereas|because dmesg|since dmesg)\b|;)")
 _OPEN_QUOTE = re.compile(r"(?:^|[\s(:])[\"'`\u201c\u2018\u00ab][^\"'`\u201d\u2019\u00bb]{0,160}$")
 
@@ -39,3 +43,10 @@ def is_supposed(text: str, start: int, end: int) -> bool:
         return False
     turns = [found.end() for found in _TURN.finditer(text, first, start)]
     return bool(_BEFORE.search(text, turns[-1] if turns else first, max(start, first)) or _BEFORE.match(text, start) or _AFTER.match(text[end:last]))
+
+
+def is_denied(text: str, start: int, end: int) -> bool:
+    """Whether a sentence says that what it names is not there ("no vLLM", "we do not use Slurm"). "It works without X" says that X is there otherwise."""
+    first, _ = sentence_around(text, start, end)
+    found = _DENIED.search(text[max(first, start - 60) : start])
+    return found is not None and not (found["without"] and effect_of(text, start, end) == FAILS)
