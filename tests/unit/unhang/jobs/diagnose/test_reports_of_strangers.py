@@ -15,14 +15,27 @@ ROOT = Path(__file__).resolve().parents[5]
 FOLDER = ROOT / "tests/fixtures/diagnose_reports"
 SETS = {
     name: {row["id"]: row for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
-    for name in ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
+    for name in ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth")
 }
 REPORTS = {name: row for rows in SETS.values() for name, row in rows.items()}
 # Those whose ending is the first cause above a remark today.
-NAMED_SINCE = {"third": 19, "fourth": 15, "fifth": 11, "sixth": 3, "seventh": 2, "eighth": 0, "ninth": 13, "tenth": 10, "eleventh": 3, "twelfth": 15}
+NAMED_SINCE = {
+    "third": 19,
+    "fourth": 15,
+    "fifth": 11,
+    "sixth": 3,
+    "seventh": 2,
+    "eighth": 0,
+    "ninth": 13,
+    "tenth": 10,
+    "eleventh": 3,
+    "twelfth": 15,
+    "thirteenth": 11,
+}
 # Another cause than the ending is still named, alone or beside it.
 OTHERS_NAMED = {
     "accelerate-2000",
+    "deepep-121",
     "determined-8915",
     "horovod-1652",
     "jax-35905",
@@ -30,7 +43,11 @@ OTHERS_NAMED = {
     "llamafactory-8549",
     "mm-eureka-54",
     "nccl-1000",
+    "nccl-1835",
+    "nccl-214",
+    "nccl-969",
     "nuplan-devkit-253",
+    "openrlhf-492",
     "pytorch-130414",
     "pytorch-137268",
     "specforge-781",
