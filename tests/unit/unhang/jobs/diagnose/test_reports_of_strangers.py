@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[5]
 FOLDER = ROOT / "tests/fixtures/diagnose_reports"
 SETS = {
     name: {row["id"]: row for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
-    for name in ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth")
+    for name in ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth")
 }
 REPORTS = {name: row for rows in SETS.values() for name, row in rows.items()}
 # Those whose ending is the first cause above a remark today.
@@ -31,6 +31,7 @@ NAMED_SINCE = {
     "eleventh": 3,
     "twelfth": 15,
     "thirteenth": 11,
+    "fourteenth": 1,
 }
 # Another cause than the ending is still named, alone or beside it.
 OTHERS_NAMED = {
@@ -48,8 +49,10 @@ OTHERS_NAMED = {
     "nccl-969",
     "nuplan-devkit-253",
     "openrlhf-492",
+    "powersgd-21",
     "pytorch-130414",
     "pytorch-137268",
+    "pytorch-79388",
     "specforge-781",
     "torchx-541",
     "trixie-52",
