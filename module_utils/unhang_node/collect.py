@@ -91,8 +91,17 @@ def _processes(ctx: Context) -> Iterator[SourcePiece]:
 
 def _import_ahead(names: Iterable[str]) -> None:
     for name in names:
-        try:  # noqa: SIM105 - contextlib would be imported for this alone
-            __import__(f"{__package__}.sources.{name}")
+        try:
+            if name == "software":
+                from .sources import software  # noqa: F401
+            elif name == "libraries":
+                from .sources import libraries  # noqa: F401
+            elif name == "processes":
+                from .sources import processes  # noqa: F401
+            elif name == "system":
+                from .sources import system  # noqa: F401
+            elif name == "kernel_log":
+                from .sources import kernel_log  # noqa: F401
         except Exception:  # noqa: S110 - its own child meets it again and reports it
             pass
 

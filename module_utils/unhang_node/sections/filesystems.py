@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..parse.mounts import is_network, parse_fstab
+from ..parse.fstab import parse_fstab
+from ..parse.mounts import is_network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options: what to read, the run to combine it with, and how to show the result."""
     parser.add_argument(
         "files",
         metavar="FILE",

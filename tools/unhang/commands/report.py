@@ -27,6 +27,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how to show it."""
     parser.add_argument(
         "run",
         metavar="RUN",

@@ -53,6 +53,7 @@ class JudgedRun(msgspec.Struct):
 
     id: str
     started: str | None = None
+    finished: str | None = None
     judged: str = ""
 
 

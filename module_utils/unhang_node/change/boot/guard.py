@@ -113,9 +113,8 @@ def remove_guard(rootfs: str, texts: Texts) -> None:
             os.unlink(link)
     for path in sorted(texts):
         write_text(place_of(rootfs, path), None)
-    folder = os.path.dirname(place_of(rootfs, SCRIPT))
-    if os.path.isdir(folder) and not os.listdir(folder):
-        os.rmdir(folder)
+    if not os.listdir(os.path.dirname(place_of(rootfs, SCRIPT))) if os.path.isdir(os.path.dirname(place_of(rootfs, SCRIPT))) else False:
+        os.rmdir(os.path.dirname(place_of(rootfs, SCRIPT)))
 
 
 def is_guarded(rootfs: str) -> bool:

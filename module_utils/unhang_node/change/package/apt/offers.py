@@ -1,0 +1,27 @@
+"""Versions that apt's repositories offer. Fetches into a copy of the lists."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Sequence
+
+from ...atomic_files import place_of
+from ..offers import chosen_names, installed_rows
+from ..programs import private_folder
+from ..values import Listing
+from .commands import known_names, make_view, offers_of, update
+from .installed import read_installed
+
+
+def read_offers(rootfs: str, patterns: Sequence[str], update_cache: bool, fetch_timeout_s: float, _modules: Sequence[str]) -> Listing:
+    """Raises ValueError, OSError."""
+    installed = read_installed(rootfs)
+    folder = private_folder(rootfs)
+    try:
+        view = make_view(rootfs, folder, private=True)
+        warnings = update(view, fetch_timeout_s) if update_cache else []
+        names = chosen_names(patterns, [*known_names(view), *installed.packages])
+        offers = offers_of(view, names)
+    finally:
+        shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
+    return Listing(offers=offers, installed=installed_rows(installed, names), warnings_of_update=warnings, manager="dpkg", streams={})
