@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from unhang.catalogue import table
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.rendering import render_table
 
@@ -39,15 +38,6 @@ ASKED = {
     ),
     "torch training hangs, no matter if I use one GPU or several, after the line training ...\n": ("no communication between GPUs", "NCCL_P2P"),
 }
-
-
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "report.txt").write_text(text, encoding="utf-8")
-        return diagnose([str(tmp_path / "report.txt")])
-
-    return answer
 
 
 @pytest.mark.parametrize("text", sorted(REMEDIES))

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
-
-
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "job.log").write_text(text, encoding="utf-8")
-        return diagnose([str(tmp_path / "job.log")])
-
-    return answer
-
 
 BAD_DRIVER = "2x NVIDIA {gpu}, driver 570.172.08, training hangs after the upgrade of the driver\n"
 

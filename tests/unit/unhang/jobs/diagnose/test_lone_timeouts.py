@@ -13,15 +13,6 @@ LINE = (
 )
 
 
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "job.log").write_text(text)
-        return diagnose([str(tmp_path / "job.log")])
-
-    return answer
-
-
 def loud(found):
     return [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from unhang.base.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.rendering import render_table
 
@@ -72,15 +71,6 @@ NO_PLACE = (
     "Current resources available: {'CPU': 4.0}, resources requested by the placement group: [{'CPU': 8.0}]\n"
 )
 NO_SSH = "RuntimeError: Using hostfile at hosts.txt but host=10.7.0.4 was not reachable via ssh. If you are running with a single node remove hosts.txt.\n"
-
-
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "report.txt").write_text(text, encoding="utf-8")
-        return diagnose([str(tmp_path / "report.txt")])
-
-    return answer
 
 
 def loud(found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 TABLE = "| NVIDIA-SMI 384.81                 Driver Version: 384.81                    |\n"
@@ -13,15 +12,6 @@ QUIT = "[2026-06-03 09:46:24] SIGQUIT received. signum=None, frame=None. It usua
 ENDED = "srun: error: n1: task 0: Exited with exit code 1\n"
 PULL = "slurmstepd: error: pyxis:     [ERROR] URL https://registry-1.docker.io/v2/team/image/manifests/latest returned error code: 401 Unauthorized\n"
 STACK = 'rank {}:\n\n  File "engine/loop.py", line 12, in run\n  File "engine/{}.py", line 40, in {}\n\n'
-
-
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "report.txt").write_text(text, encoding="utf-8")
-        return diagnose([str(tmp_path / "report.txt")])
-
-    return answer
 
 
 def loud(found):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from unhang.base.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"
@@ -47,15 +46,6 @@ REMEDIES = {
     "fairseq-708": ("smaller batch", "processes that nvidia-smi"),
 }
 SHAPE = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 10.91 GiB total capacity; {own} GiB already allocated; 0.29 GiB free; {last})\n"
-
-
-@pytest.fixture
-def answer(tmp_path):
-    def answer(text):
-        (tmp_path / "report.txt").write_text(text, encoding="utf-8")
-        return diagnose([str(tmp_path / "report.txt")])
-
-    return answer
 
 
 @pytest.mark.parametrize("name", sorted(ASKED))
