@@ -19,7 +19,9 @@ MOST_PIECES = 16
 LONGEST_PIECE = 400
 LONGEST = 2000  # letters of a line
 SHORTEST_CODE = 3
-MOST_PARSES = 8
+MOST_PARSES = 8  # of one piece, each of fewer lines
+MOST_STARTS = 64  # lines of a report from which on code is parsed
+LARGEST_PIECE = 64 * 1024  # letters
 _FENCE = re.compile(r"^\s{0,8}(?:```|~~~)")
 _BATCH = re.compile(r"^\s{0,8}#SBATCH\s")
 _PROMPT = re.compile(r"^\s{0,8}(?:[\w.@~:/-]{1,60}[$#]|[$>])\s{1,4}(?=\S)")
@@ -58,8 +60,11 @@ def pieces_in(lines: Sequence[tuple[int, str]]) -> list[Piece]:
     """The scripts and the code among the lines of a report, at most MOST_PIECES. lines: (number, text)."""
     texts, at = [text for _, text in lines], 0
     found: list[Piece] = []
+    starts = 0
     while at < len(texts) and len(found) < MOST_PIECES:
-        kind, end = "python", _end_of_code(texts, at)
+        kind, end = "python", at
+        if starts < MOST_STARTS and _CODE.match(texts[at]):
+            starts, end = starts + 1, _end_of_code(texts, at)
         if end == at:
             kind, end = "shell", _end_of_shell(texts, at)
         if end > at:
@@ -94,11 +99,14 @@ def _end_of_shell(texts: Sequence[str], at: int) -> int:
 
 def _end_of_code(texts: Sequence[str], at: int) -> int:
     """The end of the code that begins here: as many lines as parse together."""
-    start = _CODE.match(texts[at])
-    if start is None or (at and _FRAME.match(texts[at - 1])):
+    if at and _FRAME.match(texts[at - 1]):
         return at
-    most = min(len(texts), at + LONGEST_PIECE)
-    end = next((number for number in range(at, most) if _FENCE.match(texts[number]) or texts[number].lstrip().startswith(("#!", "#SBATCH"))), most)
+    end, letters = at, 0
+    while end < min(len(texts), at + LONGEST_PIECE) and not (_FENCE.match(texts[end]) or texts[end].lstrip().startswith(("#!", "#SBATCH"))):
+        letters += len(texts[end]) + 1
+        if letters > LARGEST_PIECE:
+            break
+        end += 1
     for _ in range(MOST_PARSES):
         try:
             with warnings.catch_warnings():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
-from unhang.jobs.diagnose.logs.pasted_files import MOST_LINES, MOST_PIECES, pieces_in
+from unhang.jobs.diagnose.logs.pasted_files import LARGEST_PIECE, MOST_LINES, MOST_PARSES, MOST_PIECES, MOST_STARTS, pieces_in
 
 BATCH = """#!/bin/bash
 #SBATCH --nodes=4
@@ -116,3 +118,13 @@ def test_script_as_a_whole_is_no_report(tmp_path):
 def test_ends_of_shell_and_code_are_found_in_bounded_time_in_hostile_text():
     for line in ("import a", "def f(:", "#SBATCH --x", "\\", "x=" + "y" * 1999 + "\\", "(" * 1999):
         assert len(pieces(f"{line}\n" * MOST_LINES)) <= MOST_PIECES
+
+
+def test_code_is_parsed_a_bounded_number_of_times_and_in_bounded_parts(monkeypatch):
+    parsed: list[int] = []
+    parse = ast.parse
+    monkeypatch.setattr(ast, "parse", lambda text: (parsed.append(len(text)), parse(text))[1])
+    hostile = "".join(f"import a{' ' * 900}\n" if number % 40 < 30 else "def f(:\n" for number in range(MOST_LINES))
+    assert pieces(hostile) != []
+    pieces("".join(f"import a, {'b' * 900}, )\n" for _ in range(MOST_LINES)))
+    assert len(parsed) <= 2 * MOST_STARTS * MOST_PARSES and max(parsed) <= LARGEST_PIECE
