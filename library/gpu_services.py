@@ -97,6 +97,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.drain.reasons import message_of
 from ansible.module_utils.unhang_node.change.gpu import service_changes
 from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
 from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
@@ -179,8 +180,7 @@ def main() -> None:
     try:
         answer.update(STATES[module.params["state"]](module, read_gpu_users()))
     except (OSError, ValueError) as problem:
-        where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
-        module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
+        module.fail_json(msg=message_of(problem))
     module.exit_json(**answer)
 
 

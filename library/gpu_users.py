@@ -97,6 +97,7 @@ previews:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.drain.gpus import wait_for_jobs
+from ansible.module_utils.unhang_node.change.drain.reasons import message_of
 from ansible.module_utils.unhang_node.change.gpu.users import read_scheduler, read_stopped
 
 OPTIONS = {
@@ -114,8 +115,7 @@ def main() -> None:
         wait_s, poll_s = 0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"])
         users, drain = wait_for_jobs(wait_s, poll_s, slurm_alone=module.params["slurm_alone"])
     except (OSError, ValueError) as problem:
-        where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
-        module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
+        module.fail_json(msg=message_of(problem))
     module.exit_json(changed=False, users=users, stopped_units=stopped, drain=drain._asdict(), scheduler=scheduler, previews=module.check_mode)
 
 

@@ -66,6 +66,7 @@ from ansible.module_utils.unhang_node.change.config.unit_links import read_start
 from ansible.module_utils.unhang_node.change.host import service as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
+from ansible.module_utils.unhang_node.root import Root
 
 KINDS = {"at boot": "service_at_boot", "now": "service_now"}
 OPTIONS = {
@@ -102,7 +103,7 @@ def main() -> None:
     name = module.params["name"]
     if module.params["boot_link"]:
         link(module)
-    if run.unit_path("/", name) is None:
+    if run.unit_path(Root(), name) is None:
         module.exit_json(**module_result(FilePlan(manual=[f"{name} is not on this node: install the package that contains it"])))
     try:
         rows = run.plan_service(name)

@@ -36,5 +36,5 @@ for _signal in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 def pytest_sessionfinish(session, exitstatus):
     """Tells .ci/tier, by pytest's cache, the exit code and how many tests passed."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and not hasattr(session.config, "workerinput"):
+    if reporter is not None and hasattr(session.config, "cache") and not hasattr(session.config, "workerinput"):  # no cache: -p no:cacheprovider
         session.config.cache.set("unhang/ended", [int(exitstatus), len(reporter.stats.get("passed", []))])

@@ -91,17 +91,8 @@ def _processes(ctx: Context) -> Iterator[SourcePiece]:
 
 def _import_ahead(names: Iterable[str]) -> None:
     for name in names:
-        try:
-            if name == "software":
-                from .sources import software  # noqa: F401
-            elif name == "libraries":
-                from .sources import libraries  # noqa: F401
-            elif name == "processes":
-                from .sources import processes  # noqa: F401
-            elif name == "system":
-                from .sources import system  # noqa: F401
-            elif name == "kernel_log":
-                from .sources import kernel_log  # noqa: F401
+        try:  # noqa: SIM105 - contextlib would be imported for this alone
+            __import__(f"{__package__}.sources.{name}")
         except Exception:  # noqa: S110 - its own child meets it again and reports it
             pass
 

@@ -15,6 +15,7 @@ import signal
 import time
 
 from .context import Mark
+from .named_tuple import NamedTuple
 from .probe_child import be_child
 from .section import one_line
 
@@ -32,22 +33,19 @@ EXIT_GRACE_S = 1.0  # closing a driver's files takes a while
 KILL_GRACE_S = 0.5
 
 
-class Piece:
+class Piece(NamedTuple):
     """A part of one section, as received: fields to merge, rows of unread fields, or why the whole section could not be read.
 
     more: the source will send more of this section; if it does not, the section is incomplete.
     """
 
-    def __init__(
-        self, section: str, fields: Any, unread: list[UnreadRow], status: str | None, error: str | None, duration_ms: float, more: bool = False
-    ) -> None:
-        self.more = more
-        self.section = section
-        self.fields = fields
-        self.unread = unread
-        self.status = status
-        self.error = error
-        self.duration_ms = duration_ms
+    section: str
+    fields: Any
+    unread: list[UnreadRow]
+    status: str | None
+    error: str | None
+    duration_ms: float
+    more: bool = False
 
 
 class SourceResult:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .parse.mounts import Mount
     from .root import Root
+    from .section import Unread
 
 CONFIG_LIMIT_BYTES = 1024 * 1024
 NOT_NAMED = "which nobody named: not touched"
@@ -45,6 +46,17 @@ def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
         return os.readlink(place) if stat_bits.S_ISLNK(os.lstat(place).st_mode) else None
 
     return follow_links(path, target_of)
+
+
+def resolve_or_none(root: Root, unread: Unread, field: str, mounts: Sequence[Mount], path: str) -> str | None:
+    """As resolve_local, or None if the path does not exist, or is on a network file system or cannot be read, which is noted for `field`."""
+    try:
+        return resolve_local(root, mounts, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        unread.of_error(field, problem)
+        return None
 
 
 def network_mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:

@@ -19,10 +19,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+PROJECT = Path(__file__).resolve().parents[2]
+_TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -39,7 +38,6 @@ from unhang.ansible.plays import audits
 from unhang.ansible.printable_text import clean
 from unhang.base.errors import UserError
 
-PROJECT = _PROJECT
 # Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"

@@ -10,10 +10,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
 from unhang.ansible.memory_watch import MemoryWatch, bound_output

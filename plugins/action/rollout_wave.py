@@ -24,8 +24,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.base.errors import UserError
+        from unhang.repair.rollout.failure_limit import wave_line
         from unhang.repair.rollout.soak import parse_soak
-        from unhang.repair.rollout.wave_line import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
         options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor", "look_back", "soak", "rebuild"], "default": "begin"}}

@@ -20,10 +20,9 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+PROJECT = Path(__file__).resolve().parents[2]
+_TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -37,7 +36,7 @@ from unhang.ansible import smoke_programs as programs
 from unhang.ansible.printable_text import clean
 from unhang.ansible.run_files import write_atomically
 
-FILES = _PROJECT / "roles" / "smoke_test" / "files"
+FILES = PROJECT / "roles" / "smoke_test" / "files"
 PAYLOAD = "unhang_smoke.py"
 ENDS = {PAYLOAD: ["node_end"], "unhang_burn_in.py": ["burn_end", "refused"]}  # {payload: kinds of event by which it reports its end}
 MOST_BYTES = 64 << 20

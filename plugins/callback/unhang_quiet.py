@@ -23,10 +23,8 @@ from typing import Any
 
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 from unhang.ansible.plays import audits
 from unhang.ansible.printable_text import clean, printable_parts, without_controls
@@ -55,6 +53,16 @@ class PrintableDisplay:
         self.display_of_ansible._error(printable_parts(error), *arguments, **more)
 
 
+def _unless_muted(name: str) -> Any:
+    """The default output's method of this name, silent for a play that audits."""
+
+    def method(self: Any, *arguments: Any) -> None:
+        if not self.mute:
+            getattr(DefaultOutput, name)(self, *arguments)
+
+    return method
+
+
 class CallbackModule(DefaultOutput):
     """The default output, which is silent for auditing plays."""
 
@@ -74,30 +82,12 @@ class CallbackModule(DefaultOutput):
         if not self.mute:
             super().v2_playbook_on_play_start(play)
 
-    def v2_playbook_on_no_hosts_matched(self) -> None:
-        """Silent: the callback unhang_run prints a better message."""
-        if not self.mute:
-            super().v2_playbook_on_no_hosts_matched()
-
-    def v2_playbook_on_task_start(self, task: Any, is_conditional: Any) -> None:
-        """A banner."""
-        if not self.mute:
-            super().v2_playbook_on_task_start(task, is_conditional)
-
-    def v2_runner_on_ok(self, result: Any) -> None:
-        """One line per host."""
-        if not self.mute:
-            super().v2_runner_on_ok(result)
-
-    def v2_runner_on_skipped(self, result: Any) -> None:
-        """One line per host."""
-        if not self.mute:
-            super().v2_runner_on_skipped(result)
-
-    def v2_runner_on_unreachable(self, result: Any) -> None:
-        """A finding of the audit."""
-        if not self.mute:
-            super().v2_runner_on_unreachable(result)
+    v2_playbook_on_no_hosts_matched = _unless_muted("v2_playbook_on_no_hosts_matched")  # the callback unhang_run prints a better message
+    v2_playbook_on_task_start = _unless_muted("v2_playbook_on_task_start")
+    v2_runner_on_ok = _unless_muted("v2_runner_on_ok")
+    v2_runner_on_skipped = _unless_muted("v2_runner_on_skipped")
+    v2_playbook_on_stats = _unless_muted("v2_playbook_on_stats")
+    v2_runner_on_unreachable = _unless_muted("v2_runner_on_unreachable")  # a finding of the audit
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Silent, because it is a finding of the audit; the play's own assertion is printed once."""
@@ -112,8 +102,3 @@ class CallbackModule(DefaultOutput):
     def _get_diff(self, difflist: Any) -> Any:
         """The difference without colour codes of the file: the display cannot distinguish them from Ansible's."""
         return super()._get_diff(printable_parts(difflist))
-
-    def v2_playbook_on_stats(self, stats: Any) -> None:
-        """The recap."""
-        if not self.mute:
-            super().v2_playbook_on_stats(stats)

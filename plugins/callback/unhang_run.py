@@ -68,10 +68,9 @@ from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as ansible_core_version
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+PROJECT = Path(__file__).resolve().parents[2]
+_TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 from unhang import __version__
 from unhang.ansible import group_policies, run_files
@@ -84,8 +83,6 @@ from unhang.ansible.reach_options import reach_options
 from unhang.base import project
 from unhang.run import run_folder
 from unhang.show.history.location import LATER
-
-PROJECT = _PROJECT
 
 
 class CallbackModule(CallbackBase):
@@ -171,7 +168,7 @@ class CallbackModule(CallbackBase):
         if self.groups and self.skipped.issuperset(self.groups):
             self._drop()
             return
-        self.document["finished"] = run_files.utc_now()
+        self.document["finished"] = run_folder.utc_now()
         self._close()
         if self.get_option("judge"):
             self._judge()
@@ -247,7 +244,7 @@ class CallbackModule(CallbackBase):
         self.document = {
             "schema": "unhang/run/1",
             "id": self.run.name,
-            "started": run_files.utc_now(),
+            "started": run_folder.utc_now(),
             "finished": None,
             "inventory": [str(source) for source in context.CLIARGS.get("inventory") or ()],
             "limit": context.CLIARGS.get("subset"),

@@ -25,9 +25,9 @@ Facts = Mapping[str, Any]
 def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
     """A DriverInputs of unhang.repair.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
     from unhang.ansible.inventory import plain
-    from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.driver_inputs import DriverInputs, Options
     from unhang.repair.role_changes.driver_sets import read_tables
+    from unhang.schemas.policy import one_line, policy_faults
 
     facts, policy, answers, options = (plain(one) for one in (facts, policy or {}, answers or {}, options or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]

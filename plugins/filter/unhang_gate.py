@@ -120,5 +120,10 @@ class FilterModule:
 
     def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        filters: dict[str, Callable[..., Any]] = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_burn_in": gate_burn_in}
-        return {**filters, "unhang_gate_lines": gate_lines, "unhang_gate_document": gate_document}
+        return {
+            "unhang_gate_group": gate_group,
+            "unhang_gate_decisions": gate_decisions,
+            "unhang_gate_burn_in": gate_burn_in,
+            "unhang_gate_lines": gate_lines,
+            "unhang_gate_document": gate_document,
+        }

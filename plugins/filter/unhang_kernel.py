@@ -11,10 +11,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-_ROOT = Path(__file__).resolve().parents[2]
-for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
 def _plain(value: Any) -> Any:
@@ -35,8 +33,8 @@ def kernel_plan(facts: Mapping[str, Any], policy: Mapping[str, Any], host: str, 
 
     offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
     """
-    from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.kernel_plan import KernelInputs, plan_kernel
+    from unhang.schemas.policy import one_line, policy_faults
 
     facts, policy, offered, trial, allowed = (_plain(one) for one in (facts, policy or {}, offered or {}, trial or {}, allowed or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]

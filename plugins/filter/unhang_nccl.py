@@ -21,10 +21,10 @@ def nccl_plan(
 ) -> Any:
     """A plan of unhang.repair.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
     from unhang.ansible.inventory import plain
-    from unhang.audit.judge.policy import one_line, policy_faults
     from unhang.repair.role_changes.nccl_profile import Node, plan_settings
     from unhang.repair.role_changes.nccl_setting_check import read_known
     from unhang.repair.role_changes.nccl_values import DesiredState
+    from unhang.schemas.policy import one_line, policy_faults
 
     facts, policy, profiles, desired = (plain(one) for one in (facts, policy or {}, profiles, desired or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]

@@ -151,19 +151,22 @@ class FilterModule:
 
     def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        plan: dict[str, Callable[..., Any]] = {
+        return {
+            "unhang_plan_faults": plan_faults,
             "unhang_plan_hosts": plan_hosts,
             "unhang_plan_serial": plan_serial,
             "unhang_plan_roles": plan_roles,
             "unhang_plan_policy": plan_policy,
-        }
-        steps: dict[str, Callable[..., Any]] = {
+            "unhang_plan_scheduler": plan_scheduler,
+            "unhang_plan_undoes": plan_undoes,
+            "unhang_plan_before": plan_before,
+            "unhang_plan_boots": plan_boots,
+            "unhang_plan_kills_jobs": plan_kills_jobs,
+            "unhang_plan_person": plan_person,
             "unhang_drain_evidence": drain_evidence,
             "unhang_smoke_evidence": smoke_evidence,
+            "unhang_before_evidence": before_evidence,
+            "unhang_rollout_groups": rollout_groups,
+            "unhang_rollout_rest": rollout_rest,
             "unhang_first_state": first_state,
         }
-        steps["unhang_before_evidence"] = before_evidence
-        plan |= {"unhang_plan_undoes": plan_undoes, "unhang_plan_before": plan_before}
-        plan |= {"unhang_plan_scheduler": plan_scheduler, "unhang_plan_boots": plan_boots, "unhang_plan_kills_jobs": plan_kills_jobs}
-        plan |= {"unhang_plan_person": plan_person, "unhang_plan_faults": plan_faults}
-        return {**plan, **steps, "unhang_rollout_groups": rollout_groups, "unhang_rollout_rest": rollout_rest}

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_PROJECT = Path(__file__).resolve().parents[2]
-for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
-    if _place not in sys.path:
-        sys.path.append(_place)  # plain ansible-playbook may run from an environment without unhang
+PROJECT = Path(__file__).resolve().parents[2]
+_TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 from unhang.ansible.controllers import born, is_over, machine
 from unhang.run import run_folder
@@ -56,7 +55,7 @@ def controller(_ignored: object = "") -> dict[str, Any]:
 
 def runs_path(name: str) -> str:
     """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this checkout."""
-    return str(run_folder.runs_folder(_PROJECT).absolute() / name)
+    return str(run_folder.runs_folder(PROJECT).absolute() / name)
 
 
 class FilterModule:

@@ -28,10 +28,11 @@ from rollout_plans import EVIDENCE, planned  # noqa: E402
 
 from unhang.ansible import rollouts  # noqa: E402
 from unhang.repair.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
-from unhang.repair.rollout.conductor import begin, utc_now  # noqa: E402
+from unhang.repair.rollout.conductor import begin  # noqa: E402
 from unhang.repair.rollout.journal import JOURNAL  # noqa: E402
 from unhang.repair.rollout.journal_text import render_entry  # noqa: E402
 from unhang.repair.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
+from unhang.run.run_folder import utc_now  # noqa: E402
 from unhang.schemas.configuration import hash_of_sections  # noqa: E402
 
 LAST_WAVE = 50

@@ -20,7 +20,6 @@ from typing import Any
 from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
 from unhang.audit.collect.arrivals import write_arrivals
 from unhang.audit.collect.documents import read_arrival, split_documents
-from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
 from unhang.base.plain_pickle import NotPlain, load_plain
@@ -41,6 +40,7 @@ from unhang.jobs.watch.detector import Tick, detect, with_moments
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.run.documents import InvalidNode, decode_node
+from unhang.schemas.policy import one_line, policy_faults
 from unhang.show.report.run import summarise_node
 from unhang.show.report.table import printed
 from unhang.verdict.streams import parse_events

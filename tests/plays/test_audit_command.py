@@ -8,21 +8,31 @@ import pty
 import sys
 
 import pytest
+from forked_commands import forked
 from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 
 
-def unhang(fleet, *arguments, folder=None, **environment):
+def unhang(fleet, *arguments, **environment):
     """A finished `unhang` command."""
+    return forked(arguments, fleet.folder, surroundings(fleet, environment))
+
+
+def started(fleet, *arguments, **environment):
+    """The same in a process of its own."""
     start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
     command = [sys.executable, "-P", "-c", start, PROJECT / "tools", PROJECT / "module_utils", *arguments]
-    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), **environment}, folder or fleet.folder)
+    return run(command, surroundings(fleet, environment), fleet.folder)
 
 
-def audit(fleet, *arguments, **more):
+def surroundings(fleet, more):
+    return {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), **more}
+
+
+def audit(fleet, *arguments, by=unhang, **more):
     """`unhang audit` with the fleet's own runs folder."""
-    return unhang(fleet, "audit", "--out", fleet.runs, *arguments, **more)
+    return by(fleet, "audit", "--out", fleet.runs, *arguments, **more)
 
 
 @pytest.fixture
@@ -114,14 +124,15 @@ def test_a_world_writable_folder_does_not_unplug_the_project(four):
     four.folder.chmod(0o777)
     (four.folder / "ansible.cfg").write_text("[defaults]\ninject_facts_as_vars = True\n")
     (four.folder / "unhang.py").write_text("raise SystemExit('planted')\n")
-    audit(four, "-i", "hosts.yml" if four.inventory else "", "--limit", "login")
+    audit(four, "-i", "hosts.yml" if four.inventory else "", "--limit", "login", by=started)
     assert four.nodes()["login"]["status"] == "ok"
 
 
-def test_a_callers_own_ansible_settings_do_not_unplug_the_project(four):
+def test_a_callers_own_ansible_settings_do_not_unplug_the_project_and_what_is_behind_the_dashes_goes_to_ansible(four):
     planted = {"ANSIBLE_LIBRARY": "/nowhere", "ANSIBLE_CALLBACKS_ENABLED": "timer", "ANSIBLE_INJECT_FACT_VARS": "True", "PYTHONPATH": "/nowhere"}
-    audit(four, "-i", four.inventory, "--limit", "login", **planted)
-    assert four.nodes()["login"]["status"] == "ok"
+    behind = ("--", "-e", '{"unhang_policy": {"driver": {"version": "1"}}}')
+    audit(four, "-i", four.inventory, "--limit", "login", *behind, by=started, **planted)
+    assert (four.nodes()["login"]["status"], four.nodes()["login"]["policy"]) == ("ok", {"driver": {"version": "1"}})
 
 
 HARMFUL = {
@@ -134,12 +145,14 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize("callback", ["ansible.builtin.yaml", "json", "debug"])
-def test_no_setting_of_the_caller_keeps_a_node_from_being_read(four, callback):
+def test_no_setting_of_the_caller_keeps_a_node_from_being_read_and_json_is_all_that_is_printed(four, callback):
     """With each of these settings an audit once asked for input, read no node, or lost the reason for a failure."""
     planted = {"ANSIBLE_STDOUT_CALLBACK": callback, **HARMFUL}
     done = audit(four, "-i", four.inventory, "--format", "json", **planted)
     assert {node["status"] for node in four.nodes().values()} == {"ok"}, done.stderr
-    assert json.loads(done.stdout)["nodes"]["ok"] == 4
+    printed = json.loads(done.stdout)  # one object on standard output and nothing else
+    assert (printed["schema"], printed["nodes"]["ok"]) == ("unhang/findings/1", 4)
+    assert done.returncode in (0, 1)
     (line,) = [line for line in done.stderr.splitlines() if "not taken over" in line]
     assert sorted(line.partition("under them: ")[2].split(", ")) == sorted(planted)
 
@@ -154,12 +167,6 @@ def test_unhang_runs_names_where_an_audit_writes_and_judge_reads(four, tmp_path)
     assert json.loads(judged.stdout)["run"]["id"] == run_folder.name
 
 
-def test_json_is_one_object_on_standard_output_and_nothing_else(four):
-    done = audit(four, "-i", four.inventory, "--format", "json")
-    assert json.loads(done.stdout)["schema"] == "unhang/findings/1"
-    assert done.returncode in (0, 1)
-
-
 def test_the_exit_code_is_the_judges(four):
     four.answering("rubbish", "no JSON")
     clean = audit(four, "-i", four.inventory, "--limit", "login", "--fail-on", "critical")
@@ -169,11 +176,6 @@ def test_the_exit_code_is_the_judges(four):
     blind = audit(four, "-i", four.inventory, "--limit", "rubbish")
     assert blind.returncode == 2, blind.stderr
     assert "no node was read" in blind.stderr
-
-
-def test_what_is_behind_the_dashes_goes_to_ansible(four):
-    audit(four, "-i", four.inventory, "--limit", "login", "--", "-e", '{"unhang_policy": {"driver": {"version": "1"}}}')
-    assert four.nodes()["login"]["policy"] == {"driver": {"version": "1"}}
 
 
 def test_a_progress_line_shows_on_a_terminal(four):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 
 import page_smoke
 import pytest
 import yaml
+from forked_commands import forked
 from page_commands import PROJECT, READS, commands, typed_in_tests
 
 from unhang.base.nodeset import expand_limit
@@ -40,11 +41,14 @@ def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
     limits = [value for name, value in itertools.pairwise(rest) if name == "--limit"]
     assert [limit for limit in limits if "[" in limit and expand_limit(limit) != [limit]] == [], "Ansible reads a node set in its own way"
     given = [value.partition("=") for name, value in itertools.pairwise(rest) if name == "-e"]
-    text = "".join(path.read_text() for path in (PROJECT / "playbooks").rglob("*.yml")) + "".join(
-        path.read_text() for path in (PROJECT / "roles").rglob("*.yml")
-    )
-    assert [name for name, _, _ in given if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+    assert [name for name, _, _ in given if not re.search(rf"\b{re.escape(name)}\b", text_of_plays())] == []
     assert {role for name, _, value in given if name == "unhang_roles" for role in value.split(",")} <= {*ROLE_ORDER}
+
+
+@functools.cache
+def text_of_plays():
+    """All playbooks and roles."""
+    return "".join(path.read_text() for folder in ("playbooks", "roles") for path in (PROJECT / folder).rglob("*.yml"))
 
 
 @pytest.mark.parametrize("typed", MADE, ids=str)
@@ -57,15 +61,10 @@ def test_make_has_that_target(typed):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(demo_audit, tmp_path_factory):
     """A folder with everything that the pages name: an audited fleet of the demo's nodes in racks, logs, scripts."""
     folder = tmp_path_factory.mktemp("pages")
-    hosts = {"rack1": "gpu[001:002]", "rack2": "gpu[003:008]", "training": "gpu[001:004]"}
-    racks = {"all": {"children": {name: {"hosts": {pattern: {}}} for name, pattern in hosts.items()}}}
-    (folder / "racks.yml").write_text(yaml.safe_dump(racks))
-    command = ["audit", "-i", str(PROJECT / "inventory" / "demo"), "-i", "racks.yml", "--out", "runs", "-q"]
-    done = unhang(folder, *command)
-    assert done.returncode == 1, done.stderr
+    in_racks(demo_audit.folder, folder)
     fixtures = PROJECT / "tests" / "fixtures"
     logs = sorted((fixtures / "diagnose" / "acs_iommu").glob("*.log"))
     for name in ("logs", "traces", "scripts", "k8s"):
@@ -91,6 +90,26 @@ def place(tmp_path_factory):
     return folder
 
 
+RACKS = {"rack1": range(1, 3), "rack2": range(3, 9), "training": range(1, 5)}  # {group: numbers of its nodes}
+
+
+def in_racks(audited, folder):
+    """The audit of the demo's nodes as it is when a second inventory puts them into racks."""
+    hosts = {name: {f"gpu{number:03}": {} for number in numbers} for name, numbers in RACKS.items()}
+    (folder / "racks.yml").write_text(yaml.safe_dump({"all": {"children": {name: {"hosts": nodes} for name, nodes in hosts.items()}}}))
+    run = folder / "runs" / audited.name
+    shutil.copytree(audited, run)
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "inventory": [*document["inventory"], str(folder / "racks.yml")]}))
+    for path in (run / "nodes").glob("gpu*.json"):
+        node = json.loads(path.read_text())
+        path.write_text(json.dumps({**node, "groups": sorted([*node["groups"], *(name for name in RACKS if path.stem in hosts[name])])}))
+    (folder / "runs" / "latest").symlink_to(audited.name)
+    for argv in (["judge", "-q"], ["runs", "--add", str(run)]):
+        done = unhang(folder, *argv)
+        assert done.returncode in (0, 1), done.stderr
+
+
 def run_again(folder):
     """A second run in the history, as if the first one were from another day."""
     first = (folder / "runs" / "latest").resolve()
@@ -112,10 +131,7 @@ def on_this_fleet(folder, word):
 def unhang(folder, *argv):
     """A finished `unhang` command in that folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
-    environment = {**kept, "UNHANG_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "unhang", *argv], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    return forked(argv, folder, {**kept, "UNHANG_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")})
 
 
 def is_here(folder, word):

@@ -8,12 +8,11 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import page_commands
 import pytest
+from forked_commands import forked
 from page_visit import CHROMIUM, SIZES, Visit
 from report_picture import PICTURE, shown_words, words_in
 
@@ -28,21 +27,16 @@ from unhang.show.report.screen import render_screen
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"
-DEADLINE_S = 280
 HEALTHY = {"gpu001", "gpu002", "gpu003", "gpu005", "gpu008", "a100-01", "t4-01", "login01"}
 MOST_BYTES = 1_500_000
 pytestmark = pytest.mark.xdist_group("demo")  # one audit of the fleet for all tests
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(demo_audit):
     """The run folder of `unhang audit --inventory inventory/demo`."""
-    out = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, "-P", "-m", "unhang", "audit", "--inventory", "inventory/demo", "--out", str(out), "--format", "json"]
-    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 1, done.stderr[-2000:]
-    return out / "latest"
+    assert demo_audit.code == 1, demo_audit.errors[-2000:]
+    return demo_audit.folder.parent / "latest"
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +134,7 @@ def test_recorded_fleet_stays_small():
 
 
 def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(run):
-    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
-    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "wide"]
-    printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path}).stdout
+    printed = forked(["report", run, "--format", "wide"], PROJECT, os.environ).stdout
     quoted = page_commands.shown()["situations"]
     assert quoted
     for finding in "\n".join(quoted).split("\n\n"):
@@ -284,8 +276,7 @@ def test_the_page_of_the_fleet_is_two_thirds_of_what_was_too_long_on_a_phone(run
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: the page is not looked at in a browser")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_each_counter_of_the_page_shows_its_things_and_healthy_is_green(run, browser, size, scheme):
     verdicts = json.loads((run / "findings.json").read_text())["node_verdicts"]
     with Visit(browser, run / "report.html", size, scheme) as visit:

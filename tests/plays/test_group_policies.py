@@ -59,20 +59,23 @@ def test_a_child_replaces_its_parent_and_the_preview_says_so(grouped):
     assert read(grouped.fleet.runs / "latest" / "nodes" / "gpu001.json")["policy"] == {"driver": {"version": "580.65.06"}}
 
 
-@pytest.mark.parametrize(
-    ("groups", "host_variables", "counts"),
-    [
-        (TWO, {"unhang_policy": {"driver": {"version": "575.57.08"}}}, "575.57.08"),
-        ({**TWO, "h200": group("570.172.08", priority=10, **HERE)}, None, "570.172.08"),
-        ({"h200": group("580.65.06", **HERE), "training": TWO["training"]}, None, "580.65.06"),
-        ({"a": group("570.172.08", children={"c": group("1.1", **HERE)}), "b": group("580.65.06", children={"c": {}})}, None, "1.1"),
-    ],
-    ids=["the host's own", "a priority", "equal policies", "a child of both"],
-)
-def test_what_somebody_has_decided_is_not_refused(grouped, groups, host_variables, counts):
-    played = grouped(groups, "audit", host_variables)
+def test_what_somebody_has_decided_is_not_refused(fleet):
+    """A host's own policy, a priority, equal policies, and a child of both groups: each decides for a host of its own."""
+    for host in ("own", "first", "equal", "child"):
+        fleet.answering(host, envelope())
+    fleet.hosts["own"]["unhang_policy"] = {"driver": {"version": "575.57.08"}}
+    of_both = {"c": group("1.1", hosts={"child": {}})}
+    groups = {
+        "own_a": group("570.172.08", hosts={"own": {}}), "own_b": group("580.65.06", hosts={"own": {}}),
+        "first_a": group("570.172.08", priority=10, hosts={"first": {}}), "first_b": group("580.65.06", hosts={"first": {}}),
+        "equal_a": group("580.65.06", hosts={"equal": {}}), "equal_b": group("580.65.06", hosts={"equal": {}}),
+        "a": group("570.172.08", children=of_both), "b": group("580.65.06", children={"c": {}}),
+    }  # fmt: skip
+    (fleet.folder / "grouped.yml").write_text(yaml.safe_dump({"all": {"hosts": fleet.hosts, "children": groups}}))
+    played = fleet.play("-i", fleet.folder / "grouped.yml")
     assert played.returncode == 0, played.stderr
-    assert grouped.fleet.nodes()["gpu001"]["policy"] == {"driver": {"version": counts}}
+    counts = {"own": "575.57.08", "first": "570.172.08", "equal": "580.65.06", "child": "1.1"}
+    assert {host: node["policy"] for host, node in fleet.nodes().items()} == {host: {"driver": {"version": version}} for host, version in counts.items()}
 
 
 def test_what_the_command_line_gives_counts_for_all_groups(grouped):

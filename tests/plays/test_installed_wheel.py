@@ -183,8 +183,35 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_pa
     assert [one["name"] for one in document["components"] if not one.get("licenses")] == []
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_each_command_can_say_what_it_takes(unhang, name):
-    done = unhang(*name.split(), "--help")
+# Each command in a fork of its own: {name: [exit code, output]} on standard output.
+HELPS = """
+import json, os, sys, tempfile
+from unhang.cli import main
+found = {}
+for name in sys.argv[1:]:
+    with tempfile.TemporaryFile() as written:
+        if not (child := os.fork()):
+            code = 70
+            try:
+                os.dup2(written.fileno(), 1)
+                code = main([*name.split(), "--help"])
+            except SystemExit as ended:
+                code = ended.code or 0
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        written.seek(0)
+        found[name] = [code, written.read().decode()]
+print(json.dumps(found))
+"""
+
+
+def test_each_command_can_say_what_it_takes(unhang):
+    words = [unhang.program.with_name("python"), "-P", "-c", HELPS, *sorted(COMMANDS)]
+    done = finished(words, env=unhang.environment(), cwd=unhang.folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: unhang {name}")
+    helps = json.loads(done.stdout)
+    assert {name: (code, text.startswith(f"usage: unhang {name}")) for name, (code, text) in helps.items()} == dict.fromkeys(COMMANDS, (0, True))
+    whole = unhang("audit", "--help")
+    assert [whole.returncode, whole.stdout, whole.stderr] == [*helps["audit"], ""]

@@ -11,7 +11,6 @@ import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.judge.policy import PolicyFile
 from unhang.audit.triage.run_judging import conclusion
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.rules.engine import Engine, view_of
@@ -19,6 +18,7 @@ from unhang.rules.examples import catalogue_view
 from unhang.rules.node_rules import judge_rule, node_world
 from unhang.run.documents import decode_node
 from unhang.run.run_input import read_run_input
+from unhang.schemas.policy import PolicyFile
 from unhang.schemas.shapes import read_schema
 
 TODAY = "2026-06-01"

@@ -9,11 +9,13 @@ import pytest
 from healthy_nodes import a100_roce, h100_infiniband, l40s_ethernet, rtx_4090_workstation, t4_cloud_vm
 from local_fleet import PROJECT
 
-from unhang.audit.judge.policy import load_policy
 from unhang.cli import main
 from unhang.commands.smoke_expectations import bandwidth_in, bandwidth_of
 from unhang.prove.smoke.bandwidth import Group, judge_bandwidth
 from unhang.prove.smoke.expectations import read_expectations
+from unhang.schemas.policy import load_policy
+
+pytestmark = pytest.mark.usefixtures("compiled_rules")
 
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = PROJECT / "tests" / "fixtures" / "h200x8" / "smoke.json"

@@ -189,12 +189,18 @@ except ValueError as problem:
 class TestModesOfGpus:
     """With the real nvidia-ml-py and the fake driver with the answers of eight H200."""
 
-    @pytest.fixture
-    def gpus(self, node, tmp_path_factory):
-        """A state that has the modes of GPU 3 before they were set; call(acts) reads and sets modes, call.derive(**) changes the driver's answers."""
+    @pytest.fixture(scope="class")
+    def library(self, tmp_path_factory):
+        """Folder of the fake driver's library."""
         link_pynvml(PROJECT)
         folder = tmp_path_factory.mktemp("fake-nvml")
         build_fake_nvml(str(folder))
+        return folder
+
+    @pytest.fixture
+    def gpus(self, node, library, tmp_path_factory):
+        """A state that has the modes of GPU 3 before they were set; call(acts) reads and sets modes, call.derive(**) changes the driver's answers."""
+        folder = tmp_path_factory.mktemp("driver")
         profile = folder / "profile"
         state_id = run_module("saved_state", rootfs=str(node), state="begun", role="gpu_binding", run="r")["id"]
         keep_running(
@@ -211,7 +217,7 @@ class TestModesOfGpus:
 
         def call(acts=True):
             path = os.pathsep.join([str(PROJECT / "module_utils"), *sys.path])
-            known = {**os.environ, "LD_LIBRARY_PATH": str(folder), "UNHANG_FAKE_NVML_PROFILE": str(profile), "PYTHONPATH": path}
+            known = {**os.environ, "LD_LIBRARY_PATH": str(library), "UNHANG_FAKE_NVML_PROFILE": str(profile), "PYTHONPATH": path}
             command = [sys.executable, "-c", GPU_CODE, str(node), state_id, "act" if acts else "look"]
             done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=DEADLINE_S)
             assert done.returncode == 0, done.stderr

@@ -18,6 +18,8 @@ from unhang.cli import main
 from unhang.commands import smoke_output
 from unhang.run.run_folder import find_run, latest_run, runs_folder, write_atomically
 
+pytestmark = pytest.mark.usefixtures("compiled_rules")
+
 ID = "20261120T043323Z-a8229f1434"
 ROOT = Path(__file__).resolve().parents[2]
 

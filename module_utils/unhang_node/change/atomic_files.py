@@ -65,7 +65,7 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
     if text is None:
         if os.path.lexists(place):
             os.unlink(place)
-            _sync_folder(folder)
+            sync(folder)
         return
     os.makedirs(folder, mode=0o755, exist_ok=True)
     known = _status_of(place)
@@ -85,7 +85,7 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
     except BaseException:
         os.unlink(beside)
         raise
-    _sync_folder(folder)
+    sync(folder)
 
 
 def _status_of(place: str) -> os.stat_result | None:
@@ -109,8 +109,9 @@ def _keep_attributes(known: str, beside: str) -> None:
                 os.setxattr(beside, name, os.getxattr(known, name))
 
 
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(place: str) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(place, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -9,6 +9,7 @@ import os
 import re
 
 from ..section import Absent
+from ..sections.reading import text_if_there
 from .container_engines import ID, pid_of_engines
 from .process_table import ancestors
 
@@ -34,7 +35,7 @@ def processes_of_container(ctx: Context, name: str, stats: dict[int, Stat]) -> d
     namespace = NAMESPACE.match(name)
     seeds = _of_namespace(ctx.root, stats, namespace.group(1) or namespace.group(2)) if namespace else []
     if not seeds and ID.match(name):
-        seeds = [pid for pid in stats if name in _cgroup(ctx.root, pid)]
+        seeds = [pid for pid in stats if name in text_if_there(ctx.root, f"/proc/{pid}/cgroup")]
     if not seeds and NAME.match(name):
         seeds = [pid_of_engines(ctx, name, stats)]
     if not seeds:
@@ -55,13 +56,6 @@ def namespace_of(root: Root, pid: int, kind: str) -> str | None:
         return None
 
 
-def _cgroup(root: Root, pid: int) -> str:
-    try:
-        return root.text(f"/proc/{pid}/cgroup", 65536)
-    except OSError:
-        return ""
-
-
 def _of_namespace(root: Root, stats: dict[int, Stat], number: str) -> list[int]:
     return [pid for pid in stats if any((namespace_of(root, pid, kind) or "").endswith(f"[{number}]") for kind in ("pid", "mnt"))]
 
@@ -71,7 +65,7 @@ def _with_the_same(root: Root, stats: dict[int, Stat], seeds: set[int]) -> dict[
 
     def marks(pid: int) -> set[str]:
         spaces = {namespace_of(root, pid, kind) for kind in ("pid", "mnt")}
-        groups = {line.partition(":")[2] for line in _cgroup(root, pid).splitlines() if len(line.rpartition("/")[2]) >= 12}
+        groups = {line.partition(":")[2] for line in text_if_there(root, f"/proc/{pid}/cgroup").splitlines() if len(line.rpartition("/")[2]) >= 12}
         return {mark for mark in spaces | groups if mark}
 
     of_the_node = marks(os.getpid()) | marks(1)

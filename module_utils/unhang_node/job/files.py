@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..section import Unread, read_section
-from ..sections.extension_caches import CACHE, held_files, read_cache
+from ..sections.extension_caches import CACHE, mark_held, read_cache
 from ..sections.faults import read_faults
 from .finding import MORE
 from .flights import read_flights
@@ -87,11 +87,8 @@ def read_locks(ctx: Context) -> Iterator[SourcePiece]:
 
 def _cache(root: Root, unread: Unread, view: View, folder: str, user: str | None, now_s: float, owner: int) -> dict[str, Any]:
     found = read_cache(root, unread, view.mounts, folder, user, now_s, owner=owner)
-    if found and not root.is_live:  # of a container: its locks are held by processes of this node
+    if found and found["locks"] and not root.is_live:  # of a container: its locks are held by processes of this node
         unread.rows[:] = [row for row in unread.rows if not row["field"].endswith(".locks")]
-        for row in found["locks"]:
-            status = os.lstat(root.place(row["path"]))
-            held, complete = held_files(frozenset([(status.st_dev, status.st_ino)]), "/proc")
-            row["held"] = True if held else False if complete else None
-            row["stale"] = None if row["held"] is None else not row["held"]
+        states = [os.lstat(root.place(row["path"])) for row in found["locks"]]
+        mark_held(found["locks"], [(status.st_dev, status.st_ino) for status in states])
     return {"caches": [found] if found else []}

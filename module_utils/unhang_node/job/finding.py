@@ -12,6 +12,7 @@ from ..named_tuple import NamedTuple
 from ..parse.process_files import container_of, held_devices, parse_environ, parse_uid
 from ..parse.process_state import parse_own_pid
 from ..section import Absent
+from ..sections.reading import text_if_there
 from ..sections.users import read_users, user_name
 from .containers import processes_of_container
 from .process_table import ancestors, read_stats
@@ -126,10 +127,7 @@ def _is_of_slurm_job(environment: dict[str, str], job: str) -> bool:
 
 
 def _uid(root: Root, pid: int) -> int | None:
-    try:
-        return parse_uid(root.text(f"/proc/{pid}/status", 65536))
-    except OSError:
-        return None
+    return parse_uid(text_if_there(root, f"/proc/{pid}/status"))
 
 
 def _of_the_job(pids: list[int], stats: dict[int, Stat], candidates: list[Candidate]) -> list[Candidate]:
@@ -203,31 +201,17 @@ def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
         "local_rank": _whole(have.get(local)),
         "world_size": _whole(have.get(size)),
         "pid": one.pid,
-        "own_pid": _own_pid(ctx.root, one.pid),
+        "own_pid": parse_own_pid(text_if_there(ctx.root, f"/proc/{one.pid}/status")) or one.pid,
         "started": one.stat.started,
         "user": user,
         "command": one.stat.command,
         "launcher": next((name for variable, name in LAUNCHERS if variable in have), None),
         "framework": next((name for name in libraries if name in ("torch", "jax", "mpi")), None),
         "libraries": libraries,
-        "container": _container(ctx.root, one.pid),
+        "container": container_of(text_if_there(ctx.root, f"/proc/{one.pid}/cgroup")),
         "job": job_of(have, one.uid),
         "settings": {name: have[name][:256] for name in SETTINGS if name in have},
     }
-
-
-def _own_pid(root: Root, pid: int) -> int:
-    try:
-        return parse_own_pid(root.text(f"/proc/{pid}/status", 65536)) or pid
-    except OSError:
-        return pid
-
-
-def _container(root: Root, pid: int) -> str | None:
-    try:
-        return container_of(root.text(f"/proc/{pid}/cgroup", 65536))
-    except OSError:
-        return None
 
 
 def _whole(text: str | None) -> int | None:

@@ -6,6 +6,7 @@ import os
 import time
 
 from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
+from ..sections.reading import text_if_there
 from .finding import MORE, targets_of
 from .process_table import ancestors, read_stats, stat_of
 
@@ -34,7 +35,8 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
             row = look_at(ctx.root, rank["pid"], rank["started"], stats)
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
         sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
-        yield "proc", {f"at_{number + 1}_s": round(at_s, 3), f"interfaces_{number + 1}": _interfaces(ctx.root), f"log_bytes_{number + 1}": sizes}, [], MORE
+        interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
+        yield "proc", {f"at_{number + 1}_s": round(at_s, 3), f"interfaces_{number + 1}": interfaces, f"log_bytes_{number + 1}": sizes}, [], MORE
         if number == 0:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
             time.sleep(ctx.options["gap_s"])
@@ -49,21 +51,13 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     if stat is None or stat.started != started:
         row["state"] = REUSED if stat else GONE
         return row
-    row.update(state=stat.state, cpu_s=stat.cpu_ticks / TICKS, io=parse_io(text_or_empty(root, pid, "io")) or None)
-    status = text_or_empty(root, pid, "status")  # of the main thread, as far as switches are concerned
+    row.update(state=stat.state, cpu_s=stat.cpu_ticks / TICKS, io=parse_io(text_if_there(root, f"/proc/{pid}/io")) or None)
+    status = text_if_there(root, f"/proc/{pid}/status")  # of the main thread, as far as switches are concerned
     row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
-    row["syscall"] = text_or_empty(root, pid, "syscall").split(" ")[0].strip() or None
+    row["syscall"] = text_if_there(root, f"/proc/{pid}/syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
     row["children"] = [_child(root, other, stats[other]) for other in sorted(stats) if other != pid and pid in ancestors(stats, other)][:MOST_CHILDREN]
     return row
-
-
-def text_or_empty(root: Root, pid: int, name: str) -> str:
-    """A file of /proc/<pid>; "" when it is gone or denied."""
-    try:
-        return root.text(f"/proc/{pid}/{name}", 65536)
-    except OSError:
-        return ""
 
 
 def wchan_of(root: Root, folder: str) -> str | None:
@@ -98,13 +92,6 @@ def _child(root: Root, pid: int, stat: Stat) -> dict[str, Any]:
     return {"pid": pid, "command": stat.command, "state": stat.state, "cpu_s": stat.cpu_ticks / TICKS, "wchan": wchan}
 
 
-def _interfaces(root: Root) -> dict[str, list[int]]:
-    try:
-        return parse_interfaces(root.text("/proc/net/dev"))
-    except OSError:
-        return {}
-
-
 def log_size_of(root: Root, pid: int) -> int | None:
     """The size of the file that a rank's standard output or error goes to, None where it goes elsewhere."""
     for number in (1, 2):
@@ -124,14 +111,7 @@ def read_sockets(ctx: Context) -> Iterator[SourcePiece]:
     for rank in ctx.options["ranks"]:
         pid = rank["pid"]
         inodes = {target[8:-1] for target in targets_of(ctx.root, pid).values() if target.startswith("socket:[")}
-        rows = [row for name in ("net/tcp", "net/tcp6") for row in parse_sockets(_table(ctx.root, pid, name), inodes)]
+        rows = [row for name in ("net/tcp", "net/tcp6") for row in parse_sockets(text_if_there(ctx.root, f"/proc/{pid}/{name}", 8 << 20), inodes)]
         rows.sort(key=lambda row: (row["state"] != "SYN_SENT", row["state"]))
         yield "sockets", {"ranks": [{"pid": pid, "sockets": rows[:MOST_SOCKETS]}]}, [], MORE
     yield "sockets", {}, []
-
-
-def _table(root: Root, pid: int, name: str) -> str:
-    try:
-        return root.text(f"/proc/{pid}/{name}", 8 << 20)
-    except OSError:
-        return ""

@@ -25,9 +25,10 @@ from ..parse.ras import parse_ras
 from ..parse.values import parse_json
 from ..root import Root
 from ..section import Absent, Unread, one_line
+from ..sections.reading import line_if_there, names_if_there, text_if_there
 from .finding import read_ranks
 from .gpus import work_of_gpu
-from .looks import GONE, REUSED, TICKS, log_size_of, text_or_empty
+from .looks import GONE, REUSED, TICKS, log_size_of
 from .process_table import descendants, read_stats, read_stats_again, stat_of
 from .ras import ask, ras_addresses
 
@@ -66,11 +67,11 @@ def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: lis
     stat = stats.get(row["pid"])
     if stat is None or stat.started != row["started"]:
         return {"state": REUSED if stat else GONE}
-    io = parse_io(text_or_empty(root, row["pid"], "io"))
+    io = parse_io(text_if_there(root, f"/proc/{row['pid']}/io"))
     return {
         "state": stat.state,
         "cpu_s": stat.cpu_ticks / TICKS,
-        "switches": parse_switches(text_or_empty(root, row["pid"], "status")),
+        "switches": parse_switches(text_if_there(root, f"/proc/{row['pid']}/status")),
         "read_bytes": io.get("read_bytes"),
         "write_bytes": io.get("write_bytes"),
         "children": len(below),
@@ -114,25 +115,11 @@ def _counted(answer: dict[str, Any]) -> dict[str, Any]:
 def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
     """A line for each network interface that has a link of its own. Those of containers (veth), VLANs and bridges change with what is started on the node."""
     folder = "/sys/class/net"
-    for name in _names(root, folder)[:MOST_NICS]:
-        values = {one: _value(root, f"{folder}/{name}/{one}") for one in ("ifindex", "iflink", "carrier_changes", "carrier")}
-        is_own = values["ifindex"] == values["iflink"] and name != "lo" and "bridge" not in _names(root, f"{folder}/{name}")
+    for name in names_if_there(root, folder)[:MOST_NICS]:
+        values = {one: line_if_there(root, f"{folder}/{name}/{one}") or "" for one in ("ifindex", "iflink", "carrier_changes", "carrier")}
+        is_own = values["ifindex"] == values["iflink"] and name != "lo" and "bridge" not in names_if_there(root, f"{folder}/{name}")
         if is_own and values["carrier_changes"].isdigit():
             yield {"t": t, "nic": name, "carrier_changes": int(values["carrier_changes"]), "up": values["carrier"] == "1"}
-
-
-def _names(root: Root, folder: str) -> list[str]:
-    try:
-        return root.names(folder)
-    except OSError:
-        return []
-
-
-def _value(root: Root, path: str) -> str:
-    try:
-        return root.line(path)
-    except OSError:  # the carrier of an interface that is down cannot be read
-        return ""
 
 
 def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import time
 
 from ..parse.spy_stacks import parse_spy
 from ..process import FOLDERS, run_process
+from ..sections.reading import text_if_there
 from .finding import MORE
-from .looks import text_or_empty, wchan_of
+from .looks import wchan_of
 from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
@@ -125,7 +126,7 @@ def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
 
 
 def _row(ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, why: str) -> tuple[dict[str, Any], list[UnreadRow]]:
-    kernel = [line.strip()[:120] for line in text_or_empty(ctx.root, pid, "stack").splitlines()[:24]]
+    kernel = [line.strip()[:120] for line in text_if_there(ctx.root, f"/proc/{pid}/stack").splitlines()[:24]]
     row: dict[str, Any] = {
         "pid": pid,
         "of": of,

@@ -7,8 +7,9 @@ import re
 
 from ..parse.cuda import parse_cuda_header, parse_cudnn_header, parse_version_json, parse_version_txt, version_of_distro_package, version_of_folder
 from ..parse.nvidia_driver import driver_version_of_file, upstream_version, version_of_file
-from ..untrusted_files import names_or_none, read_text, resolve_local
+from ..untrusted_files import names_or_none, read_text, resolve_or_none
 from .loader import find_in_loader, taken_for
+from .reading import there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,27 +46,27 @@ def read_cuda(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], d
 
 def read_toolkits(root: Root, unread: Unread, mounts: list[Mount], database: Database | None) -> list[dict[str, Any]]:
     """[{path, version, is_default, nvcc}], each folder once, links followed; the distribution's own toolkit counts as one at /usr."""
-    chosen = _resolved(root, unread, mounts, DEFAULT)
+    chosen = resolve_or_none(root, unread, "toolkits", mounts, DEFAULT)
     names = unread.attempt("toolkits", names_or_none, root, PARENT) or []
     rows: list[dict[str, Any]] = []
     for name in names:
         if not name.startswith("cuda"):
             continue
-        path = _resolved(root, unread, mounts, PARENT + "/" + name)
+        path = resolve_or_none(root, unread, "toolkits", mounts, PARENT + "/" + name)
         if path is None or any(row["path"] == path for row in rows) or not _looks_like_toolkit(root, path):
             continue
         version = read_toolkit_version(root, path)
         if version is None:
             unread.add(f"toolkits[{path}].version", "absent", "no version.json, version.txt or include/cuda.h names it")
-        rows.append({"path": path, "version": version, "is_default": path == chosen, "nvcc": _there(root, path + "/bin/nvcc")})
-    if _there(root, DISTRO_NVCC) and _resolved(root, unread, mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
+        rows.append({"path": path, "version": version, "is_default": path == chosen, "nvcc": there(root, path + "/bin/nvcc")})
+    if there(root, DISTRO_NVCC) and resolve_or_none(root, unread, "toolkits", mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
         version = version_of_distro_package(database.version(DISTRO_PACKAGE) if database else None)
         rows.append({"path": "/usr", "version": version, "is_default": not any(row["is_default"] for row in rows), "nvcc": True})
     return rows[:64]
 
 
 def _looks_like_toolkit(root: Root, path: str) -> bool:
-    return any(_there(root, path + part) for part in ("/version.json", "/version.txt", "/bin/nvcc", "/include/cuda.h", "/lib64/libcudart.so"))
+    return any(there(root, path + part) for part in ("/version.json", "/version.txt", "/bin/nvcc", "/include/cuda.h", "/lib64/libcudart.so"))
 
 
 def read_toolkit_version(root: Root, path: str) -> str | None:
@@ -86,7 +87,7 @@ def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list
     if taken is None:
         unread.add("forward_compat", "absent", "the loader finds no libcuda")
         return None
-    real = _resolved(root, unread, mounts, taken) or taken
+    real = resolve_or_none(root, unread, "toolkits", mounts, taken) or taken
     if "/compat" not in taken and "/compat" not in real:
         unread.add("forward_compat", "absent", f"the loader takes {taken}, which is no cuda-compat")
         return None
@@ -101,7 +102,7 @@ def read_cudnn(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) 
     """[{path, version}] of every libcudnn.so in the loader's paths; of the header if there is no library."""
     rows: list[dict[str, Any]] = []
     for path in find_in_loader(loader, "libcudnn.so"):
-        real = _resolved(root, unread, mounts, path)
+        real = resolve_or_none(root, unread, "toolkits", mounts, path)
         if real and not any(row["path"] == real for row in rows):
             rows.append({"path": real, "version": version_of_file(os.path.basename(real))})
     if not rows:
@@ -117,7 +118,7 @@ def read_cudnn(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) 
 def read_build_tools(root: Root, unread: Unread, mounts: list[Mount], database: Database | None, default: dict[str, Any] | None) -> dict[str, Any]:
     """What a build of a CUDA extension needs; a tool is null when it is not installed."""
     nvcc = None
-    if default and _there(root, (default["path"] if default["path"] != "/usr" else "/usr") + "/bin/nvcc"):
+    if default and there(root, (default["path"] if default["path"] != "/usr" else "/usr") + "/bin/nvcc"):
         nvcc = {"path": default["path"] + "/bin/nvcc", "version": default["version"]}
     gcc, gxx = (_tool(root, unread, mounts, database, name, (name,)) for name in ("gcc", "g++"))
     ninja = _tool(root, unread, mounts, database, "ninja", ("ninja-build",))
@@ -128,7 +129,7 @@ def read_build_tools(root: Root, unread: Unread, mounts: list[Mount], database: 
         "ninja": ninja,
         "make": _tool(root, unread, mounts, database, "make", ("make",)),
         "python_headers": unread.attempt("build_tools.python_headers", has_python_headers, root),
-        "has_compiler": gxx is not None or _there(root, "/usr/bin/c++") or _there(root, "/usr/bin/clang++"),
+        "has_compiler": gxx is not None or there(root, "/usr/bin/c++") or there(root, "/usr/bin/clang++"),
         "has_ninja": ninja is not None,
         "has_nvcc": nvcc is not None,
     }
@@ -138,9 +139,9 @@ def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | 
     """{path, version}: the package's version, else that in the file's name; None if there is no such program."""
     for folder in ("/usr/local/bin", "/usr/bin"):
         path = folder + "/" + name
-        if not _there(root, path):
+        if not there(root, path):
             continue
-        real = _resolved(root, unread, mounts, path) or path
+        real = resolve_or_none(root, unread, "toolkits", mounts, path) or path
         named = _TOOL_VERSION.search(real)
         version = None
         if database and folder == "/usr/bin":
@@ -159,21 +160,3 @@ def has_python_headers(root: Root) -> bool:
     """True when the headers of a system Python are there (the headers of a virtual environment's base Python are not searched). Raises OSError."""
     folders = [name for name in names_or_none(root, "/usr/include") if name.startswith("python3")]
     return any(root.exists(f"/usr/include/{name}/Python.h") for name in folders)
-
-
-def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str) -> str | None:
-    """The path with links followed, or None if it does not exist or is on a network file system (noted)."""
-    try:
-        return resolve_local(root, mounts, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as problem:
-        unread.of_error("toolkits", problem)
-        return None
-
-
-def _there(root: Root, path: str) -> bool:
-    try:
-        return root.exists(path)
-    except OSError:
-        return False

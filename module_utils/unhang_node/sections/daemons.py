@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .reading import there
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +28,7 @@ def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), 
         if members:
             return bool(members.split())
         # systemd runs (this folder exists) and the unit does not (it has no folder).
-        can_say = can_say or members == "" or _there(root, folder)
+        can_say = can_say or members == "" or there(root, folder)
     if socket:
         listening = _text(root, "/proc/net/unix")
         if listening is not None:
@@ -75,10 +77,3 @@ def _text(root: Root, path: str) -> str | None:
         return root.text(path, 1 << 20)
     except OSError:
         return None
-
-
-def _there(root: Root, path: str) -> bool:
-    try:
-        return root.exists(path)
-    except OSError:
-        return False

@@ -6,16 +6,18 @@ cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); ev
 from __future__ import annotations
 
 import os
+import re
+import stat
 
 from ..parse.nvidia_driver import branch_of, driver_version_of_file, parse_loaded, parse_params, upstream_version
 from ..section import Absent
 from ..untrusted_files import read_text, resolve_local
 from .daemons import is_running
-from .device_nodes import read_device_nodes
 from .driver_origin import read_install_method
 from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
 from .loader import find_in_loader
 from .package_database import driver_packages
+from .reading import there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ NOUVEAU = ("nouveau", "nova_core", "nova_drm", "nova")
 USERSPACE = (("libnvidia_ml", "libnvidia-ml.so.1"), ("libcuda", "libcuda.so.1"))
 NOT_THE_DRIVERS = ("/compat/", "/stubs/", "/cuda-compat")
 MAX_PARAMETERS = 128
+DEVICE_NODE = re.compile(r"nvidia(?:\d{1,3}|ctl|-uvm|-uvm-tools|-modeset)$")
+MAX_DEVICE_NODES = 256
+FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 
 def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None) -> dict[str, Any]:
@@ -44,7 +49,7 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
     packages = None if database is None else driver_packages(database)
     if packages is None:
         unread.add("packages", "error", "the package database could not be read")
-    nouveau = any(_there(root, "/sys/module/" + name) for name in NOUVEAU)
+    nouveau = any(there(root, "/sys/module/" + name) for name in NOUVEAU)
     if not (loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau):
         raise Absent("no nvidia module, no driver library, no driver package")
     version = loaded["version"] or _userspace_version(userspace) or (on_disk or {}).get("version") or _package_version(packages)
@@ -92,7 +97,7 @@ def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
         if version is None:
             unread.add("loaded.version", "error", "unknown form: " + line[:200])
         return {"is_loaded": True, "version": version, "flavour": flavour, "line": line}
-    if not _there(root, MODULE):
+    if not there(root, MODULE):
         return {"is_loaded": False, "version": None, "flavour": None, "line": None}
     unread.add("loaded.flavour", "absent", f"no {PROC}/version")
     return {"is_loaded": True, "version": unread.attempt("loaded.version", root.line, MODULE + "/version"), "flavour": None, "line": None}
@@ -138,6 +143,20 @@ def read_parameters(root: Root, unread: Unread) -> dict[str, str] | None:
     return {name: value[:1024] for name, value in pairs[:MAX_PARAMETERS]}
 
 
+def read_device_nodes(root: Root) -> list[dict[str, Any]]:
+    """[{path, open_to_all}] of the character devices /dev/nvidia0, nvidiactl, nvidia-uvm and so on; none is opened. Raises OSError.
+
+    In a recorded tree they are plain files, which count too.
+    """
+    rows: list[dict[str, Any]] = []
+    for name in root.names("/dev"):
+        if DEVICE_NODE.match(name) and len(rows) < MAX_DEVICE_NODES:
+            mode = root.stat("/dev/" + name).st_mode
+            if stat.S_ISCHR(mode) or not root.is_live:
+                rows.append({"path": "/dev/" + name, "open_to_all": mode & FOR_ALL == FOR_ALL})
+    return rows
+
+
 def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[str, Any]) -> None:
     """Why `mismatch` is unknown."""
     if not loaded["is_loaded"]:
@@ -171,10 +190,3 @@ def _package_version(packages: Iterable[Package] | None) -> str | None:
         if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
             return upstream_version(package.version)
     return None
-
-
-def _there(root: Root, path: str) -> bool:
-    try:
-        return root.exists(path)
-    except OSError:
-        return False

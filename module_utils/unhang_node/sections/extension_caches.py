@@ -103,12 +103,17 @@ def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, An
     if not root.is_live:
         unread.add(field + ".locks", "absent", "a recorded tree does not show who holds a lock")
         return
+    if not mark_held(rows, keys):
+        unread.add(field + ".locks", "denied", "other users' open files need root")
+
+
+def mark_held(rows: list[dict[str, Any]], keys: list[FileKey]) -> bool:
+    """Fills in held and stale of locks from the open files of all processes; keys: their files, in the same order. Whether every process could be inspected."""
     held, complete = held_files(frozenset(keys), "/proc")
     for index, row in enumerate(rows):
         row["held"] = True if keys[index] in held else (False if complete else None)
         row["stale"] = None if row["held"] is None else not row["held"]
-    if not complete:
-        unread.add(field + ".locks", "denied", "other users' open files need root")
+    return complete
 
 
 def held_files(keys: frozenset[FileKey], procfs: str) -> tuple[set[FileKey], bool]:

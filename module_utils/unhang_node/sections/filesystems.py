@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..parse.fstab import parse_fstab
-from ..parse.mounts import is_network
+from ..parse.mounts import is_network, parse_fstab
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from ..parse.values import clean, integer_or_none, release_key
 from .boot import read_boot
 from .installed_kernels import read_dkms, read_installed
 from .modprobe import read_lockdown, read_modprobe
-from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, there
+from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, text_if_there, there
 from .virtualization import container_kind
 
 TYPE_CHECKING = False
@@ -184,10 +184,6 @@ def read_reboot(
     return (bool(reasons) if reasons or known else None), [clean(reason, 1024) for reason in reasons]
 
 
-def line_list(root: Root, path: str, most: int = 64) -> list[str]:
-    """Distinct lines of a small file, [] if it does not exist."""
-    try:
-        lines = root.text(path, 65536).splitlines()
-    except (OSError, ValueError):
-        return []
-    return sorted({clean(line, 256) for line in lines if line.strip()})[:most]
+def line_list(root: Root, path: str) -> list[str]:
+    """Distinct lines of a small file, at most 64, [] if it does not exist."""
+    return sorted({clean(line, 256) for line in text_if_there(root, path).splitlines() if line.strip()})[:64]

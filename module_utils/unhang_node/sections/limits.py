@@ -6,10 +6,11 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
+from .daemons import CGROUPS
 from .filesystems import read_filesystems, read_not_mounted
 from .host_state import read_huge_pages
 from .in_use import read_in_use
-from .reading import drop_ins, first_there, line_if_there, read_integer, there
+from .reading import drop_ins, first_there, line_if_there, read_integer, text_if_there, there
 from .virtualization import container_kind
 
 TYPE_CHECKING = False
@@ -30,7 +31,6 @@ SERVICES = (
     ("crio", ("crio.service",), ()),
     ("kubelet", ("kubelet.service",), ()),
 )
-CGROUPS = ("/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/", "/sys/fs/cgroup/unified/system.slice/")
 CONFIG_FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 LOGIND = ("/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind")
 TEMP_PATHS = ("/tmp", "/var/tmp")  # noqa: S108 - looked at, never written to
@@ -165,7 +165,7 @@ def find_pid(root: Root, service: str, units: Iterable[str], pid_files: Iterable
     """The main process of a service by its control group or its pid file, or None. A pid that another program has meanwhile is not taken."""
     for folder in CGROUPS:
         for unit in units:
-            for word in (line_if_there(root, folder + unit + "/cgroup.procs") or "").split()[:16]:
+            for word in (line_if_there(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]:
                 if is_process_of(root, word, service):
                     return word
     for path in pid_files:
@@ -202,10 +202,7 @@ def config_files(root: Root, name: str) -> list[str]:
 
 def settings_of(root: Root, path: str, section: str) -> list[tuple[str, str]]:
     """[(name, value)] of one systemd file, [] when it cannot be read."""
-    try:
-        return parse_systemd_settings(root.text(path, 262144), section)
-    except (OSError, ValueError):
-        return []
+    return parse_systemd_settings(text_if_there(root, path, 262144), section)
 
 
 def read_limits_conf(root: Root, unread: Unread) -> list[dict[str, Any]]:

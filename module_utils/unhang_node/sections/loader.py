@@ -8,6 +8,7 @@ import os
 from ..named_tuple import NamedTuple
 from ..parse.ld_so import CACHE_LIMIT_BYTES, parse_cache, parse_conf
 from ..untrusted_files import CONFIG_LIMIT_BYTES, names_or_none, read_file, read_text, resolve_local
+from .reading import there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,16 +116,9 @@ def taken_for(root: Root, loader: Loader, soname: str) -> str | None:
     only in the built-in folders.
     """
     for name, path in loader.cached:
-        if name == soname and _is_there(root, path):
+        if name == soname and there(root, path):
             return path
     for folder in loader.folders:
         if folder in DEFAULT_FOLDERS and soname in loader.listed.get(folder, ()):
             return folder + "/" + soname
     return None
-
-
-def _is_there(root: Root, path: str) -> bool:
-    try:
-        return root.exists(path)
-    except OSError:
-        return False

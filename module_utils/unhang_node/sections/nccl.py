@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..parse.launch_paths import judge_effective
-from ..untrusted_files import read_mounts_or_none, resolve_local
+from ..untrusted_files import read_mounts_or_none, resolve_or_none
 from . import settings_files
 from .driver_origin import owner_of
 from .loader import find_in_loader, read_loader, taken_for
@@ -117,12 +117,4 @@ def _package_of(root: Root, unread: Unread, path: str) -> str | None:
 
 
 def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return resolve_local(root, mounts, path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as problem:
-        unread.of_error(f"libraries[{path}]", problem)
-        return None
+    return None if path is None else resolve_or_none(root, unread, f"libraries[{path}]", mounts, path)

@@ -21,9 +21,7 @@ PLUGIN_STEMS = (NET_STEM, "libnccl-tuner", "libnccl-profiler", "libnccl-env", "l
 BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/build/lib", "/nvidia/nccl/lib")
 
 
-def read_library(
-    root: Root, unread: Unread, path: str, origin: str, where: str = "host", sha256: bool = False, field: str | None = None, follow: bool = True
-) -> dict[str, Any]:
+def read_library(root: Root, unread: Unread, path: str, origin: str, where: str = "host", sha256: bool = False, field: str | None = None) -> dict[str, Any]:
     """A row of nccl.libraries. path: real path. A fact that cannot be read is null, with the reason noted under `field` (libraries[<path>])."""
     row: dict[str, Any] = {
         "path": path,
@@ -41,7 +39,7 @@ def read_library(
     }
     field = field or f"libraries[{path}]"
     try:
-        descriptor = open_regular(root, path, follow=follow)
+        descriptor = open_regular(root, path)
     except (OSError, ValueError) as problem:
         unread.of_error(field, problem)
         return row

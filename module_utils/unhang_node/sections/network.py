@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket as socket  # as parse/addresses does
+import re
 
 from ..parse.addresses import (
     is_routable,
@@ -17,12 +18,11 @@ from ..parse.addresses import (
 )
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
-from .efa import read_efa
 from .installed_kernels import module_needs
 from .name_service import read_firewalls
 from .pci import pci_address_of
 from .rdma import read_rdma
-from .reading import integer_if_there, line_if_there, link_name, there
+from .reading import integer_if_there, line_if_there, link_name, text_if_there, there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,6 +70,9 @@ LOCAL_STEMS = [
 ]
 DMABUF_KERNEL = (5, 12)
 PEERS = "/sys/kernel/mm/memory_peers"
+EFA_LISTING = "/opt/amazon/efa_installed_packages"
+EFA_INSTALLER = re.compile(r"EFA installer version: {0,8}v?(\d{1,4}(?:\.\d{1,4}){1,3})")
+EFA_PLUGIN = re.compile(r"(?:libnccl-ofi|aws-ofi-nccl)[_-]v?(\d{1,4}(?:\.\d{1,4}){1,3})")
 
 
 def read_network(root: Root, unread: Unread) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def kind_of(root: Root, folder: str, has_device: bool) -> str:
         return "infiniband"
     if has_device:
         return "physical"
-    named = parse_assignments(table_text(root, folder + "/uevent")).get("DEVTYPE")
+    named = parse_assignments(text_if_there(root, folder + "/uevent")).get("DEVTYPE")
     if named in KINDS:
         return KINDS[named]
     for mark, kind in (("/bonding", "bond"), ("/bridge", "bridge")):
@@ -166,15 +169,7 @@ def net_folder(root: Root) -> str:
 def read_default_interfaces(root: Root) -> list[str]:
     """Names of the interfaces with a default route. Raises OSError."""
     folder = net_folder(root)
-    return parse_default_interfaces(root.text(folder + "/route", 1 << 20), table_text(root, folder + "/ipv6_route"))
-
-
-def table_text(root: Root, path: str) -> str:
-    """A table of at most 256 kB, "" if it does not exist (a kernel without IPv6)."""
-    try:
-        return root.text(path, 1 << 18)
-    except (OSError, ValueError):
-        return ""
+    return parse_default_interfaces(root.text(folder + "/route", 1 << 20), text_if_there(root, folder + "/ipv6_route", 1 << 18))
 
 
 def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
@@ -188,7 +183,7 @@ def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
     found, unclear = match_ipv4(parse_local_addresses(root.text(folder + "/fib_trie")), parse_routes(root.text(folder + "/route", 1 << 20)))
     if unclear:
         unread.add("interfaces[*].addresses", "error", "no single interface's route covers " + clean(" ".join(unclear[:32]), 900))
-    for name, addresses in parse_if_inet6(table_text(root, folder + "/if_inet6")).items():
+    for name, addresses in parse_if_inet6(text_if_there(root, folder + "/if_inet6", 1 << 18)).items():
         found.setdefault(name, []).extend(addresses)
     return found
 
@@ -253,3 +248,21 @@ def read_dmabuf(root: Root, unread: Unread) -> dict[str, Any]:
     if flavour != "open":
         return {"possible": False, "why_not": f"the loaded driver has the {flavour or 'unknown'} kernel modules, not the open ones"}
     return {"possible": True, "why_not": None}
+
+
+def read_efa(root: Root, unread: Unread) -> dict[str, str | None] | None:
+    """{installer, plugin} of the listing that the installer of the Elastic Fabric Adapter leaves; null without it. Raises OSError."""
+    if not root.exists(EFA_LISTING):
+        unread.add("efa", "absent", "no " + EFA_LISTING)
+        return None
+    found = parse_efa_listing(root.text(EFA_LISTING, 65536))
+    for field, value in found.items():
+        if value is None:
+            unread.add("efa." + field, "absent", f"{EFA_LISTING} does not name it")
+    return found
+
+
+def parse_efa_listing(text: str) -> dict[str, str | None]:
+    """{installer, plugin}: versions of the installer and of aws-ofi-nccl, None for what the listing does not name."""
+    installer, plugin = EFA_INSTALLER.search(text), EFA_PLUGIN.search(text)
+    return {"installer": installer.group(1) if installer else None, "plugin": plugin.group(1) if plugin else None}

@@ -6,7 +6,7 @@ import re
 
 from ..parse.pci_config import is_redirecting, parse_acs
 from ..parse.values import clean, clean_or_none, integer_or_none
-from .reading import integer_if_there, line_if_there, lines_if_there, names_if_there, there
+from .reading import integer_if_there, line_if_there, names_if_there, text_if_there, there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
 
 def read_aer(root: Root, path: str) -> int | None:
     """The sum of a device's uncorrected PCIe errors of one severity since boot, or None where the kernel does not count them (a virtual machine, no AER)."""
-    line = next((line for line in lines_if_there(root, path) if line.startswith("TOTAL_ERR_")), "")
+    line = next((line for line in text_if_there(root, path).splitlines() if line.startswith("TOTAL_ERR_")), "")
     return integer_or_none(line.rpartition(" ")[2])
 
 

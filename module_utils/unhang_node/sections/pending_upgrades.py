@@ -5,8 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from ..parse.apt import candidate_of, pin_priority, release_priority
-from ..parse.apt_lists import offered_versions
+from ..parse.apt import candidate_of, offered_versions, pin_priority, release_priority
 from ..untrusted_files import names_or_none, open_regular, read_text
 from .package_database import DRIVER, KERNEL, NCCL
 

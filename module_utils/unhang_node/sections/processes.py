@@ -16,6 +16,7 @@ from ..root import Root
 from ..section import Unread
 from ..untrusted_files import lstat_place
 from .nccl_libraries import is_plugin, plugin_name, read_library
+from .reading import text_if_there
 from .torch import read_environment
 from .users import user_name
 
@@ -71,7 +72,7 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
             continue  # the process has ended meanwhile
         looked_at += targets[1]
         devices = held_devices(targets[0])
-        if devices and not (collector and parse_parent(_text(root, "/proc/" + pid + "/status")) == collector):
+        if devices and not (collector and parse_parent(text_if_there(root, "/proc/" + pid + "/status")) == collector):
             held[pid] = devices
         if looked_at > MAX_DESCRIPTORS or len(held) >= MAX_HOLDERS:
             unread.add("holders", "error", f"cut after {len(held)} processes that hold a GPU and {looked_at} open files")
@@ -85,10 +86,10 @@ def kernel_threads(root: Root) -> frozenset[str]:
     """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores has more than a thousand, and listing the files of each
     takes time. In a container process 2 may be any program, so its children are inspected.
     """
-    flags = _text(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
+    flags = text_if_there(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
     if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
         return frozenset()
-    return frozenset(_text(root, KTHREADD + "/task/2/children", MAPS_LIMIT_BYTES).split())
+    return frozenset(text_if_there(root, KTHREADD + "/task/2/children", MAPS_LIMIT_BYTES).split())
 
 
 def _place(root: Root, path: str) -> str:
@@ -114,9 +115,9 @@ def _open_devices(root: Root, pid: str) -> tuple[list[str], int]:
 
 def _identify(root: Root, pid: str, devices: Iterable[str], users: dict[int, User]) -> Holder:
     folder = "/proc/" + pid
-    uid = parse_uid(_text(root, folder + "/status"))
-    container = container_of(_text(root, folder + "/cgroup"))
-    command = clean_or_none(_text(root, folder + "/comm"), 64)
+    uid = parse_uid(text_if_there(root, folder + "/status"))
+    container = container_of(text_if_there(root, folder + "/cgroup"))
+    command = clean_or_none(text_if_there(root, folder + "/comm"), 64)
     return Holder(
         pid=pid, uid=uid, user=user_name(users, uid), command=command, where=_where(root, pid, container), container=container, devices=tuple(devices)
     )
@@ -135,13 +136,6 @@ def _where(root: Root, pid: str, container: str | None) -> str | None:
     except OSError:
         return None
     return "host" if (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino) else "container"
-
-
-def _text(root: Root, path: str, limit: int = 65536) -> str:
-    try:
-        return root.text(path, limit)
-    except OSError:
-        return ""
 
 
 def holder_rows(holders: list[Holder]) -> list[dict[str, Any]]:
@@ -230,7 +224,7 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
     for holder in holders[:MAX_PROCESSES]:
         path = f"/proc/{holder.pid}/environ"
         try:
-            assignments = parse_environ(read_proc(root, path, ENVIRON_LIMIT_BYTES))
+            assignments = parse_environ(root.data(path, ENVIRON_LIMIT_BYTES))
         except FileNotFoundError:
             continue
         except OSError as problem:
@@ -241,11 +235,6 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
                 seen.add((each.name, each.value))
                 rows.append(Setting(name=each.name, value=each.value, file=path, line=None, source="process", launch_paths=()).row())
     return rows
-
-
-def read_proc(root: Root, path: str, limit: int) -> bytes:
-    """A file of /proc/<pid>, for which stat reports size 0. Raises OSError."""
-    return root.data(path, limit)
 
 
 def read_mapped_torch(root: Root, unread: Unread, mapped: Mapped) -> dict[str, Any]:

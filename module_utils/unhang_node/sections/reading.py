@@ -29,12 +29,12 @@ def line_if_there(root: Root, path: str) -> str | None:
         return None
 
 
-def lines_if_there(root: Root, path: str) -> list[str]:
-    """The lines of a small file, or [] where it is missing or unreadable."""
+def text_if_there(root: Root, path: str, limit: int = 65536) -> str:
+    """As root.text, or "" where the file is missing or unreadable."""
     try:
-        return root.text(path, 65536).splitlines()
+        return root.text(path, limit)
     except (OSError, ValueError):
-        return []
+        return ""
 
 
 def integer_if_there(root: Root, path: str, base: int = 10) -> int | None:

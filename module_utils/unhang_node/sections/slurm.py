@@ -11,7 +11,7 @@ from ..parse.slurm_conf import count_gpus, expand, included, parse_cgroup_conf, 
 from ..parse.values import clean, clean_or_none, integer_or_none, parse_cpu_list
 from ..untrusted_files import NOT_NAMED, read_text, resolve_local
 from .host_state import read_cgroup
-from .reading import first_there, line_if_there, names_if_there, there
+from .reading import first_there, line_if_there, names_if_there, text_if_there, there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,10 +218,7 @@ def cgroup_plugin(root: Root, chosen: str) -> list[str]:
 
 def pam_lines(root: Root, path: str) -> list[str]:
     """Lines of a PAM file that hold; [] where it cannot be read."""
-    try:
-        return [line for line in root.text(path, 1 << 16).splitlines() if not line.lstrip().startswith("#")]
-    except (OSError, ValueError):
-        return []
+    return [line for line in text_if_there(root, path).splitlines() if not line.lstrip().startswith("#")]
 
 
 def find_slurm_version(root: Root) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..parse.torch_files import parse_distributions, parse_version_py, python_of, wheel_version
-from ..untrusted_files import names_or_none, read_text, resolve_local
+from ..untrusted_files import read_text, resolve_local
 from .nccl_libraries import STEM, read_library
+from .reading import names_if_there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,21 +70,14 @@ def named_site_packages(root: Root, path: str) -> list[str]:
 def _package_folders(root: Root, parent: str) -> list[str]:
     """<parent>/python3*/site-packages and dist-packages that are there."""
     folders: list[str] = []
-    for name in _listed(root, parent):
+    for name in names_if_there(root, parent):
         if name.startswith("python3"):
-            folders.extend(f"{parent}/{name}/{kind}" for kind in _listed(root, parent + "/" + name) if kind in PACKAGE_FOLDERS)
+            folders.extend(f"{parent}/{name}/{kind}" for kind in names_if_there(root, parent + "/" + name) if kind in PACKAGE_FOLDERS)
     return folders
 
 
-def _listed(root: Root, path: str) -> list[str]:
-    try:
-        return names_or_none(root, path)
-    except OSError:
-        return []
-
-
 def _names(root: Root, mounts: list[Mount], path: str) -> list[str]:
-    return _listed(root, path) if _is_local(root, mounts, path) else []
+    return names_if_there(root, path) if _is_local(root, mounts, path) else []
 
 
 def _is_local(root: Root, mounts: list[Mount], path: str) -> bool:

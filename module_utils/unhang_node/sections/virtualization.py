@@ -49,6 +49,12 @@ def read_virtualization(root: Root, unread: Unread, mounts: list[Mount] | None, 
     return {"kind": kind, "is_vm": is_vm, "is_container": container is not None}
 
 
+def has_capability(root: Root, number: int) -> bool:
+    """Whether this process has a capability of <linux/capability.h>. Raises OSError."""
+    status = root.text("/proc/self/status", 65536).split("\n")
+    return bool(next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0) >> number & 1)
+
+
 def container_kind(root: Root, mounts: list[Mount] | None) -> str | None:
     """The container manager's name, "container" if only the mounts show a container, or None."""
     named = line_if_there(root, "/run/systemd/container")

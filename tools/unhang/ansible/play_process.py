@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from unhang.base.child_processes import PR_SET_PDEATHSIG
+
 PATIENCE_S = 5.0  # seconds for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
 ENDING_S = 30.0  # seconds for Ansible to close the run after the request to end
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -72,7 +73,7 @@ def _ends_with(parent: int) -> Callable[[], None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script's background job ignores it, and Ansible would do so too
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a closed terminal: Ansible would end without closing the run, and this process ends it properly
         with contextlib.suppress(AttributeError):
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)  # it was killed before the tie was there
 
@@ -88,7 +89,6 @@ class _Held(bytearray):
         self.passed_on = 0
 
     def add(self, chunk: bytes) -> None:
-        """Keeps it."""
         self.extend(chunk)
         while self.on_line and (end := self.find(b"\n", self.passed_on)) >= 0:
             self.on_line(self[self.passed_on : end].decode("utf-8", "replace"))
@@ -168,7 +168,6 @@ def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None
 
 
 def child_processes() -> Iterator[int]:
-    """Ids of the children of this process."""
     me = os.getpid()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -20,11 +20,9 @@ class Progress:
         self.open = False
 
     def expect(self, nodes: int) -> None:
-        """Sets how many nodes there are in all."""
         self.expected = nodes
 
     def count(self, status: str, now_s: float) -> None:
-        """Counts one more node as done."""
         self.counts[status] += 1
         if self.shown and (now_s - self.drawn_s >= REDRAW_S or sum(self.counts.values()) == self.expected):
             self.drawn_s = now_s

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
 from unhang.base.errors import UserError
-from unhang.run.run_folder import file_stem, node_files, read_node, read_run, write_atomically, write_document
+from unhang.run.run_folder import file_stem, node_files, read_node, read_run, utc_now, write_atomically, write_document
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
@@ -23,13 +22,7 @@ NOT_ANSWERED = "the play ended before this node answered"
 KILLED = "the process of Ansible that read this node was killed"
 
 
-def utc_now() -> str:
-    """RFC 3339, UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
-    """Schema unhang/node/1."""
     return {"schema": "unhang/node/1", "host": host, "groups": groups, "policy": policy, "status": status, "message": message, "facts": facts}
 
 
@@ -57,7 +50,6 @@ def finish_run(run: Path) -> None:
 
 
 def killed_hosts(run: Path) -> list[str]:
-    """Hosts whose reading was killed."""
     return [host for host, message in _messages(run) if message.startswith(KILLED)]
 
 
@@ -79,7 +71,6 @@ def _messages(run: Path) -> Iterator[tuple[str, str]]:
 
 
 def has_node(run: Path, host: str) -> bool:
-    """True when this host's record is written."""
     return (run / "nodes" / (file_stem(host) + ".json")).exists()
 
 
@@ -89,7 +80,6 @@ def becomes_latest() -> bool:
 
 
 def point_latest(run: Path) -> None:
-    """Points runs/latest to this run. Raises OSError."""
     link = run.parent / f".latest-{run.name}"
     link.symlink_to(run.name)
     link.replace(run.parent / "latest")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+# Between blanks outside of quotes; a quotation without an end ends the text.
+_WORD = re.compile(r"""(?:[^ '"]|'[^']*'|"[^"]*"|['"].*)+""", re.DOTALL)
 
 
 def command_lines(text: str, width: int) -> list[str]:
     r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
     lines = [""]
-    for word in _with_values(_split(text)):
+    for word in _with_values(_WORD.findall(text)):
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and len(longer) > width - 2:
             lines[-1] += " \\"
@@ -27,16 +31,3 @@ def _with_values(parts: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
-
-
-def _split(text: str) -> list[str]:
-    """Split at blanks outside quotes."""
-    parts, quote = [""], ""
-    for letter in text:
-        if letter in "'\"" and quote in ("", letter):
-            quote = "" if quote else letter
-        if letter == " " and not quote:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts

@@ -22,7 +22,7 @@ def irregular(path: Path) -> str | None:
         return None
 
 
-def checked_inventory(named: str, option: str = "--inventory") -> str:
+def checked_inventory(named: str) -> str:
     """An inventory in a form that is valid in any folder: an absolute path, or a list of hosts (`a,b,`) unchanged. Raises UserError if it does not exist, or
     if it or a file that Ansible reads with it is a pipe or a device: Ansible would wait for it for ever.
     """
@@ -30,10 +30,10 @@ def checked_inventory(named: str, option: str = "--inventory") -> str:
         return named
     path = Path(named)
     if not path.exists():
-        raise UserError(f"{option}: expected an inventory at {named}, found none; inventory/example shows how one looks")
+        raise UserError(f"--inventory: expected an inventory at {named}, found none; inventory/example shows how one looks")
     for file in _read_with(path):
         if kind := irregular(file):
-            raise UserError(f"{option}: expected a regular file at {file}, found {kind}; write what it gives to a file first")
+            raise UserError(f"--inventory: expected a regular file at {file}, found {kind}; write what it gives to a file first")
     return str(path.absolute())
 
 
@@ -66,7 +66,6 @@ class PatientPipe:
         return os.read(self._fd, size if size > 0 else 1 << 20)
 
     def close(self) -> None:
-        """Ends the reading."""
         os.close(self._fd)
 
 

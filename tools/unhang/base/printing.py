@@ -26,7 +26,6 @@ class SafeStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As of a text stream."""
         return self._stream.write(safe_text(text, getattr(self._stream, "encoding", None) or "utf-8"))
 
     def __getattr__(self, name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise NotStrict(f"the file is larger than {most_bytes} bytes; at most {most_bytes} are read")
     return data
+
+
+def value_at(document: Any, path: Iterable[str]) -> Any:
+    """The value at a path of keys, None if a part of it is missing."""
+    for key in path:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

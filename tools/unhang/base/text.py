@@ -13,7 +13,7 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.base.errors import UserError
@@ -165,6 +165,11 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`1 node`, `2 nodes`, `1,024 nodes`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(parts: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
 
 
 def brief(value: Any) -> str:

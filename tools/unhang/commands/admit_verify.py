@@ -24,7 +24,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the record, the key, and the expected node."""
     parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
     parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key: use the controller's copy, not the node's")
     facts = "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the record is not compared with the node"

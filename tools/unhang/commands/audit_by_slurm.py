@@ -29,7 +29,6 @@ OTHER = {"clush": "by ssh", "ansible": "by Ansible"}
 
 
 def add_slurm_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say over which allocation or partition."""
     text = "--via slurm: over the nodes of this running job (default: $SLURM_JOB_ID, else every idle node, in jobs of its own)"
     parser.add_argument("--slurm-job", metavar="ID", help=text)
     parser.add_argument("--slurm-partition", action="append", default=[], metavar="NAME", help="--via slurm: only nodes of this partition")
@@ -49,7 +48,7 @@ def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
     job = arguments.slurm_job or ("" if arguments.slurm_partition else os.environ.get("SLURM_JOB_ID", ""))
     if job and arguments.inventory and not arguments.limit and not arguments.go_on:
         arguments.limit = ",".join(job_nodes(job)[0])
-    folder = audit_ways.folder_of(arguments, home)
+    folder = audit_ways.folder_of(arguments)
     by_inventory = bool(arguments.inventory or (arguments.go_on and run_folder.read_run(folder).document.get("inventory")))
     hosts = audit_ways.opened(arguments, home, folder, arguments.ansible, more) if by_inventory else _open_without_inventory(arguments, folder, job)
     given = given_options(audit_ways.options_of(arguments, folder))
@@ -118,7 +117,7 @@ def _open_without_inventory(arguments: argparse.Namespace, folder: Path, job: st
         return [InventoryHost(name, values, []) for name in names]
     names = _names_in_slurm(arguments, job)
     run_folder.make_folder(folder)
-    head = {"schema": "unhang/run/1", "id": folder.name, "started": run_files.utc_now(), "finished": None, "inventory": None}
+    head = {"schema": "unhang/run/1", "id": folder.name, "started": run_folder.utc_now(), "finished": None, "inventory": None}
     run_folder.write_document(folder / "run.json", {**head, "limit": arguments.limit, "options": options, "hosts": names})
     mark_as_own(folder)
     return [InventoryHost(name, values, []) for name in names]

@@ -71,7 +71,7 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
     from unhang.audit.collect.clush import FANOUT, Asked, read_by_ssh  # ClusterShell's tasks take 0.1 s to import
     from unhang.audit.collect.gateways import routes_of, topology_file
 
-    folder = folder_of(arguments, home)
+    folder = folder_of(arguments)
     hosts = opened(arguments, home, folder, arguments.ansible, more)
     given = given_options(options_of(arguments, folder))
     refused = refusals(hosts, given, arguments.ansible)
@@ -117,7 +117,7 @@ def give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[Invento
 
 def _read_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str], playbook: str = "audit.yml") -> Path:
     project.link_pynvml(home)
-    folder, more = folder_of(arguments, home), {**more, **_going_on(arguments)}
+    folder, more = folder_of(arguments), {**more, **_going_on(arguments)}
     if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
         sys.stderr.write("unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\n")
     with _command(arguments, home, playbook, arguments.ansible) as command, play_stopped_at(arguments.deadline) as is_over:
@@ -142,7 +142,7 @@ def _read_files(arguments: argparse.Namespace, home: Path, more: Mapping[str, st
         raise UserError("--via files: expected a folder, a tar, files or - for standard input, found none")
     for source in arguments.ansible:
         check_source(source)
-    folder, now = folder_of(arguments, home), run_files.utc_now()
+    folder, now = folder_of(arguments), run_folder.utc_now()
     together = limits()
     arrivals = ((now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together))
     if arguments.inventory or arguments.go_on:
@@ -167,7 +167,7 @@ def write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mappi
             arrived = write_arrivals(folder, None, arrivals)
             if not arrived.hosts:
                 raise UserError((arrived.faults or ["expected documents of nodes, found none"])[0])
-            document = {"schema": "unhang/run/1", "id": folder.name, "finished": run_files.utc_now(), "hosts": list(arrived.hosts), **head}
+            document = {"schema": "unhang/run/1", "id": folder.name, "finished": run_folder.utc_now(), "hosts": list(arrived.hosts), **head}
             run_folder.write_document(folder / "run.json", document)
     except KeyboardInterrupt:
         raise UserError("stopped by hand; no run was made, and what was to be read is as it was") from None
@@ -216,7 +216,7 @@ def _command(arguments: argparse.Namespace, home: Path, playbook: str, more: Seq
     with ExitStack() as stack:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
         if arguments.go_on:
-            run = run_folder.read_run(folder_of(arguments, home))
+            run = run_folder.read_run(folder_of(arguments))
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
                 found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory, or --via slurm for nodes of Slurm"
@@ -239,18 +239,18 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
     for path in run_folder.node_files(run.folder):
         node = run_folder.read_node(path)
         statuses[node.get("host")] = node.get("status")
-    unread = [host for host in run.hosts if statuses.get(host) not in ("ok", "python_too_old")]
+    unread = [host for host in run.hosts if statuses.get(host) not in READ]
     if not unread:
         raise UserError(f"--continue: expected nodes that were not read in {as_typed(run.folder)}, found none; every node has its answer")
     return unread
 
 
-def folder_of(arguments: argparse.Namespace, home: Path) -> Path:
+def folder_of(arguments: argparse.Namespace) -> Path:
     """The run to go on with, or the path of a new one."""
     if arguments.go_on:
         return run_folder.find_run(arguments.go_on)
     if "folder" not in arguments:
-        runs = Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))
+        runs = Path(arguments.out) if arguments.out else run_folder.runs_folder()
         arguments.folder = runs.absolute() / run_folder.new_run_id()
     return Path(arguments.folder)
 

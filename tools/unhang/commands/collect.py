@@ -14,7 +14,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The collector's own options."""
     add_options(parser)
     add_examples(parser, EXAMPLES)
 

@@ -23,7 +23,6 @@ def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], m
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """--quiet."""
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; use the exit code")
 
 

@@ -103,21 +103,17 @@ def _offering(source: Callable[[], Iterable[str]], more: Iterable[str]) -> Calla
 
 
 def rules() -> list[str]:
-    """Ids of the project's own rules."""
     return row_ids("rules")
 
 
 def explained_names() -> list[str]:
-    """Rules, entries, causes and roles."""
     return sorted({*row_ids(*OWN_FOLDERS, "causes"), *KINDS, *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir())})
 
 
 def runs() -> list[str]:
-    """Ids of the newest runs."""
     found = [path.name for path in run_folder.list_runs(run_folder.runs_folder())]
     return ["latest", *sorted(found, reverse=True)[:MOST_RUNS]] if found else []
 
 
 def nodes() -> list[str]:
-    """Nodes of the last run."""
     return list(run_folder.read_run(run_folder.find_run("latest")).hosts)

@@ -14,7 +14,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument for the shell."""
     add_examples(parser, EXAMPLES)
     parser.add_argument("shell", choices=SHELLS)
 

@@ -21,7 +21,6 @@ ARCHIVE = "demo.tar.gz"  # tools/setup/packed_project.py writes it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `unhang audit`."""
     audit.add_arguments(parser)
     add_examples(parser, EXAMPLES)
 

@@ -37,7 +37,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: what to read, the run to combine it with, and how to show the result."""
     parser.add_argument(
         "files",
         metavar="FILE",

@@ -42,7 +42,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the runs, filters, and how to show the result."""
     sides = "the earlier and the later run (default: the last two; one run is compared with the last), or two of: group, nodes, RUN:GROUP, "
     parser.add_argument("sides", metavar="A", nargs="*", help=f"{sides}file of unhang collect, file of what env printed")
     parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
@@ -111,7 +110,6 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
 
 
 def rows_of(changes: Changes) -> list[Row]:
-    """One row for each change."""
     empty = dict.fromkeys(COLUMNS)
     rows: list[Row] = [
         {**empty, "change": one.change, "severity": one.severity, "rule": one.rule, "title": one.title, "place": dict(one.place), "now": one.found,

@@ -18,7 +18,6 @@ OF_RUNS = ("since", "host", "rule", "severity", "webhook", "hook")  # options th
 
 
 def add_side_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options for two sides that are no runs."""
     sides = parser.add_argument_group("two groups, nodes, files or environments instead of two runs")
     sides.add_argument("--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)")
     sides.add_argument("--fact", action="append", default=[], metavar="FACT", help="only these: driver, 'nccl.settings*'; repeatable")

@@ -12,7 +12,6 @@ DEFAULT = "warning"  # a finding of info is shown, but does not make a script fa
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
-    """Adds the option."""
     parser.add_argument(
         "--fail-on", choices=SEVERITIES[::-1], default=DEFAULT, metavar="SEVERITY",
         help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",

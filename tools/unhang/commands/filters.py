@@ -31,12 +31,12 @@ MOST_LISTED = 12  # number of names in a message that lists the known ones
 MAX_LIST_BYTES = 32 << 20
 
 
-def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code", rule: Sequence[str] = ("--rule",)) -> None:
-    """Adds the options. Each may be repeated, and accepts several values with commas. title: of their part of the help; rule: names of --rule."""
+def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code") -> None:
+    """Adds the options. Each may be repeated, and accepts several values with commas. title: of their part of the help."""
     group = parser.add_argument_group(title)
     group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
     group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
-    group.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    group.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     group.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
     group.add_argument("--owner", action="append", default=[], metavar="OWNER", help=f"only what these people act on: {', '.join(OWNERS)}")
 

@@ -9,7 +9,6 @@ from unhang.repair.gate.records import write_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments: the step and the run."""
     parser.add_argument("step", choices=("records",), help="records: write the admission records of the nodes that passed")
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("--key", metavar="FILE", type=Path, help="the gate's private key")

@@ -9,7 +9,7 @@ import difflib
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from unhang.base.errors import UserError
@@ -28,20 +28,10 @@ EXAMPLES = """\
   unhang history gpu007                   what happened to a node, and since when it has its findings
   unhang history nvlink-some-inactive     when it began, on which nodes, after which change of driver or kernel
   unhang history gpu007 -o json"""
-
-
-@dataclass(frozen=True)
-class _HistoryView:
-    """lines: width -> the table; rows, columns and name (the column of names) for the other formats."""
-
-    lines: Callable[[int], Sequence[str]]
-    rows: list[Row]
-    columns: tuple[str, ...]
-    name: str
+View = tuple[Callable[[int], Sequence[str]], list[Row], tuple[str, ...], str]  # table, rows, columns and name, as show_rows takes them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument: a host or a rule."""
     parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: an overview of findings to watch")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)")
     parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)")
@@ -51,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0. Raises UserError for a name that is not in the history."""
     with reading(history_file(arguments)) as connection:
-        answer = _view_of(connection, arguments)
-    show_rows(arguments, answer.lines, answer.rows, answer.columns, answer.name)
+        view = _view_of(connection, arguments)
+    show_rows(arguments, *view)
     return 0
 
 
-def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
+def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> View:
     name = arguments.name
     if name is None:
         return _watched(connection, arguments)
@@ -75,29 +65,30 @@ def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _
     raise UserError(f"expected a node or rule of the history, found none named {name!r}; {advice}")
 
 
-def _of_rule(connection: sqlite3.Connection, name: str) -> _HistoryView:
+def _of_rule(connection: sqlite3.Connection, name: str) -> View:
     found = beginnings(connection, name)
     (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
-    return _HistoryView(lambda width: render_beginnings(name, title, masked_fields(found), width), [asdict(one) for one in found], _columns(Beginning), "hosts")
+    return (lambda width: render_beginnings(name, title, masked_fields(found), width), [asdict(one) for one in found], _columns(Beginning), "hosts")
 
 
-def _of_host(connection: sqlite3.Connection, name: str) -> _HistoryView:
+def _of_host(connection: sqlite3.Connection, name: str) -> View:
     held, happened, pasts = holding(connection, name), events(connection, name), own_pasts(connection, name)
     rows = _rows(event=happened, holds=held, busbw=pasts)
-    return _HistoryView(
-        lambda width: render_host(name, masked_fields(held), masked_fields(happened), pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run"
+    return (
+        lambda width: render_host(name, masked_fields(held), masked_fields(happened), pasts, width),
+        rows,
+        ("kind", *_columns(Event, Holding, OwnPast)),
+        "run",
     )
 
 
-def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _HistoryView:
+def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> View:
     today = datetime.datetime.now(datetime.UTC).date()
     coming, waivers, pasts = flapping(connection, arguments.runs), ending_waivers(connection, today, arguments.days), own_pasts(connection)
     rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
     named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
     columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
-    return _HistoryView(
-        lambda width: render_watched(masked_fields(coming), masked_fields(waivers), pasts, arguments.runs, arguments.days, width), named, columns, "hosts"
-    )
+    return (lambda width: render_watched(masked_fields(coming), masked_fields(waivers), pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
 
 
 def _rows(**kinds: Sequence[Any]) -> list[Row]:

@@ -33,7 +33,6 @@ MOST_TAIL = 2000  # bytes of a hook's output that are kept
 
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
-    """Adds the options; each may be repeated."""
     shown = parser.add_argument_group("notifications of new and resolved findings at or above --fail-on")
     shown.add_argument(
         "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file"

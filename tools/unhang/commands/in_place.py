@@ -19,7 +19,6 @@ class ColoursOnly:
         self.moved = stream  # what a Screen moves the cursor of
 
     def write(self, text: str) -> int:
-        """As of a text stream."""
         return int(self.moved.write(_NOT_A_COLOUR.sub(lambda found: f"\\u{ord(found[0]):04x}", text)))
 
     def __getattr__(self, name: str) -> Any:
@@ -43,13 +42,11 @@ class Screen:
         self.drawn = len(shown)
 
     def clear(self) -> None:
-        """Removes the lines."""
         if self.drawn:
             getattr(self.target, "moved", self.target).write(f"\x1b[{self.drawn}A\x1b[J")
             self.drawn = 0
 
     def write(self, text: str) -> int:
-        """As of a text stream."""
         self.clear()
         return int(self.target.write(text))
 

@@ -36,7 +36,6 @@ EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: which job, how to look, and how to show the verdict."""
     add_look_options(parser)
     add_node_options(parser)
     parser.add_argument("--evidence", metavar="FILE", nargs="+", help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking")

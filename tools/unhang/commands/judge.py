@@ -37,7 +37,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the run, rules and policy, and how to show the findings."""
     help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
     parser.add_argument("--out", metavar="FILE", help="write the findings to this file and the HTML report beside it; the run's own files stay unchanged")

@@ -29,7 +29,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: files to read, and facts about where they run."""
     read = "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too; -: standard input"
     parser.add_argument("files", metavar="FILE", nargs="+", help=read)
     parser.add_argument("--kind", choices=KINDS, help="read every file as this kind, without detection")

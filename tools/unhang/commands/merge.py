@@ -10,7 +10,6 @@ from pathlib import Path
 from unhang.ansible.playbook_command import as_typed
 from unhang.audit.collect.documents import Arrival
 from unhang.audit.collect.files import arrivals_of, limits
-from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.commands.arrived_lines import say_arrived
 from unhang.commands.audit import judge_new_run
@@ -27,7 +26,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and the options of judging."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders or their ids; of a node that several have, the newest document counts")
     parser.add_argument("--out", metavar="DIR", help="parent of the new run folder (default: where the other runs are)")
     add_judging_options(parser, "the runs' own", is_new=True)
@@ -41,8 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(given) < 2:
         raise UserError("expected two runs or more to merge, found one")
     runs = [run_folder.Run(folder, read_run_input(folder).document) for folder in given]
-    home = project.find_project()
-    parent = Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))
+    parent = Path(arguments.out) if arguments.out else run_folder.runs_folder()
     folder = parent.absolute() / run_folder.new_run_id()
     arrived = write_run(folder, _arrivals(runs), _head(runs))
     mark_as_own(folder)

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from unhang.ansible.run_files import utc_now
 from unhang.audit.collect.arrivals import write_arrivals
 from unhang.audit.collect.documents import Arrival
 from unhang.audit.collect.files import STDIN, arrivals_of, check_source
@@ -41,7 +40,7 @@ def run_of_documents(named: Sequence[str]) -> Path:
     folder = _new_folder()
     arrived = write_arrivals(folder, None, (("", arrival) for arrival in arrivals))
     say_arrived(arrived)
-    now = utc_now()
+    now = run_folder.utc_now()
     head = {"schema": "unhang/run/1", "id": folder.name, "started": now, "finished": now, "inventory": None, "limit": None, "hosts": list(arrived.hosts)}
     run_folder.write_document(folder / "run.json", head)
     return folder

@@ -24,7 +24,7 @@ from unhang.repair.plan.plan_document import FILE, Plan, digest_of_plan, read_pl
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.planned_findings import read_planned_findings
 from unhang.repair.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run, without_collections
-from unhang.repair.rollout.journal import controllers_of_a_lost_journal
+from unhang.repair.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.repair.rollout.step_durations import measured_steps
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run import run_folder
@@ -43,13 +43,11 @@ EXAMPLES = """\
   unhang plan -o csv > plan.csv                                a row for each node and role"""
 WIDTH, WIDEST = 80, 120
 DIGEST_SHOWN = 12
-JOURNAL = "journal.jsonl"
 DECIDING = (*OPTIONS, "only", "except_", "max_unavailable", "floor", "out_of_service", "group_limit", "max_age", "rules")
 DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR, "max_age": MAX_AGE_S / 3600}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the run, filters, limits of the waves, and how to show the plan."""
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     repeatable = "; repeatable"
     add_filters(parser, "findings to plan for")
@@ -131,13 +129,13 @@ def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, 
     return plan
 
 
+@without_collections()
 def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
     """The plan for the findings that the filters select. rules: folders of additional rules; by default those of the run."""
-    with without_collections():
-        findings = read_planned_findings(folder)
-        further = rules or (findings.get("judged_by") or {}).get("rules") or ()
-        measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
-        return plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
+    findings = read_planned_findings(folder)
+    further = rules or (findings.get("judged_by") or {}).get("rules") or ()
+    measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
+    return plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
 
 
 def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> PlanOptions:

@@ -23,7 +23,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments: the playbook, and arguments of ansible-playbook."""
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
     add_examples(parser, EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="audit, inspect, smoke, preprovision, remediate (which previews) or rollback (which previews)")
@@ -46,18 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
     program = project.ansible_program("ansible-playbook")
     environment = project.ansible_environment(home, os.environ)
     # An installation may be read-only: files of roles on the controller go to the folder where commands look for them.
-    environment[RUNS_ENV] = str(runs_folder(project.checkout_of(home)).absolute())
+    environment[RUNS_ENV] = str(runs_folder().absolute())
     sys.stdout.flush()
     os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], environment)  # noqa: S606 -- an argv list, no shell
 
 
 def playbooks(home: Path) -> list[str]:
-    """Names of the playbooks that a person runs."""
     return sorted({path.stem for path in (home / "playbooks").glob("*.yml")} - PARTS)
 
 
 def _inventories(given: Sequence[str]) -> Iterator[str]:
-    """The inventories of -i and --inventory."""
     for place, word in enumerate(given):
         option, equals, value = word.partition("=")
         if option == "--inventory" and equals:

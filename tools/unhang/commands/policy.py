@@ -32,7 +32,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the nodes, and findings to accept."""
     parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which the command audits first")
     parser.add_argument("--limit", metavar="HOSTS", help="only these nodes of the run: names and node sets (gpu[001-016])")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder of HOSTS (default: this machine)")
@@ -133,11 +132,9 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
 
 
 def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]:
-    """Comment lines about the source of the policy."""
     lines = [f"Written by unhang policy from {fold_hosts(hosts)} (run {run}): what these nodes share. Read it before it is used; every key may be left out."]
     return lines + ([f"Accepted although found on these nodes: {', '.join(accepted)}."] if accepted else [])
 
 
 def summary_of(draft: Draft) -> str:
-    """One line for people."""
     return f"{len(draft.pins)} keys pinned, {len(draft.undecided)} left open"

@@ -56,7 +56,6 @@ MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the nodes, the reference, and how to show the outcome."""
     parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and must be idle")
@@ -108,7 +107,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     home = project.find_project()
     project.link_pynvml(home)
     variables = variables_of(arguments)
-    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))).absolute()
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder()).absolute()
     folder = runs / run_folder.new_run_id()
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
@@ -179,7 +178,6 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
 
 
 def deliver(document: dict[str, Any], form: str, folder: Path) -> None:
-    """To standard output."""
     if form == "json":
         print(json.dumps(masked_document(document), indent=2))
     elif form == "junit":

@@ -30,7 +30,6 @@ from unhang.commands.undo import planned_undo
 from unhang.repair.plan.description import describe_schedulers, describe_totals, describe_unrepaired
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan
 from unhang.repair.plan.planning import PlanOptions
-from unhang.repair.rollout.conductor import utc_now
 from unhang.repair.rollout.failure_limit import allowed_failures
 from unhang.repair.rollout.journal import controllers_of_a_lost_journal, read_journal
 from unhang.repair.rollout.rollout_state import replay
@@ -58,7 +57,6 @@ EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: the plan, whether to apply it, and how to show it."""
     latest = run_folder.latest_run()
     parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or its run folder or id (default: %(default)s)")
     ways = parser.add_mutually_exclusive_group()
@@ -127,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
         look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
         while again:
-            before, waits, since = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}, utc_now()
+            before, waits, since = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}, run_folder.utc_now()
             argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
             played = _played(argv, home, new_run, folder, plan, arguments)
             again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(folder, plan, arguments, before, since)
@@ -143,14 +141,13 @@ def _goes_on(folder: Path, plan: Plan, arguments: argparse.Namespace, before: Ma
         return is_worth_another_look(before, after)
     sys.stderr.write(f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on if this one is stopped\n")
     try:
-        time.sleep(seconds_left(until, utc_now(), parse_soak(arguments.soak)))
+        time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(arguments.soak)))
     except KeyboardInterrupt:
         raise UserError(f"stopped by hand while released nodes soak; go on with: {typed_again(folder, arguments, '--apply')}") from None
     return True
 
 
 def states_of(folder: Path, plan: Plan) -> dict[str, str]:
-    """{host: state by the journal} of the hosts of the waves."""
     known = replay(read_journal(folder).entries)
     return {host: known.node(host).state for host in plan.wave_of}
 
@@ -203,7 +200,6 @@ def find_plan(named: str) -> tuple[Path, Plan]:
 
 
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
-    """The playbook's variables."""
     chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply or arguments.end, "unhang_max_failed": arguments.max_failed}
     chosen |= {"unhang_soak": arguments.soak, "unhang_command": typed_again(folder, arguments, "--apply")}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
@@ -215,7 +211,6 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
 
 
 def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    """Prints the state of each node."""
     status = _status(folder, plan, arguments)
     if arguments.quiet:
         return exit_code(status)
@@ -233,7 +228,6 @@ def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
-    """Shows the rollout by its journal, or Ansible's own output."""
     more = {NOT_LATEST_ENV: "1"}
     if arguments.verbose:
         return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more)

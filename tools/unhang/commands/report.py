@@ -27,7 +27,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, and how to show it."""
     parser.add_argument(
         "run",
         metavar="RUN",

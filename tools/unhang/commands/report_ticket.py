@@ -48,10 +48,15 @@ def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Nam
 
 
 def _tried(folder: Path, host: str) -> Iterator[str]:
-    """What a rollout did to the node."""
+    """A line about the repair of this node in this run, as the rollout's proof tells it."""
     path = folder / f"remediation-{run_folder.file_stem(host)}.json"
     try:
         done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))
     except (OSError, NotStrict):
         return
-    yield f"repair by unhang: {visible(done.get('status') or '?', 80)}, {visible(without_secrets(str(done.get('why') or '')), 600)}"
+    if not isinstance(done, dict) or not isinstance(done.get("healthy"), bool):
+        return
+    roles, reasons = ([str(one) for one in found if one] if isinstance(found := done.get(name), list) else [] for name in ("roles", "reasons"))
+    played = f"roles {', '.join(roles)}; " if roles else ""
+    outcome = "the node is healthy afterwards" if done["healthy"] else f"the node is not healthy afterwards: {'; '.join(reasons)}"
+    yield f"repair by unhang: {visible(without_secrets(f'{played}{outcome}'), 600)}"

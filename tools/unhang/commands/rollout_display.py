@@ -13,10 +13,10 @@ from typing import TextIO
 from unhang.base.errors import UserError
 from unhang.commands.in_place import Screen
 from unhang.repair.plan.plan_document import Plan
-from unhang.repair.rollout.conductor import utc_now
 from unhang.repair.rollout.journal import JournalReader
 from unhang.repair.rollout.progress import Progress
 from unhang.repair.rollout.steps import Entry
+from unhang.run.run_folder import utc_now
 
 LOOK_EVERY_S = 1.0
 
@@ -56,7 +56,6 @@ class _Display:
         self.begun = False
 
     def look(self) -> None:
-        """Reads the new entries, and shows them."""
         with self.lock:
             lines = list(self.progress.feed(self._new_entries()))
             self.begun = self.begun or bool(lines)
@@ -67,7 +66,6 @@ class _Display:
                 self.place.draw([line[:columns] for line in self.progress.screen(utc_now())])
 
     def note(self, line: str) -> None:
-        """Prints another line, above the screen."""
         with self.lock:
             self._write([line])
 

@@ -18,7 +18,6 @@ from unhang.rules.rules import SEVERITIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments: the step and the run."""
     parser.add_argument("step", choices=("begin", "lost", "prove"), help="begin: judge the run and its policies; lost: compare hardware; prove: judge again")
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")

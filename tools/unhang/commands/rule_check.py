@@ -23,7 +23,6 @@ EXAMPLES = "  unhang rule check site/rules   the folder that unhang audit --rule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder."""
     parser.add_argument("folder", metavar="DIR", type=Path, help="a folder with rules of your own")
     add_examples(parser, EXAMPLES)
 

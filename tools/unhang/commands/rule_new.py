@@ -29,7 +29,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The inputs of a new row."""
     parser.add_argument("id", metavar="ID", help="the rule's id: small letters, digits and hyphens; name the fault, not the fix")
     parser.add_argument("--when", metavar="EXPRESSION", required=True, help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'")
     parser.add_argument("--applies", metavar="EXPRESSION", help="the nodes that the rule applies to")

@@ -31,7 +31,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: how many runs to list, or the operation on run folders."""
     parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)")
     parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
     parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")

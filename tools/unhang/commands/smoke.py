@@ -44,7 +44,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: where to run, what, how long, and how to show the result."""
     _add_places(parser)
     _add_ranks(parser)
     _add_tests(parser)
@@ -270,7 +269,6 @@ class Progress:
         self.seen: set[str] = set()
 
     def on_event(self, host: str, event: Event) -> None:
-        """One event of a node."""
         del host
         phase = event.get("phase")
         if event["e"] == "phase_begin" and isinstance(phase, str) and phase not in self.seen and phase in planning.PHASES:

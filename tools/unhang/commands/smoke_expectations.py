@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.policy import load_policy, policy_faults
 from unhang.base.errors import UserError
 from unhang.base.strict_json import NotStrict, parse_strictly
 from unhang.prove.smoke.baselines import history_rows, read_baselines
 from unhang.prove.smoke.expectations import Expectations, read_expectations
+from unhang.schemas.policy import load_policy, policy_faults
 
 
 def expectations_of(arguments: argparse.Namespace) -> Expectations:

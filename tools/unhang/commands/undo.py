@@ -15,7 +15,6 @@ from unhang.base.project import program_as_typed
 from unhang.commands.filters import asked_filter
 from unhang.repair.plan.plan_document import FILE, Plan, read_plan, write_plan
 from unhang.repair.plan.planned_findings import read_planned_findings
-from unhang.repair.rollout.conductor import utc_now
 from unhang.repair.rollout.journal import JOURNAL, controllers_of_a_lost_journal, read_journal
 from unhang.repair.rollout.rollout_state import replay
 from unhang.repair.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
@@ -50,7 +49,7 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
         if not is_finished and set(known.wave_of) == set(hosts):
             return folder, known  # previewed, and not begun
     number = sum(is_finished for _, _, is_finished in undos) + 1
-    return _write(base, number, undo_plan(plan, hosts, number, utc_now()))
+    return _write(base, number, undo_plan(plan, hosts, number, run_folder.utc_now()))
 
 
 def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:

@@ -45,7 +45,6 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options: which job, how patient, and what to do when it hangs."""
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
     parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
     parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")

@@ -26,7 +26,6 @@ Named = set[tuple[Any, Any, Any]]
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    """Adds the options; all but --textfile may be repeated."""
     told = "as JSON (unhang/inspection/1), once for each verdict"
     shown = parser.add_argument_group("where a hang is reported beside standard error")
     shown.add_argument("--webhook", action="append", default=[], metavar="URL", help=f"POST it to this URL {told}; @FILE reads the URL from a file")

@@ -53,7 +53,6 @@ class JudgedRun(msgspec.Struct):
 
     id: str
     started: str | None = None
-    finished: str | None = None
     judged: str = ""
 
 

@@ -67,6 +67,11 @@ def file_stem(host: str) -> str:
     return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
 
 
+def utc_now() -> str:
+    """RFC 3339, UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def new_run_id(ending: str | None = None) -> str:
     """A new id, which sorts by time. ending: distinguishes runs of the same second; ten random characters by default."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + (ending or secrets.token_hex(5))
@@ -157,7 +162,6 @@ def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
 
 
 def write_document(path: Path, document: Any) -> None:
-    """Writes a JSON document atomically. Raises OSError."""
     write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 

@@ -113,8 +113,9 @@ def remove_guard(rootfs: str, texts: Texts) -> None:
             os.unlink(link)
     for path in sorted(texts):
         write_text(place_of(rootfs, path), None)
-    if not os.listdir(os.path.dirname(place_of(rootfs, SCRIPT))) if os.path.isdir(os.path.dirname(place_of(rootfs, SCRIPT))) else False:
-        os.rmdir(os.path.dirname(place_of(rootfs, SCRIPT)))
+    folder = os.path.dirname(place_of(rootfs, SCRIPT))
+    if os.path.isdir(folder) and not os.listdir(folder):
+        os.rmdir(folder)
 
 
 def is_guarded(rootfs: str) -> bool:

@@ -33,17 +33,16 @@ OWN_FOLDERS = ("/etc/systemd/", "/etc/unhang/")  # drop-in folders of units, and
 FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang", after any comment sign
 
 
-def own_text(path: str, before: str | None, lines: Sequence[str], note: str = "", sign: str = "#") -> str | None:
+def own_text(path: str, before: str | None, lines: Sequence[str], sign: str = "#") -> str | None:
     """The text of one of unhang's files, None for no lines. sign: begins a comment in it. Raises NotUnderstood if somebody else wrote the file."""
     if before is not None and FIRST_WORD.lstrip("# ") not in before:
         raise NotUnderstood(f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
     if not lines:
         return None
-    head = [sign + OWN.lstrip("#")] + ([sign + " " + note] if note else [])
-    return "\n".join(head + list(lines)) + "\n"
+    return "\n".join([sign + OWN.lstrip("#"), *lines]) + "\n"
 
 
-def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], note: str = "", sign: str = "#", others: Iterable[tuple[str, int, str]] = ()) -> FilePlan:
+def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], sign: str = "#", others: Iterable[tuple[str, int, str]] = ()) -> FilePlan:
     """FilePlan. wanted: {path: [line]}, an empty list removes unhang's file. others: [(path, number, line)] to disable.
 
     A line of others in a file that other nodes read too is named for a person. Raises NotUnderstood, OSError, ValueError; changes nothing.
@@ -54,7 +53,7 @@ def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], note: str = "", s
         if why:
             raise NotUnderstood(f"{path}: {why}")
         before = read_text_or_none(place_of(rootfs, path))
-        after = own_text(path, before, lines, note, sign)
+        after = own_text(path, before, lines, sign)
         if after != before:
             texts[path] = (before, after)
     for path, number, line in others:

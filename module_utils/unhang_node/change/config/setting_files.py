@@ -52,11 +52,9 @@ def settled_text(before: str | None, form: str, settings: Mapping[str, str], not
 
 def _lines(form: str, settings: Mapping[str, str]) -> list[str]:
     rows = sorted(settings.items())
-    if form == "nccl_conf":
-        return [f"{name}={value}" for name, value in rows]
     if form == "environment":
         return [f"{name}={_pam_quoted(name, value)}" for name, value in rows]
-    if form in ("enroot", "env_file"):
+    if form in ("nccl_conf", "enroot", "env_file"):
         return [f"{name}={value}" for name, value in rows]
     if form == "systemd":
         return ["[Service]"] + [f'Environment="{name}={_systemd_quoted(value)}"' for name, value in rows]

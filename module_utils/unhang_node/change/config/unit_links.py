@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Collection, Dict, Iterable, List, Set
 
-from ..atomic_files import place_of
+from ..atomic_files import place_of, sync
 
 FOLDER = "/etc/systemd/system"
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system", "/usr/local/lib/systemd/system")
@@ -99,11 +99,7 @@ def _make(place: str, target: str) -> None:
 def _sync_folders(rootfs: str, paths: Iterable[str]) -> None:
     """Waits until the links are on the disk."""
     for folder in sorted({os.path.dirname(path) for path in paths}):
-        descriptor = os.open(place_of(rootfs, folder), os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(place_of(rootfs, folder))
 
 
 def read_starters(rootfs: str, unit: str) -> List[str]:

@@ -25,15 +25,15 @@ class Started(NamedTuple):
     failures: List[str]
 
 
-def stop_services(units: Collection[str], wait_s: float, rootfs: str = "/") -> List[str]:
+def stop_services(units: Collection[str], wait_s: float) -> List[str]:
     """Stops units in their order and waits until none of their processes holds a GPU. Their names are saved first. Raises OSError, TimeoutError."""
     order = services.stop_order(units)
-    write_state(rootfs, STATE, {"stopped": services.stop_order({*order, *read_stopped(rootfs)})})
+    write_state("/", STATE, {"stopped": services.stop_order({*order, *read_stopped()})})
     for unit in order:
         call(["systemctl", "stop", unit])
     until = time.monotonic() + wait_s
     while True:
-        holders = [row for row in read_gpu_users(rootfs)["processes"] if row["service"] in order]
+        holders = [row for row in read_gpu_users()["processes"] if row["service"] in order]
         if not holders:
             return order
         if time.monotonic() >= until:
@@ -42,10 +42,10 @@ def stop_services(units: Collection[str], wait_s: float, rootfs: str = "/") -> L
         time.sleep(PAUSE_S)
 
 
-def start_services(tolerate_failures: bool, rootfs: str = "/") -> Started:
+def start_services(tolerate_failures: bool) -> Started:
     """Starts the stopped services, fabric manager first. Raises OSError at the first that does not start, unless failures are tolerated."""
     started = Started(units=[], failures=[])
-    for unit in services.start_order(read_stopped(rootfs)):
+    for unit in services.start_order(read_stopped()):
         try:
             call(["systemctl", "start", unit])
             started.units.append(unit)
@@ -53,48 +53,48 @@ def start_services(tolerate_failures: bool, rootfs: str = "/") -> Started:
             if not tolerate_failures:
                 raise
             started.failures.append(f"{unit}: {problem.strerror}")
-    write_state(rootfs, STATE, {})
+    write_state("/", STATE, {})
     return started
 
 
-def plan_reload(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
+def plan_reload(users: Dict[str, Any]) -> List[ExchangeStep]:
     """Steps that exchange the modules on this node. users: result of read_gpu_users. Raises OSError, ValueError."""
-    has_nvswitch = count_switches(Root([rootfs])) > 0
-    return exchange_steps.reload_steps(_running_or_stopped(users, rootfs), users["unload"] or ["nvidia"], has_nvswitch)
+    has_nvswitch = count_switches(Root()) > 0
+    return exchange_steps.reload_steps(_running_or_stopped(users), users["unload"] or ["nvidia"], has_nvswitch)
 
 
-def plan_reset(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
+def plan_reset(users: Dict[str, Any]) -> List[ExchangeStep]:
     """Steps that reset all GPUs of this node and start fabric manager. users: result of read_gpu_users. Raises ValueError."""
-    return exchange_steps.reset_steps(_running_or_stopped(users, rootfs))
+    return exchange_steps.reset_steps(_running_or_stopped(users))
 
 
-def _running_or_stopped(users: Dict[str, Any], rootfs: str) -> Collection[str]:
+def _running_or_stopped(users: Dict[str, Any]) -> Collection[str]:
     """Units that run, and units that this role stopped before: all of them must run afterwards."""
-    return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped(rootfs))
+    return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped())
 
 
-def run_steps(steps: Sequence[ExchangeStep], deadline_s: float, rootfs: str = "/") -> List[str]:
+def run_steps(steps: Sequence[ExchangeStep], deadline_s: float) -> List[str]:
     """Runs the steps in a systemd unit, so that a lost connection does not interrupt them, and returns their log. Raises OSError with the step that failed;
     by then the services have been started again, except those that fail to start.
     """
-    write_text(place_of(rootfs, SCRIPT), exchange_steps.script_text(steps), 0o700)
+    write_text(place_of("/", SCRIPT), exchange_steps.script_text(steps), 0o700)
     # Fabric manager is excluded: it may restart only after a reset, which the script itself does.
-    write_state(rootfs, STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
+    write_state("/", STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
     argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
     argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
     result = run_process(argv, deadline_s, merged=True)
     if result.timed_out:
         raise TimeoutError(110, f"still at work after {deadline_s:g} s; it continues, see systemctl status {UNIT}", SCRIPT)
-    logged = read_log(rootfs)
+    logged = read_log()
     if result.code != 0:
         failed = next((line for line in logged if line.startswith("failed with ")), result.last_words[-300:])
         raise OSError(5, failed or f"ended with {result.code}", SCRIPT)
     return logged
 
 
-def read_log(rootfs: str = "/") -> List[str]:
+def read_log() -> List[str]:
     """The log of the last exchange of modules, as lines."""
     try:
-        return list(Root([rootfs]).text(exchange_steps.LOG, 65536).splitlines())
+        return list(Root().text(exchange_steps.LOG, 65536).splitlines())
     except OSError:
         return []

@@ -11,7 +11,7 @@ from ...root import Root
 from ...section import Unread
 from ...sections.kubernetes import find_kubelet
 from ...sections.processes import read_holders
-from ...sections.reading import first_there
+from ...sections.reading import first_there, text_if_there
 from ...sections.slurm import SLURMD_PATHS
 from ...sections.users import read_users
 from ..atomic_files import read_state
@@ -23,10 +23,9 @@ CALL_DEADLINE_S = 180
 _STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
 
 
-def read_gpu_users(rootfs: str = "/") -> Dict[str, Any]:
+def read_gpu_users() -> Dict[str, Any]:
     """{processes, services, modules_held, foreign_modules, unload}. Raises OSError, PermissionError when other users' processes cannot be seen."""
-    root = Root([rootfs])
-    unread = Unread()
+    root, unread = Root(), Unread()
     units = read_services()
     active = [row["unit"] for row in units if row["active"]]
     holders = read_holders(root, unread, read_users(root), collector=os.getpid())
@@ -43,16 +42,16 @@ def read_gpu_users(rootfs: str = "/") -> Dict[str, Any]:
     }
 
 
-def read_scheduler(rootfs: str = "/") -> str:
+def read_scheduler() -> str:
     """slurm or kubernetes, whose daemon the node has; none without either, "" with both. Raises OSError if that could not be determined."""
-    root = Root([rootfs])
+    root = Root()
     found = [name for name, is_there in (("slurm", first_there(root, SLURMD_PATHS) is not None), ("kubernetes", bool(find_kubelet(root)))) if is_there]
     return "none" if not found else found[0] if len(found) == 1 else ""
 
 
-def read_slurm_jobs(rootfs: str = "/") -> List[str]:
+def read_slurm_jobs() -> List[str]:
     """Ids of the jobs of Slurm that have a step on this node, whether or not they hold a GPU. Raises OSError."""
-    root, found = Root([rootfs]), set()
+    root, found = Root(), set()
     for pid in root.names("/proc"):
         if pid.isdigit():
             try:
@@ -64,10 +63,7 @@ def read_slurm_jobs(rootfs: str = "/") -> List[str]:
 
 
 def _row(root: Root, holder: Any, active: Collection[str]) -> Dict[str, Any]:
-    try:
-        cgroup = root.text(f"/proc/{holder.pid}/cgroup", 65536)
-    except OSError:
-        cgroup = ""  # the process has ended meanwhile
+    cgroup = text_if_there(root, f"/proc/{holder.pid}/cgroup")  # it may have ended meanwhile
     row = {"pid": int(holder.pid), "user": holder.user, "command": holder.command, "where": holder.where, "container": holder.container}
     return dict(row, devices=list(holder.devices), service=services.service_of(cgroup, holder.command, active))
 
@@ -89,9 +85,9 @@ def read_services() -> List[Dict[str, Any]]:
     return services.parse_services(output)
 
 
-def read_stopped(rootfs: str = "/") -> List[str]:
+def read_stopped() -> List[str]:
     """Units that an earlier run stopped and that have not been started since. Raises ValueError if the saved list is broken."""
-    return services.stop_order(read_state(rootfs, STATE).get("stopped", ()))
+    return services.stop_order(read_state("/", STATE).get("stopped", ()))
 
 
 def foreign_users(users: Dict[str, Any]) -> List[str]:

@@ -8,7 +8,7 @@ from typing import Tuple
 
 from ...parse.resource_limits import UNLIMITED, parse_proc_limits
 from ...root import Root
-from ...sections.virtualization import container_kind
+from ...sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 from . import limit_values
@@ -30,9 +30,7 @@ def owner_of(limit: str) -> str:
 def most_possible(limit: str) -> int | None:
     """The highest hard limit that can be set on this machine, None if any can: without CAP_SYS_RESOURCE no limit above that of process 1."""
     root = Root()
-    status = root.text("/proc/self/status", 65536).split("\n")
-    effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
-    if not effective >> CAP_SYS_RESOURCE & 1:
+    if not has_capability(root, CAP_SYS_RESOURCE):
         hard: int | None = parse_proc_limits(root.text("/proc/1/limits", 16384))[HARD[limit]]
         return hard
     return int(root.text("/proc/sys/fs/nr_open", 64)) if limit == "nofile" else None

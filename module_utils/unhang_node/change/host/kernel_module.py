@@ -11,7 +11,7 @@ from ...process import output_of
 from ...root import Root
 from ...sections.installed_kernels import find_nvidia_module
 from ...sections.reading import drop_ins, line_if_there, there
-from ...sections.virtualization import container_kind
+from ...sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 
@@ -137,9 +137,7 @@ def is_loaded(name: str) -> bool:
 def why_not_load() -> str | None:
     """The reason why no module can be loaded here, or None."""
     kind = container_kind(Root(), None)
-    status = Root().text("/proc/self/status", 65536).split("\n")
-    effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
-    if kind or not effective >> CAP_SYS_MODULE & 1:
+    if kind or not has_capability(Root(), CAP_SYS_MODULE):
         return f"no kernel module can be loaded {f'in a {kind} container' if kind else 'without CAP_SYS_MODULE'}: load it on the host"
     return None
 

@@ -126,11 +126,16 @@ def wanted_of(limit: str, kind: str, wanted: int, others: Sequence[int | None] =
     return higher(wanted, *others, *([LIMITS[limit].usual_hard] if kind == "hard" else []))
 
 
+def unit_path(root: Root, name: str) -> str | None:
+    """A unit's file, or None."""
+    return next((folder + "/" + name for folder in UNIT_FOLDERS if there(root, folder + "/" + name)), None)
+
+
 def known_units(rootfs: str, names: Iterable[str]) -> list[str]:
     """Units on this node that start jobs, and those of `names` that exist; an alias counts as the unit that it points to."""
     root, found = Root([rootfs]), []
     for name in [unit for _service, units, _pids in SERVICES for unit in units] + list(names):
-        path = next((folder + "/" + name for folder in UNIT_FOLDERS if there(root, folder + "/" + name)), None)
+        path = unit_path(root, name)
         if path is None:
             continue
         real = root.resolve(path).rpartition("/")[2]
@@ -144,7 +149,7 @@ def read_unit(rootfs: str, limit: str, name: str, live: bool, wanted: int | None
     has the lines after unhang's drop-in that set a lower one, and only those that stay count.
     """
     root, setting, own = Root([rootfs]), "Limit" + LIMITS[limit].setting, drop_in_path(limit, name)
-    main = next((folder + "/" + name for folder in UNIT_FOLDERS if there(root, folder + "/" + name)), None)
+    main = unit_path(root, name)
     parts = [path for path in drop_ins(root, [folder + "/" + name + ".d" for folder in UNIT_FOLDERS]) if path != own]
     later = find_later_lines(root, own, parts, "Service", setting, enough_for(limit, wanted))
     soft = hard = None

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from ...process import ProgramFailed, output_of
 from ...root import Root
-from ...sections.reading import drop_ins, there
+from ...sections.reading import drop_ins
 from ..config import unit_links
 from .later_lines import values_without
-from .limit_values import UNIT_FOLDERS
+from .limit_values import UNIT_FOLDERS, unit_path
 
 AT_BOOT = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
 RUNS = ("active", "activating", "reloading")
@@ -17,14 +17,10 @@ USUAL_TARGETS = frozenset(("multi-user.target", "graphical.target"))
 PERSISTENCE, WITHOUT_PERSISTENCE = "nvidia-persistenced.service", "--no-persistence-mode"
 
 
-def unit_path(rootfs: str, name: str) -> str | None:
-    """The unit's file, or None."""
-    return next((folder + "/" + name for folder in UNIT_FOLDERS if there(Root([rootfs]), folder + "/" + name)), None)
-
-
 def why_not_at_boot(rootfs: str, name: str) -> str | None:
     """The reason why the service has no effect when it starts at boot, or None: Ubuntu's packages start the persistence daemon with the mode off."""
-    root, main = Root([rootfs]), unit_path(rootfs, name)
+    root = Root([rootfs])
+    main = unit_path(root, name)
     if name != PERSISTENCE or main is None:
         return None
     command = ""
@@ -45,12 +41,12 @@ def wanted_starters(now: Sequence[str], wanted: bool) -> list[str]:
 
 def write_starters(rootfs: str, name: str, targets: Sequence[str]) -> None:
     """Has exactly these targets start it at boot. Raises OSError."""
-    unit_links.write_starters(rootfs, name, targets, unit_path(rootfs, name) or "/lib/systemd/system/" + name)
+    unit_links.write_starters(rootfs, name, targets, unit_path(Root([rootfs]), name) or "/lib/systemd/system/" + name)
 
 
 def why_not_started(rootfs: str, name: str, targets: Sequence[str]) -> str | None:
     """Why no target can start it at boot, or None."""
-    return f"{name} is not on this node, so that nothing starts it" if targets and unit_path(rootfs, name) is None else None
+    return f"{name} is not on this node, so that nothing starts it" if targets and unit_path(Root([rootfs]), name) is None else None
 
 
 def ask(verb: str, name: str) -> str:
@@ -74,7 +70,7 @@ def plan_service(name: str) -> list[tuple[str, str, str]]:
 
 def read_state(name: str, when: str) -> str | None:
     """What a service is "at boot" ("enabled", else systemctl's word) or "now" ("active" or "inactive"); None for a service that the node does not have."""
-    if unit_path("/", name) is None:
+    if unit_path(Root(), name) is None:
         return None
     if when == "at boot":
         word = ask("is-enabled", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ...parse.dpkg import Database
-from .values import ChangeResult, HoldPlan, Listing, PackagePlan, Request, Row
+from .values import ChangeResult, HoldPlan, Installed, Listing, PackagePlan, Request, Row
 
 
 class RestoreRequest(NamedTuple):
@@ -36,8 +36,7 @@ class Backend(NamedTuple):
     """(rootfs, timeout in s): returns once no other process uses the package manager."""
     restore: Callable[[RestoreRequest], List[Row]]
     """Returns the packages that were restored, or would be, as rows."""
-    changed_since: Callable[[RestoreRequest], List[str]]
-    """Returns a line for each package that is not restored because somebody has changed it since."""
+    read_installed: Callable[[str], Installed]
     read_offers: Callable[[str, Sequence[str], bool, float, Sequence[str]], Listing]
     """(rootfs, names and patterns, update the cache, fetch timeout in s, modules)."""
     plan_holds: Callable[[str, Database, Sequence[str], Dict[str, Any]], HoldPlan]

@@ -14,6 +14,7 @@ from .values import Locked
 
 # Held while packages change; apt's other locks only protect its downloads.
 DPKG_LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
+APT_LOCKS = (*DPKG_LOCKS, "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
 RPM_LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock")  # for both paths of rpm's database
 _FLOCK = "hhqqi"  # struct flock of fcntl(2): type, whence, start, length, pid
 PAUSE_S = 0.5

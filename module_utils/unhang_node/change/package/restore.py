@@ -13,7 +13,7 @@ from ..journal.saved_states import read_states
 from .backend import RestoreRequest
 from .lock_files import DPKG_LOCKS, RPM_LOCKS, wait_for_locks
 from .managers import backend_named, backend_of
-from .restore_plan import known_versions
+from .restore_plan import kept_as_is, known_versions
 from .saved import read_saved
 from .unit import wait_for_earlier
 from .values import Row
@@ -33,7 +33,8 @@ def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()
     for folder in folders:
         request = _request(rootfs, folder, 0, True, named)
         if request.saved:
-            lines += [line for line in backend_named(str(request.saved.get("manager", "dpkg"))).changed_since(request) if line not in lines]
+            installed = backend_named(str(request.saved.get("manager", "dpkg"))).read_installed(rootfs)
+            lines += [line for line in kept_as_is(request.saved, installed, request.known, request.named).values() if line not in lines]
     return lines
 
 

@@ -6,22 +6,20 @@ import fnmatch
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from .saved import kept_problem
-from .values import Installed, Row, Step
+from .values import Installed, Row, Step, action_of
 
-ActionOf = Callable[[Optional[str], Optional[str]], str]
-"""(version before, version after; None is not installed) -> Step.action, in the order of the package manager's versions."""
 Refetch = Callable[[str, str, Row, bool], bool]
 """(rootfs, folder of the state, row of packages.json, check): True if a repository offers exactly the file that was kept; unless `check`, it is then kept
 again."""
 
 
-def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionOf) -> List[Step]:
-    """[Step] from the installed to the saved packages. saved: content of packages.json."""
+def plan_restore(saved: Dict[str, Any], installed: Installed, version_key: Callable[[str], Any]) -> List[Step]:
+    """[Step] from the installed to the saved packages. saved: content of packages.json; version_key: as for action_of."""
     steps = []
     for row in saved["packages"]:
         here = installed.version(row["name"])
         if here != row["before"]:
-            steps.append(Step(name=row["name"], action=action_of(here, row["before"]), before=here, after=row["before"]))
+            steps.append(Step(name=row["name"], action=action_of(here, row["before"], version_key), before=here, after=row["before"]))
         elif here is not None and installed.packages[row["name"]].state != "installed":
             steps.append(Step(name=row["name"], action="reinstall", before=here, after=here))
     return steps
@@ -38,6 +36,15 @@ def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence
     if problems:
         next_step = "nothing was touched, and no repository offers these very files; put them back from a node or an archive that has them"
         raise ValueError(f"{'; '.join(problems[:12])}; {next_step}")
+
+
+def refuse_broken(broken: Sequence[str], name_of: Callable[[str], str]) -> None:
+    """Raises ValueError naming packages that somebody has installed since and that need a package to remove: dpkg and rpm could be forced, but apt and dnf
+    would then refuse to work. broken: lines that name a dependency; name_of: the package that would lack it, of a line."""
+    if broken:
+        names = ", ".join(dict.fromkeys(map(name_of, broken)))
+        found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
+        raise ValueError(f"expected a rollback that breaks no other package, {found}; nothing was touched; remove {names} first, or keep the change")
 
 
 def known_versions(states: Iterable[Optional[Dict[str, Any]]]) -> Dict[str, Set[Optional[str]]]:

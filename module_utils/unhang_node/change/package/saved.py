@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import Any, Dict, Iterable, List, Optional, Set
 
-from ..atomic_files import STATES, place_of, read_own_json, write_text
+from ..atomic_files import STATES, place_of, read_own_json, sync, write_text
 from .values import Installed, Row, Step
 
 SCHEMA = "unhang/packages/1"
@@ -63,18 +63,9 @@ def seal_kept(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
     for row in rows:
         if row["deb"] and not row.get("sha256"):
             place = place_of(rootfs, f"{folder}/{row['deb']}")
-            _fsync(place)
-            _fsync(os.path.dirname(place))
+            sync(place)
+            sync(os.path.dirname(place))
             row["sha256"] = sha256_of(place)
-
-
-def _fsync(place: str) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sha256_of(place: str) -> str:
@@ -116,9 +107,9 @@ def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
     kept = place_of(rootfs, f"{folder}/{row['deb']}")
     os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
     shutil.copyfile(place, kept + ".new")
-    _fsync(kept + ".new")
+    sync(kept + ".new")
     os.rename(kept + ".new", kept)
-    _fsync(os.path.dirname(kept))
+    sync(os.path.dirname(kept))
     return True
 
 

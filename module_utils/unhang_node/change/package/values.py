@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from ...parse.dpkg import Package
 
@@ -29,6 +29,17 @@ class Step(NamedTuple):
     action: str
     before: Optional[str]
     after: Optional[str]
+
+
+def action_of(before: Optional[str], after: Optional[str], version_key: Callable[[str], Any]) -> str:
+    """The action that takes a package from one version to another; None is not installed. version_key: the order of the package manager's versions."""
+    if after is None:
+        return "remove"
+    if before is None:
+        return "install"
+    if before == after:
+        return "reinstall"
+    return "upgrade" if version_key(before) < version_key(after) else "downgrade"
 
 
 class Installed(NamedTuple):

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ...parse.grub import Entry, parse_menu, release_of_image
 from ..atomic_files import STATES, Saved, place_of, read_state, write_text
+from ..boot.kernels import installed_releases
+from ..boot.loader import run_command
 from ..boot.parameters import MENUS
 from ..journal.node_lock import stay_at_work
 from ..journal.saved_states import (
@@ -33,7 +36,6 @@ from ..package.pin import STATE as HOLDS
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
-from .boot_menu import make_menu, stale_menus
 from .running_values import LoadPynvml, Row, plan_running, put_back, reload_services, rows_of_rereaders
 
 
@@ -186,7 +188,7 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
         if path not in menus:
             _put_file_back(rootfs, path, saved)
     if menus:
-        make_menu(rootfs)
+        run_command(rootfs, ["update-grub"])
     for folder in plan.folders:
         with contextlib.suppress(OSError):  # not empty: somebody else has a file in it
             os.rmdir(place_of(rootfs, folder))
@@ -254,3 +256,19 @@ def _put_file_back(rootfs: str, path: str, saved: Saved | None) -> None:
     os.chmod(place, saved["mode"])
     if os.geteuid() == 0:
         os.chown(place, saved["uid"], saved["gid"])
+
+
+def stale_menus(rootfs: str, files: Mapping[str, Saved | None], changed: Iterable[str] = ()) -> list[str]:
+    """Paths of menus of GRUB to generate again, for a saved text is restored only if its entries match the kernels that the node then has: an older one would
+    start a file that no longer exists. files: {path: as it was saved}; changed: paths of menus that were generated since. Raises OSError."""
+    return [path for path in MENUS if path in files and (path in changed or not _starts_what_is_there(rootfs, files[path]))]
+
+
+def _starts_what_is_there(rootfs: str, saved: Saved | None) -> bool:
+    return saved is not None and set(_releases(parse_menu(saved["text"]))) == set(installed_releases(rootfs))
+
+
+def _releases(entries: Sequence[Entry]) -> list[str]:
+    """Kernel releases of all entries, including those in submenus."""
+    found = [release_of_image(entry.kernel) for entry in entries]
+    return [release for release in found if release] + [release for entry in entries if entry.children for release in _releases(entry.children)]

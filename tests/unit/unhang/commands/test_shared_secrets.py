@@ -63,7 +63,7 @@ def run(tmp_path):
     nodes = [fleets.node("gpu007", ["all"], sections), fleets.node("gpu008", [TEXT], None, "failed", TEXT)]
     folder = fleets.write_run(tmp_path / "run", document, nodes)
     (folder / "nodes" / "gpu007.json").write_text(json.dumps(nodes[0]))
-    (folder / "remediation-gpu007.json").write_text(json.dumps({"status": "failed", "why": TEXT}))
+    (folder / "remediation-gpu007.json").write_text(json.dumps({"host": "gpu007", "roles": ["gpu_driver"], "healthy": False, "reasons": [TEXT]}))
     return folder
 
 
@@ -75,6 +75,20 @@ def test_no_format_of_a_report_holds_a_secret(run, tmp_path, capsys, form):
     text = out.read_text() + "".join(capsys.readouterr())
     assert holds_secret(text) == []
     assert "gpu007" in text
+
+
+def test_a_ticket_says_how_the_node_was_after_the_repair(run, tmp_path):
+    out, proof = tmp_path / "t.md", run / "remediation-gpu007.json"
+    for healthy, said in (
+        (True, "roles gpu\\_driver; the node is healthy afterwards"),
+        (False, "roles gpu\\_driver; the node is not healthy afterwards: left: xid-fatal"),
+    ):
+        proof.write_text(json.dumps({"roles": ["gpu_driver"], "healthy": healthy, "reasons": [] if healthy else ["left: xid-fatal"]}))
+        assert cli.main(["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]) in (0, 1)
+        assert f"| repair by unhang | {said} |" in out.read_text()
+    proof.write_text(json.dumps(["healthy"]))
+    assert cli.main(["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]) in (0, 1)
+    assert "repair by unhang" not in out.read_text()
 
 
 def test_a_ticket_as_a_page_holds_none(run, tmp_path):

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_roots import complaints, copied, facts, unread, write
 
-from unhang_node.parse.fstab import parse_fstab
 from unhang_node.parse.host_state import parse_timex
 from unhang_node.parse.mdstat import parse_mdstat
+from unhang_node.parse.mounts import parse_fstab
 from unhang_node.root import Root
-from unhang_node.sections.device_nodes import read_device_nodes
+from unhang_node.sections.driver import read_device_nodes
 from unhang_node.sections.host_state import ask_clock
 
 MDSTAT = """Personalities : [raid1] [raid0]

@@ -7,8 +7,7 @@ import textwrap
 import pytest
 from fakes.node_tree import Link, assert_fits_schema, context, dpkg_status, merged, plant
 
-from unhang_node.parse.apt import candidate_of, parse_apt_conf, parse_preferences, pin_priority, setting_values, setting_word
-from unhang_node.parse.apt_lists import offered_versions
+from unhang_node.parse.apt import candidate_of, offered_versions, parse_apt_conf, parse_preferences, pin_priority, setting_values, setting_word
 from unhang_node.section import Unread
 from unhang_node.sections.package_database import read_database, read_rpm
 from unhang_node.sections.pending_upgrades import BUDGET_BYTES

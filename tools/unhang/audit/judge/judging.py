@@ -14,7 +14,6 @@ import msgspec
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
-from unhang.audit.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.base.errors import UserError
 from unhang.rules.compiled_catalogue import Catalogue
 from unhang.rules.engine import Engine, NodeVerdicts, view_of
@@ -23,8 +22,9 @@ from unhang.rules.node_rules import CatalogueView
 from unhang.rules.rules import Rule, tables_shape
 from unhang.run.documents import NodeDocument, one_text
 from unhang.run.run_input import RunInput, read_nodes
+from unhang.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 
-NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
+NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0
 COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
 

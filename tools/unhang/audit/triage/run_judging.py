@@ -9,7 +9,6 @@ from typing import Any
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.judged_node import Conclude, JudgedNode
 from unhang.audit.judge.judging import judge_run, thresholds_of
-from unhang.audit.judge.policy import PolicyFile, load_policy
 from unhang.audit.triage.causes import NodeNote, Repairs, triage, with_role_by_host
 from unhang.audit.triage.found import found_of_entries
 from unhang.audit.triage.grouping import explaining_of
@@ -21,6 +20,7 @@ from unhang.rules.rules import Rule
 from unhang.run.actions import Setting
 from unhang.run.own_runs import own_options
 from unhang.run.run_input import RunInput, read_run_input
+from unhang.schemas.policy import PolicyFile, load_policy
 
 RepairsOfRun = Callable[[RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]]
 """Who repairs the findings of each host: run, catalogue, day, findings by host."""

@@ -25,19 +25,18 @@ def gate_document(
     decisions: Mapping[str, Mapping[str, Any]],
     reference: str | None,
     severities: Sequence[str],
-    results: SmokeResults | None = None,
+    results: SmokeResults = SmokeResults({}, None),
     quick: bool = False,
 ) -> dict[str, Any]:
     """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}; quick: no smoke test was asked for."""
-    given = results or SmokeResults({}, None)
     nodes = [
         {"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"]), "differences": list(row.get("differences") or [])}
         for host, row in decisions.items()
     ]
     totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
-    together = summary_of(given.together) if given.together else None
-    smoke = {"alone": {host: summary_of(result) for host, result in given.alone.items()}, "together": together}
-    burned = None if given.burned is None else {host: burn_in_summary(result) for host, result in given.burned.items()}
+    together = summary_of(results.together) if results.together else None
+    smoke = {"alone": {host: summary_of(result) for host, result in results.alone.items()}, "together": together}
+    burned = None if results.burned is None else {host: burn_in_summary(result) for host, result in results.burned.items()}
     head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities), "quick": quick}
     return {**head, "totals": totals, "nodes": nodes, "smoke": smoke, "burn_in": burned}
 

@@ -28,11 +28,9 @@ class PeerDifference:
     decided: bool
 
     def line(self) -> str:
-        """rule: title: both values."""
         return f"{self.rule}: {self.title}: found {shown(self.found)}, {self.by} {shown(self.expected)}"
 
     def row(self) -> dict[str, Any]:
-        """The difference in the form of gate.json."""
         return {"rule": self.rule, "severity": self.severity, "found": self.found, "expected": self.expected, "by": self.by}
 
 
@@ -65,7 +63,6 @@ def peer_difference(finding: Mapping[str, Any], host: str, reference: str | None
 
 
 def shown(value: Any) -> str:
-    """A value in a line."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, fold_hosts, shortened
-from unhang.base.text import counted, visible
+from unhang.base.text import counted, listed, visible
 from unhang.schemas.shapes import nearest
 
 _AMOUNT = re.compile(r"(\d{1,6})(%?)")
@@ -102,5 +102,4 @@ def known_rules(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]
 
 def _among(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return nearest(name, names) or f"; there are {', '.join(names[:SHOWN])}{more}" if names else "; the run has none"
+    return nearest(name, names) or f"; there are {listed(names, SHOWN)}" if names else "; the run has none"

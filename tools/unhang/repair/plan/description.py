@@ -10,7 +10,7 @@ from unhang.base.text import counted, visible
 from unhang.repair.plan.plan_document import HostPlan, Plan, StepMinutes, Wave, digest_of_plan
 
 LONGEST_LIST = 400
-SHOWN_WAVES = 6
+SHOWN_WAVES = SHOWN_UNREPAIRED = 6
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ class DescribedWaves:
 
 
 def describe_waves(plan: Plan) -> list[DescribedWaves]:
-    """All waves in order."""
     return [_described(plan, waves) for waves in _equal_waves(plan)]
 
 
@@ -55,15 +54,14 @@ def describe_person_rules(plan: Plan) -> dict[str, str]:
     return _folded((entry.host, ", ".join(sorted({visible(one.rule, 120) for one in entry.person}))) for entry in plan.hosts if entry.person)
 
 
-def describe_unrepaired(plan: Plan, most: int = 6) -> list[str]:
-    """Findings that no role repairs, a line each with its hosts, refusals first; beyond `most` only their number."""
+def describe_unrepaired(plan: Plan) -> list[str]:
+    """Findings that no role repairs, a line each with its hosts, refusals first; beyond SHOWN_UNREPAIRED only their number."""
     found = [*describe_refusals(plan).items(), *describe_persons(plan).items()]
-    lines = [f"{shortened(hosts, 120)}: {what}" for what, hosts in found[:most]]
-    return [*lines, *([f"and {len(found) - most} more"] if len(found) > most else [])]
+    lines = [f"{shortened(hosts, 120)}: {what}" for what, hosts in found[:SHOWN_UNREPAIRED]]
+    return [*lines, *([f"and {len(found) - SHOWN_UNREPAIRED} more"] if len(found) > SHOWN_UNREPAIRED else [])]
 
 
 def describe_totals(plan: Plan) -> str:
-    """The totals of the plan, in one line."""
     planned = [one for one in plan.hosts if one.remedies]
     forward = sum(one.step != "rollback" for entry in planned for one in entry.reboots)
     back = sum(one.step == "rollback" for entry in planned for one in entry.reboots)
@@ -77,7 +75,6 @@ def describe_totals(plan: Plan) -> str:
 
 
 def describe_limits(plan: Plan) -> str:
-    """The limits of the waves, in one line."""
     limits = plan.limits
     parts = [f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"]
     parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang.repair.plan.departures import fact, nccl_package, suits_kernel
 from unhang.repair.plan.plan_document import HostPlan, Job, Reboot, StepMinutes
 
@@ -15,7 +15,6 @@ OF_A_KIND = (
     *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
     *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
 )
-_facts_of_a_kind = attrgetter(*OF_A_KIND)
 
 
 def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
@@ -91,19 +90,11 @@ def scheduler(sections: Any) -> str | None:
     return found[0] if found else "none"
 
 
-def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
-    """measured: step of the table remedy_steps -> minutes. None if one of them is unknown. A rollback is not included."""
-    known = _minutes_of_steps(roles, needed, measured)
-    return None if None in known else _sum(known)
-
-
-def minutes_at_least(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float:
-    """The sum of those steps that were measured."""
-    return _sum(_minutes_of_steps(roles, needed, measured))
-
-
-def _minutes_of_steps(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> list[float | None]:
-    return [measured.get(step) for step in _steps(roles, needed)]
+def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> tuple[float | None, float]:
+    """(minutes, None if a step is unknown; those of the known steps). measured: step of the table remedy_steps -> minutes. A rollback is not included."""
+    known = [measured.get(step) for step in _steps(roles, needed)]
+    at_least = round(sum(one for one in known if one is not None), 1)
+    return None if None in known else at_least, at_least
 
 
 def _steps(roles: Sequence[str], needed: Iterable[Reboot]) -> list[str]:
@@ -118,26 +109,11 @@ def steps_of(entries: Iterable[HostPlan], known: Mapping[str, StepMinutes]) -> t
     return tuple(one for step, one in known.items() if step in taken)
 
 
-def _sum(known: Iterable[float | None]) -> float:
-    return round(sum(one for one in known if one is not None), 1)
-
-
 def kind_of(sections: Any) -> str:
     """The node's hardware and image, as one text: nodes with the same text share a canary. sections: typed."""
-    try:
-        values = _facts_of_a_kind(sections)
-    except AttributeError:  # a section with one of these facts was not read
-        values = tuple(fact(sections, path) for path in OF_A_KIND)
-    return " / ".join(map(str, values))
+    return " / ".join(str(fact(sections, path)) for path in OF_A_KIND)
 
 
 def kind_of_plain(sections: Mapping[str, Any]) -> str:
     """The same for plain sections from a node's file."""
-    return " / ".join(str(_plain_fact(sections, path)) for path in OF_A_KIND)
-
-
-def _plain_fact(sections: Mapping[str, Any], path: str) -> Any:
-    value: Any = sections
-    for name in path.split("."):
-        value = value.get(name) if value else None
-    return value
+    return " / ".join(str(value_at(sections, path.split("."))) for path in OF_A_KIND)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from unhang.base.text import visible
+from unhang.base.text import listed, visible
 from unhang.repair.plan.departures import fact
-from unhang.repair.plan.disruption import jobs, minutes, minutes_at_least, reboots, scheduler, versions
-from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
+from unhang.repair.plan.disruption import jobs, minutes, reboots, scheduler, versions
+from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
 from unhang.repair.plan.role_coverage import Remedying, WhoRepairs, who_repairs
 from unhang.repair.plan.role_remedies import RoleRemedies
 from unhang.run.documents import NodeDocument
 from unhang.schemas.configuration import hash_of_sections
 
+SHOWN_RULES = 8
 Findings = Sequence[Mapping[str, Any]]
 
 
@@ -26,57 +27,30 @@ class Knowledge:
     measured: Mapping[str, float | None]
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The work on a host, unless the judge refuses its policy."""
-
-    remedies: tuple[Remedy, ...]
-    reboots: tuple[Reboot, ...]
-    minutes: float | None
-    minutes_at_least: float
-    refused: tuple[Refused, ...]
-    person: tuple[PersonNeeded, ...]
-
-
 def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> HostPlan:
     """The plan of one host. findings: with verdict fail about it, also those of groups."""
     repairs = who_repairs(node, findings, knowledge.remedying)
-    whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
-    return _entry(node, None if node.sections is None else hash_of_sections(node.sections), _work(node, repairs, findings, knowledge), whole)
-
-
-def _entry(node: NodeDocument, config_hash: str | None, work: _Work, whole: tuple[Refused, ...]) -> HostPlan:
-    """whole: reasons why nothing is applied to the host."""
-    found = jobs(node.sections)
-    return HostPlan(
-        node.host,
-        fact(node.sections, "node.boot_id"),
-        config_hash,
-        () if whole else work.remedies,
-        () if whole else work.reboots,
-        None if found is None else tuple(found),
-        0.0 if whole else work.minutes,
-        (*whole, *work.refused) if whole else work.refused,
-        work.person,
-        0.0 if whole else work.minutes_at_least,
-        scheduler(node.sections),
-    )
-
-
-def _work(node: NodeDocument, repairs: WhoRepairs, findings: Findings, knowledge: Knowledge) -> _Work:
-    chosen = repairs.chosen
+    chosen, jobs_now = repairs.chosen, jobs(node.sections)
     remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
+    all_minutes, at_least = minutes(roles, needed, knowledge.measured) if roles else (0.0, 0.0)
     refusing = [_not_played(role, *why) for role, why in repairs.refusing.items()]
-    return _Work(
+    planned = HostPlan(
+        node.host,
+        fact(node.sections, "node.boot_id"),
+        None if node.sections is None else hash_of_sections(node.sections),
         tuple(Remedy(role, policy, rules, *versions(role, policy, node.sections)) for role, rules in chosen.roles.items()),
         tuple(needed),
-        minutes(roles, needed, knowledge.measured) if roles else 0.0,
-        minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
+        None if jobs_now is None else tuple(jobs_now),
+        all_minutes,
         tuple(Refused(line) for line in (*refusing, *chosen.refused)),
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
+        at_least,
+        scheduler(node.sections),
     )
+    whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
+    return replace(planned, remedies=(), reboots=(), minutes=0.0, minutes_at_least=0.0, refused=(*whole, *planned.refused)) if whole else planned
 
 
 def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
@@ -92,12 +66,8 @@ def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
 
 
 def _not_applied(sorted_out: RoleRemedies) -> str:
-    return "not applied: " + ", ".join(f"{role} (for {_listed(rules)})" for role, rules in sorted_out.roles.items())
+    return "not applied: " + ", ".join(f"{role} (for {listed(rules, SHOWN_RULES)})" for role, rules in sorted_out.roles.items())
 
 
 def _not_played(role: str, rules: Sequence[str], reason: str) -> str:
-    return visible(f"role {role} (for {_listed(rules)}): {reason}", 2000)
-
-
-def _listed(rules: Sequence[str]) -> str:
-    return ", ".join(rules[:8]) + (f" and {len(rules) - 8} more" if len(rules) > 8 else "")
+    return visible(f"role {role} (for {listed(rules, SHOWN_RULES)}): {reason}", 2000)

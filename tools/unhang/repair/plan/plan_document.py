@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.policy import one_line, policy_faults
 from unhang.base.errors import UserError
-from unhang.base.text import visible
+from unhang.base.text import listed, visible
 from unhang.repair.plan.role_remedies import ROLE_ORDER
 from unhang.run.run_folder import read_object, write_atomically
 from unhang.schemas.check import check_schema
+from unhang.schemas.policy import one_line, policy_faults
 from unhang.schemas.shapes import read_schema
 
 SCHEMA = "unhang/plan/1"
@@ -127,7 +127,6 @@ class HostPlan:
 
     @property
     def roles(self) -> list[str]:
-        """The roles to run, in order."""
         return [one.role for one in self.remedies]
 
     @property
@@ -247,9 +246,8 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     _check_remedies(plan, path)
     gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
     if gone:
-        more = f" and {len(gone) - SHOWN_HOSTS} more" if len(gone) > SHOWN_HOSTS else ""
-        names = ", ".join(visible(host, 80) for host in gone[:SHOWN_HOSTS])
-        raise UserError(f"{path}: expected hosts of the inventory, found {names}{more}, which it does not have; audit again{_next(path)}")
+        names = listed([visible(host, 80) for host in gone], SHOWN_HOSTS)
+        raise UserError(f"{path}: expected hosts of the inventory, found {names}, which it does not have; audit again{_next(path)}")
     return plan
 
 

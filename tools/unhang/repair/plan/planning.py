@@ -56,17 +56,6 @@ class _Fleet:
     all_members: dict[str, list[str]] = field(default_factory=dict)
 
 
-def plan_run(
-    folder: Path, rules: Catalogue, options: PlanOptions | None = None, findings: Mapping[str, Any] | None = None, measured: Sequence[StepMinutes] = ()
-) -> Plan:
-    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError, OSError. measured: durations of steps in this
-    installation's rollouts; other steps have the table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same findings give
-    the same plan.
-    """
-    with without_collections():
-        return _plan(folder, rules, options or PlanOptions(), findings or read_planned_findings(folder), measured)
-
-
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Switches garbage collection off for a while: no object of a plan is cyclic, and a million small objects make each collection slow."""
@@ -79,8 +68,15 @@ def without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mapping[str, Any], measured: Sequence[StepMinutes]) -> Plan:
-    run = read_run_input(folder)
+@without_collections()
+def plan_run(
+    folder: Path, rules: Catalogue, options: PlanOptions = PlanOptions(), findings: Mapping[str, Any] | None = None, measured: Sequence[StepMinutes] = ()
+) -> Plan:
+    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError, OSError. measured: durations of steps in this
+    installation's rollouts; other steps have the table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same findings give
+    the same plan.
+    """
+    findings, run = findings or read_planned_findings(folder), read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
     about = _by_host(findings, only)
@@ -127,13 +123,12 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
         )
 
 
-def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes] | None = None) -> Knowledge:
-    """The inputs of planning besides a host. steps: result of step_minutes(). Raises UserError."""
-    minutes = {step: one.minutes for step, one in (step_minutes() if steps is None else steps).items()}
-    return Knowledge(remedying_of(rules, day), minutes)
+def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes]) -> Knowledge:
+    """The inputs of planning besides a host. steps: result of step_minutes()."""
+    return Knowledge(remedying_of(rules, day), {step: one.minutes for step, one in steps.items()})
 
 
-def step_minutes(measured: Sequence[StepMinutes] = ()) -> dict[str, StepMinutes]:
+def step_minutes(measured: Sequence[StepMinutes]) -> dict[str, StepMinutes]:
     """{step: duration}: this installation's measurement, else the table remedy_steps' assumption."""
     assumed = {step: StepMinutes(step, row.get("minutes")) for step, row in own_tables.table("remedy_steps").items()}
     return assumed | {one.step: one for one in measured if one.step in assumed}

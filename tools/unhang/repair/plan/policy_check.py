@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from unhang.audit.judge.policy import one_line, policy_faults, waivers_of
 from unhang.rules.compiled_catalogue import Catalogue
 from unhang.rules.engine import Engine
 from unhang.rules.expression import Path
 from unhang.rules.node_rules import CatalogueView, NodeView
 from unhang.rules.rules import Rule, tables_shape
 from unhang.run.documents import to_fragment
+from unhang.schemas.policy import one_line, policy_faults, waivers_of
 from unhang.schemas.shapes import fact_shapes
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
@@ -86,7 +86,6 @@ class PolicyJudge:
         self._faults: dict[bytes, list[tuple[tuple, str]]] = {}
 
     def is_usable(self, policy: Mapping[str, Any]) -> bool:
-        """Whether a policy follows the schema."""
         return not self._faults_of(policy)
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang.base.text import data_for_ansible, visible, why_not_plain
 from unhang_node.versions.compare import check_version
 
@@ -90,7 +91,6 @@ def _decide(key: Key, values: Mapping[str, Any]) -> Pin | Undecided | None:
 
 
 def policy_of(draft: Draft) -> dict[str, Any]:
-    """The policy itself (unhang/policy/1)."""
     policy: dict[str, Any] = {}
     for pin in draft.pins:
         policy.setdefault(pin.section, {})[pin.name] = pin.value
@@ -132,24 +132,17 @@ def _least(values: Sequence[Any]) -> Any:
 
 def _at(*path: str) -> Callable[[Sections], Any]:
     """A reader of one path; it returns None if a part of the path is missing."""
-
-    def read(sections: Sections) -> Any:
-        value: Any = sections
-        for name in path:
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return value
-
-    return read
+    return lambda sections: value_at(sections, path)
 
 
 def _rows(sections: Sections, *path: str) -> list[Mapping[str, Any]]:
-    found = _at(*path)(sections)
+    found = value_at(sections, path)
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
 def _least_of_gpus(*path: str) -> Callable[[Sections], Any]:
     def read(sections: Sections) -> Any:
-        values = [_at(*path)(row) for row in _rows(sections, "gpus", "devices")]
+        values = [value_at(row, path) for row in _rows(sections, "gpus", "devices")]
         return min(values) if values and None not in values else None
 
     return read
@@ -193,12 +186,12 @@ def _limit(name: str) -> Callable[[Sections], Any]:
 def _memlock(sections: Sections) -> Any:
     """None where RDMA jobs need unlimited memory locks and a daemon's own limit is less: limits.conf or the launcher raises it, and a role would not."""
     least = _limit("memlock_hard_bytes")(sections)
-    return None if least != -1 and _at("network", "has_rdma")(sections) else least
+    return None if least != -1 and value_at(sections, ("network", "has_rdma")) else least
 
 
 def _iommu(sections: Sections) -> Any:
-    mode = _at("interconnect", "iommu", "mode")(sections)
-    return mode if mode in ("passthrough", "off") and _at("node", "virtualization", "is_vm")(sections) is False else None
+    mode = value_at(sections, ("interconnect", "iommu", "mode"))
+    return mode if mode in ("passthrough", "off") and value_at(sections, ("node", "virtualization", "is_vm")) is False else None
 
 
 KEYS = (
@@ -208,7 +201,7 @@ KEYS = (
     Key("kernel", "min", _at("kernel", "release"), "this one or newer; kernel.version would pin it", version="kernel"),
     Key("nccl", "min", _nccl, "of the library that the loader takes; environments bring their own", version="nccl"),
     Key(
-        "fabric_manager", "match_driver", lambda sections: _at("fabric_manager", "nvswitch_present")(sections) or None,
+        "fabric_manager", "match_driver", lambda sections: value_at(sections, ("fabric_manager", "nvswitch_present")) or None,
         "the daemon that programs the NVSwitches has the driver's full version",
     ),
     Key("gpu", "model", _at("gpus", "model"), "part of the name that the driver gives"),
@@ -217,7 +210,7 @@ KEYS = (
     Key("nvlink", "links_per_gpu", _links, "active on the GPU that has the fewest", least=True),
     Key("pcie", "generation", _least_of_gpus("pcie", "generation_max"), "of the slowest GPU, slot and card together", least=True),
     Key("pcie", "width", _least_of_gpus("pcie", "width_now"), "of the narrowest GPU", least=True),
-    Key("network", "infiniband", lambda sections: _at("network", "has_infiniband")(sections) or None, "each node has it"),
+    Key("network", "infiniband", lambda sections: value_at(sections, ("network", "has_infiniband")) or None, "each node has it"),
     Key("network", "rdma_ports", _active_ports, "active ones on the node that has the fewest; storage adapters count too", least=True),
     Key("limits", "memlock_bytes", _memlock, "the least that a daemon which starts jobs allows; -1 is unlimited", least=True),
     Key("limits", "shm_bytes", _at("limits", "shm", "size_bytes"), "shared memory of the node that has the least", least=True),

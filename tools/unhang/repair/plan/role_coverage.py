@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.base.text import visible
-from unhang.repair.plan.departures import present_in
+from unhang.repair.plan.departures import fact, present_in
 from unhang.repair.plan.policy_check import PolicyJudge
-from unhang.repair.plan.role_refusals import role_refusals
 from unhang.repair.plan.role_remedies import LONGEST, Reads, RoleRemedies, sort_remedies
+from unhang.repair.role_changes import driver_inputs, driver_refusals, kernel_plan
+from unhang.repair.role_changes.driver_packages import PackageSet
 from unhang.repair.role_changes.nccl_setting_check import Known, read_known
 from unhang.rules.compiled_catalogue import Catalogue
 from unhang.rules.found import Found
@@ -18,6 +19,9 @@ from unhang.run.documents import NodeDocument
 from unhang.run.run_input import RunInput, read_node
 
 Finding = Mapping[str, Any]
+# All facts that decide whether a role refuses a node. Whole sections are large, and this is computed for each node that is judged.
+_NODE = ("virtualization.is_container", "virtualization.kind", "image.kind", "image.evidence", "os.family", "kubernetes.gpu_operator")
+_DRIVER_ROLES = ("gpu_driver", "fabric_manager")
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,36 @@ def repairs_of_run(run: RunInput, catalogue: Catalogue, today: str, findings: Ma
             rows = [{"rule": one.rule, "severity": one.severity, "scope": one.scope, "where": one.where, "remedy": one.remedy} for one in on_host]
             found[host] = who_repairs(read_node(host, run.files[host]), rows, remedying).for_people()
     return found
+
+
+def role_refusals(sections: Any) -> dict[str, str]:
+    """Role -> why it would refuse the node as a whole, whatever its policy; only roles that change kernel or driver. sections: typed, None if not read."""
+    if sections is None:
+        return {}
+    node = _node(sections)
+    kernel = _kernel_refusal(sections, node)
+    driver = _driver_refusal(sections, node)
+    return ({"kernel": kernel} if kernel else {}) | (dict.fromkeys(_DRIVER_ROLES, driver) if driver else {})
+
+
+def _node(sections: Any) -> dict[str, dict[str, Any]]:
+    node: dict[str, dict[str, Any]] = {}
+    for path in _NODE:
+        part, _, name = path.partition(".")
+        node.setdefault(part, {})[name] = fact(sections, f"node.{path}")
+    return node
+
+
+def _kernel_refusal(sections: Any, node: dict[str, Any]) -> str | None:
+    boot = {name: fact(sections, f"kernel.boot.{name}") for name in ("can_clear_one_shot", "why_not")}
+    loader = {"can_clear_one_shot": boot["can_clear_one_shot"] is not False, "why_not": boot["why_not"]}  # the role itself reads facts that are missing here
+    known = {"node": node, "kernel": {"out_of_tree": fact(sections, "kernel.out_of_tree")}}
+    lines = kernel_plan.refusals(kernel_plan.KernelInputs(known, {}, trial={"loader": loader}))
+    return lines[0] if lines else None
+
+
+def _driver_refusal(sections: Any, node: dict[str, Any]) -> str | None:
+    known = {"node": node, "driver": {"install_method": fact(sections, "driver.install_method")}}
+    inputs = driver_inputs.DriverInputs("", known, {}, {})
+    found = [row for refuser in (driver_refusals.ownership, driver_refusals.image) for row in refuser(inputs, PackageSet((), "executed"), "", "")]
+    return f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}" if found else None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang.base.text import visible
 from unhang.repair.plan.departures import Present, departs, reads_version
-from unhang.repair.plan.resolved_policy import resolve_policy, value_at
 from unhang.repair.role_changes.nccl_setting_check import Known
-from unhang.rules.remedies import PolicyRequest
+from unhang.rules.remedies import INVENTORY, PolicyRequest, merge_requests
 from unhang.rules.role_needs import NEEDS, reaches, unconfigured_text
 from unhang.rules.rules import SEVERITIES
 
@@ -57,13 +57,15 @@ def sort_remedies(
     open_ones = [one for one in with_role if one["rule"] not in resolved.conflicts]
     planned = [one for one in open_ones if _acts(one, resolved.policy, present, reads.get(one["rule"], frozenset()), known)]
     kept = {id(one) for one in (*planned, *conflicts)}
+    others = [one for one in rows if id(one) not in kept]
+    by_hand = [(one, _lacking(one["remedy"].get("role"), resolved.policy, reads.get(one["rule"], frozenset()))) for one in others]
     chosen = {one["rule"] for one in planned}
     by_role = {role: tuple(sorted({one["rule"] for one in planned if one["remedy"]["role"] == role})) for role in ROLE_ORDER}
     return RoleRemedies(
         {role: rules for role, rules in by_role.items() if rules},
         resolve_policy(policy, [one for one in proposals if one.because in chosen]).policy,
         tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}" for one in conflicts})),
-        tuple(sorted({(one["rule"], person_text(one, _lacking(one, resolved.policy, reads))) for one in rows if id(one) not in kept})),
+        tuple(sorted({(one["rule"], person_text(one, lacks)) for one, lacks in by_hand})),
         tuple(sorted({one["rule"] for one in conflicts})),
     )
 
@@ -90,14 +92,10 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
     return "no remedy is known; look at the evidence"
 
 
-def _lacking(finding: Mapping[str, Any], policy: Mapping[str, Any], reads: Reads) -> tuple[str, ...]:
-    return lacking(str(finding["remedy"].get("role") or ""), policy, reads.get(finding["rule"], frozenset()))
-
-
-def lacking(role: str, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
+def _lacking(role: str | None, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
     """Keys that the policy lacks and one of which the role needs, to repair a finding of a rule with these reads; () if none is missing."""
     about_nvcc = role == "build_toolchain" and any(path[: len(start)] == start for path in reads for start in ABOUT_NVCC)
-    for keys in (NEEDS.get(role, ()), CUDA_OF_TORCH if about_nvcc else ()):
+    for keys in (NEEDS.get(role or "", ()), CUDA_OF_TORCH if about_nvcc else ()):
         if keys and not any(value_at(policy, path.split(".")) for path in keys):
             return keys
     return ()
@@ -110,7 +108,7 @@ def _is_reachable(finding: Mapping[str, Any]) -> bool:
 def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, reads: frozenset[Path], known: Known) -> bool:
     """Whether the role, run with this policy, changes what was found."""
     role, proposal = finding["remedy"]["role"], finding["remedy"].get("policy")
-    if lacking(role, policy, reads):
+    if _lacking(role, policy, reads):
         return False
     if role == "gpu_binding" or (reads_version(role, reads) and departs(role, policy, present)):
         return True
@@ -129,3 +127,33 @@ def _is_its_line(finding: Mapping[str, Any], policy: Mapping[str, Any], present:
         return False
     source = present.settings[int(number)][1] if number.isdecimal() and int(number) < len(present.settings) else None
     return source not in NOT_ITS_FILES
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """policy: the one to apply. conflicts: rule -> why none of its proposals is part of the policy."""
+
+    policy: dict[str, Any]
+    conflicts: dict[str, str] = field(default_factory=dict)
+
+
+def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]) -> Resolved:
+    """The inventory's policy with all proposals that agree with it and with each other, the more severe rule first in `proposals`.
+
+    The inventory is never overruled, and if one key of a rule's proposal is in conflict, the whole proposal is left out.
+    """
+    remaining, conflicts = list(proposals), dict[str, str]()
+    while True:
+        merged = merge_requests([*remaining, PolicyRequest(INVENTORY, policy)])
+        if not merged.conflicts:
+            return Resolved(_laid_over(policy, merged.policy), conflicts)
+        for conflict in merged.conflicts:
+            wanted = ", and ".join(f"{side['because']} wants {side['wants']}" for side in conflict["sides"])
+            conflicts |= {side["because"]: f"{wanted}; {conflict['decides']}" for side in conflict["sides"] if side["because"] != INVENTORY}
+        remaining = [one for one in remaining if one.because not in conflicts]
+
+
+def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps are merged; every other value of `upper` replaces the lower one. Neither argument is changed."""
+    inside = {key: _laid_over(lower.get(key) or {}, value) if isinstance(value, Mapping) else value for key, value in upper.items()}
+    return {**lower, **inside}

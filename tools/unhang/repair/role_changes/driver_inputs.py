@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.base.strict_json import value_at
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.versions.compare import compare_versions, holds
 
@@ -49,24 +50,18 @@ class DriverInputs:
 
     def fact(self, path: str) -> Any:
         """The fact at a dotted path, None if any part of it is missing or was not read."""
-        value: Any = self.sections
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return value
+        return value_at(self.sections, path.split("."))
 
     @property
     def desired(self) -> Mapping[str, Any]:
-        """The policy's part about the driver."""
         return self.policy.get("driver") or {}
 
 
 def same(left: str | None, right: str | None) -> bool:
-    """Whether two driver versions are equal."""
     return bool(left and right) and holds(compare_versions(left, right, "driver"), "==") is True
 
 
 def within(version: str | None, desired: Mapping[str, Any]) -> bool:
-    """Whether the policy allows a driver version."""
     if not version:
         return False
     pairs = (("version", "=="), ("min", ">="), ("max", "<="))

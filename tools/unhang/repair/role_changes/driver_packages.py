@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Tables = Mapping[str, Iterable[Mapping[str, Any]]]
@@ -25,23 +25,19 @@ class NotOffered(ValueError):
 
 @dataclass(frozen=True)
 class PackageSet:
-    """packages: to install; before: commands that choose the branch first; pin: source packages, or globs of names, that must have the same version. proof:
-    executed, simulated or table; a `table` row needs an explicit yes. library: the package whose version is read back.
+    """packages: to install; before: packages that choose the branch, which are installed first; streams: {module of dnf: stream} to enable first. pin: source
+    packages, or globs of names, that must have the same version. proof: executed, simulated or table; a `table` row needs an explicit yes. library: the package
+    whose version is read back.
     """
 
     packages: tuple[str, ...]
     proof: str
     before: tuple[str, ...] = ()
+    streams: Mapping[str, str] = field(default_factory=dict)
     pin: tuple[str, ...] = ()
     library: str | None = None
     fabric_manager: tuple[str, ...] = ()
     note: str | None = None
-
-    @property
-    def streams(self) -> dict[str, str]:
-        """{module of dnf: stream} of the packages, if repositories have modules."""
-        pairs = [command.rpartition(" ")[2].partition(":") for command in self.before if command.startswith("dnf module enable ")]
-        return {module: stream for module, _colon, stream in pairs}
 
 
 def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
@@ -112,7 +108,7 @@ def _nvidia_deb(_release: str, branch: str, flavour: str, tables: Tables, _kerne
     plain = int(branch) >= PLAIN_NAMES_FROM
     name = "nvidia-open" if flavour == "open" else "cuda-drivers"
     end = "" if plain else f"-{branch}"
-    before = (f"apt-get install nvidia-driver-pinning-{branch}",) if plain else ()
+    before = (f"nvidia-driver-pinning-{branch}",) if plain else ()
     fabric = (f"nvidia-fabricmanager{end}",)
     return PackageSet((name + end,), "table", before=before, pin=("*nvidia*", "cuda-drivers*", "libcuda1"), library="libnvidia-compute", fabric_manager=fabric)
 
@@ -126,12 +122,10 @@ def _redhat(release: str, branch: str, flavour: str, tables: Tables, _kernel: st
     if release == "10":
         if flavour != "open":
             raise NotOffered(f"expected {flavour} modules for release 10, found open ones alone; ask for flavour open")
-        before = (f"dnf versionlock add *nvidia*{branch}*",)
-        return PackageSet(("nvidia-open",), "table", before=before, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+        return PackageSet(("nvidia-open",), "table", pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
     stream = f"{branch}-open" if flavour == "open" else f"{branch}-dkms"
     packages = ("nvidia-open",) if flavour == "open" else ("nvidia-driver", "kmod-nvidia-latest-dkms")
-    before = (f"dnf module enable nvidia-driver:{stream}",)
-    return PackageSet(packages, "table", before=before, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+    return PackageSet(packages, "table", streams={"nvidia-driver": stream}, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
 
 
 def _check_branch(branch: str, flavour: str, tables: Tables) -> None:

@@ -10,7 +10,7 @@ from unhang.repair.role_changes import driver_refusals
 from unhang.repair.role_changes.driver_inputs import DriverInputs, chosen_flavour, offered_version, packaged_driver, same, sources, wanted_branch, within
 from unhang.repair.role_changes.driver_packages import PackageSet
 from unhang.repair.role_changes.driver_refusals import refusal
-from unhang.repair.role_changes.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, before_packages, fabric_of, family_of, sets_of
+from unhang.repair.role_changes.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, fabric_of, family_of, sets_of
 from unhang_node.change.gpu.services import FABRIC_MANAGER
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.versions.compare import compare_versions, holds
@@ -119,7 +119,7 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
         notes.append(f"which kernel boots next is unknown; the plan is for {inputs.fact('kernel.release')}, the running one")
     plan = _no_change(inputs, version, notes)
     plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, remove_sources=leaves, proof=packages.proof)
-    plan.update(before=dict.fromkeys(before_packages(packages), ""), refusals=refusals)
+    plan.update(before=dict.fromkeys(packages.before, ""), refusals=refusals)
     plan["streams"] = streams
     plan["pin"] = {} if _is_rpm(inputs) else {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
     plan["allow_remove"] = allowed_removals(inputs, version)
@@ -239,7 +239,6 @@ def _services(inputs: DriverInputs, version: str) -> dict[str, Any]:
 
 
 def _no_change(inputs: DriverInputs, version: str | None, notes: list[str]) -> dict[str, Any]:
-    """A plan that changes nothing."""
     empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": []}
     empty.update(pin={}, streams={})
     services = {"stop": [], "reload": False, "why_no_reload": None, "needs_reboot": _is_pending(inputs, version)}

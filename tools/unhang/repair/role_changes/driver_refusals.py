@@ -51,7 +51,6 @@ def image(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) 
 
 
 def gpus(inputs: DriverInputs, _set: PackageSet, version: str, flavour: str) -> Iterator[dict[str, str]]:
-    """GPUs that this driver does not support."""
     branch = branch_of(version) or ""
     for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
         yield refusal("gpu-not-served", "a driver that the node's GPUs run with", fault, inputs.host, "name another version or flavour in unhang_policy.driver")
@@ -92,7 +91,6 @@ def cuda_in_use(inputs: DriverInputs) -> set[tuple[str, str]]:
 
 
 def is_built_here(packages: PackageSet) -> bool:
-    """Whether the kernel modules are compiled on the node."""
     return any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
 
 

@@ -35,7 +35,7 @@ def names_to_ask(inputs: DriverInputs) -> list[str]:
     names = {*ON_OFFER, *(row["name"] for row in inputs.fact("driver.packages") or ())}
     for found in sets_of(inputs, branch):
         if isinstance(found, PackageSet):
-            names |= {*found.packages, *found.fabric_manager, *before_packages(found), *([found.library] if found.library else [])}
+            names |= {*found.packages, *found.fabric_manager, *found.before, *([found.library] if found.library else [])}
     return sorted(names)
 
 
@@ -47,10 +47,6 @@ def sets_of(inputs: DriverInputs, branch: str) -> Iterator[PackageSet | str]:
             yield package_set(family, release, branch, flavour, inputs.tables, kernel_stream(inputs))
         except NotOffered as problem:
             yield str(problem)
-
-
-def before_packages(packages: PackageSet) -> list[str]:
-    return [command.rpartition(" ")[2] for command in packages.before if command.startswith("apt-get install ")]
 
 
 def family_of(name: str) -> str | None:

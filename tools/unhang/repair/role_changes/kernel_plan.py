@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.base.strict_json import value_at
+from unhang.base.text import listed
 from unhang_node.parse.values import release_key
 from unhang_node.versions.compare import compare_versions
 
@@ -36,10 +38,7 @@ class KernelInputs:
 
     def fact(self, path: str) -> Any:
         """A fact by its path, None if it was not read."""
-        value: Any = self.sections
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return value
+        return value_at(self.sections, path.split("."))
 
 
 def names_to_ask(sections: Mapping[str, Any]) -> list[str]:
@@ -234,7 +233,6 @@ def users_of_gpus(inputs: KernelInputs) -> list[str]:
 
 
 def needed_modules(inputs: KernelInputs) -> list[str]:
-    """Loaded out-of-tree modules."""
     return sorted(set(inputs.fact("kernel.out_of_tree") or ()) - set(inputs.without_modules))
 
 
@@ -260,6 +258,5 @@ def faults_after(inputs: KernelInputs, before: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _listed(parts: Iterable[str]) -> str:
-    parts = list(parts)
-    return (", ".join(parts[:LISTED]) + (f" and {len(parts) - LISTED} more" if len(parts) > LISTED else "")) or "none"
+def _listed(parts: Sequence[str]) -> str:
+    return listed(parts, LISTED) or "none"

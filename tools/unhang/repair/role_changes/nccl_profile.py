@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from unhang.audit.judge.policy import waivers_of
 from unhang.repair.role_changes.nccl_setting_check import Known, is_read, setting_faults
 from unhang.repair.role_changes.nccl_values import COMPUTED, CannotTell, DesiredState
+from unhang.schemas.policy import waivers_of
 from unhang.schemas.shapes import nearest
 from unhang_node.versions.compare import compare_versions, holds
 

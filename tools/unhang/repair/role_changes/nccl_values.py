@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 
@@ -70,17 +71,8 @@ def _is_in(address: str, wanted: Any) -> bool:
     return one.version == wanted.version and one in wanted
 
 
-def hcas_infiniband(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
-    """ "=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
-    return _hcas(network, "infiniband", desired)
-
-
-def hcas_roce(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
-    """ "=mlx5_0:1,…": active RoCE ports of the fastest rate."""
-    return _hcas(network, "ethernet", desired)
-
-
-def _hcas(network: Mapping[str, Any], layer: str, desired: DesiredState) -> ComputedValue:
+def _hcas(network: Mapping[str, Any], desired: DesiredState, layer: str) -> ComputedValue:
+    """ "=mlx5_0:1,…": active ports of this link layer, infiniband or ethernet (RoCE), of the fastest rate."""
     ports = chosen_ports(network, layer, desired)
     fastest = max(rate for _name, _port, rate in ports)
     taken = ports if desired.hcas else [row for row in ports if row[2] == fastest]
@@ -133,7 +125,7 @@ def _is_ipv4(gid: object) -> bool:
 
 COMPUTED: dict[str, Callable[[Mapping[str, Any], DesiredState], ComputedValue]] = {
     "interface": interface,
-    "hcas_infiniband": hcas_infiniband,
-    "hcas_roce": hcas_roce,
+    "hcas_infiniband": partial(_hcas, layer="infiniband"),
+    "hcas_roce": partial(_hcas, layer="ethernet"),
     "gid_index": gid_index,
 }

@@ -34,7 +34,6 @@ def baseline_of(run: str, findings: Iterable[Finding], host: str, hardware: Mapp
 
 
 def to_document(baseline: Baseline) -> dict[str, Any]:
-    """The baseline as a JSON object."""
     return {"schema": SCHEMA, **asdict(baseline), "failed": sorted(baseline.failed), "unknown": sorted(baseline.unknown)}
 
 
@@ -66,5 +65,4 @@ def key_of(finding: Finding) -> str:
 
 
 def rules_of(keys: Iterable[str]) -> frozenset[str]:
-    """The rules of these keys."""
     return frozenset(key.partition(" ")[0] for key in keys)

@@ -46,13 +46,8 @@ from unhang.repair.rollout.steps import (
 from unhang.repair.rollout.targets import limits_of, target_of, waves_of
 from unhang.repair.rollout.waiting import waits_until
 from unhang.run.documents import InvalidNode, to_fragment
-from unhang.run.run_folder import file_stem, read_node, read_run
+from unhang.run.run_folder import file_stem, read_node, read_run, utc_now
 from unhang.schemas.configuration import hash_of_sections
-
-
-def utc_now() -> str:
-    """RFC 3339, UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _later(seconds: int) -> str:

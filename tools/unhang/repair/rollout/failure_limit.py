@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from unhang.base.errors import UserError
+from unhang.base.nodeset import fold_hosts, shortened
+from unhang.base.text import counted, listed
 from unhang.repair.rollout.rollout_state import RolloutState
 from unhang.repair.rollout.steps import FINAL
 
 CANARY_LIMIT = 0
-SHOWN = 8
+SHOWN, LONGEST_LIST = 8, 200
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,13 @@ def allowed_failures(given: int | str, targeted: int) -> int:
 def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None:
     """The reason why no further node may be changed in this wave (counted from 0), or None."""
     if lost := standing.lost(wave):
-        return f"not brought back, or no answer after it was changed: {_listed(lost)}"
+        return f"not brought back, or no answer after it was changed: {listed(lost, SHOWN)}"
     failed = standing.unproved(wave)
     canaries = [host for host in failed if host in limits.canaries]
     if len(canaries) > CANARY_LIMIT:
         return f"not proved healthy among the canaries: {_explained(standing, canaries)}"
     if put_off := [host for host in standing.put_off(wave) if host in limits.canaries]:
-        return f"not proved healthy among the canaries, for it was put off: {_listed(put_off)}"
+        return f"not proved healthy among the canaries, for it was put off: {listed(put_off, SHOWN)}"
     if len(failed) > limits.failed:
         return f"not proved healthy: {_explained(standing, failed)}; at most {limits.failed} may be"
     return None
@@ -136,13 +139,21 @@ class _Room:
         limit = self.limits[full]
         if limit.why:
             return limit.why
-        found = _listed(sorted((self.out | self.added) & limit.hosts))
+        found = listed(sorted((self.out | self.added) & limit.hosts), SHOWN)
         return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"
 
 
 def _explained(standing: RolloutState, hosts: Sequence[str]) -> str:
-    return _listed([f"{host} (failed after its release)" if standing.node(host).fell else host for host in hosts])
+    return listed([f"{host} (failed after its release)" if standing.node(host).fell else host for host in hosts], SHOWN)
 
 
-def _listed(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
+def wave_line(admitted: Mapping[str, Any]) -> str:
+    """The line at the beginning of a wave. admitted: as Conductor.begin_wave returns it."""
+    begin, stopped = admitted["begin"], admitted["stopped"]
+    postponed = dict[str, list[str]]()
+    for host, why in sorted(admitted["postponed"].items()):
+        postponed.setdefault(why, []).append(host)
+    parts = [f"{counted(len(begin), 'node')} {'to bring to an end' if stopped else 'to begin'}, {shortened(fold_hosts(begin), LONGEST_LIST)}"] if begin else []
+    parts += [f"put off: {shortened(fold_hosts(hosts), LONGEST_LIST)}, {why}" for why, hosts in postponed.items()]
+    parts += [f"nothing new is begun, {stopped}"] if stopped else []
+    return f"{admitted['wave']}: {'; '.join(parts) or 'nothing is left to do'}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.base.text import counted, visible
+from unhang.base.text import counted, listed, visible
 
 SHOWN, LONGEST_REASON = 8, 60
 NOT_LISTED = "not listed by its scheduler"
@@ -56,7 +56,6 @@ def floor_left(service: Service, ours: Set[str], floor: int) -> Floor:
 
 
 def floor_evidence(left: Floor) -> dict[str, Any]:
-    """The floor in the form of the journal."""
     return {"most": left.most, "why": left.why, "undrained": sorted(left.undrained)}
 
 
@@ -71,5 +70,4 @@ def floor_of(evidence: Mapping[str, Any]) -> Floor | None:
 def _named(others: Mapping[str, str]) -> str:
     if not others:
         return ""
-    names = [f"{host} ({visible(why, LONGEST_REASON)})" for host, why in sorted(others.items())[:SHOWN]]
-    return f"; out of service by others: {', '.join(names)}" + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
+    return f"; out of service by others: {listed([f'{host} ({visible(why, LONGEST_REASON)})' for host, why in sorted(others.items())], SHOWN)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from unhang.base.text import listed
+
 LESS_BY = 0.01  # tolerance for memory, which different versions of the kernel and the driver count differently
 SHOWN = 8
 
@@ -29,11 +31,11 @@ def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[st
     value that was read before must be read now.
     """
     found = []
-    for key, compare in COMPARED.items():
+    for key, (title, compare) in COMPARED.items():
         if before.get(key) is None:
             continue
         if now.get(key) is None:
-            found.append(f"no longer known: {TITLES[key]}")
+            found.append(f"no longer known: {title}")
             continue
         found += compare(before[key], now[key], policy)
     return found
@@ -42,7 +44,7 @@ def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[st
 def _gpus(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
     lines = []
     if len(now) < len(before) and (policy.get("gpu") or {}).get("count") != len(now):
-        lines.append(f"expected the {len(before)} GPUs of before, found {len(now)}: gone {_listed(sorted(set(before) - set(now)))}")
+        lines.append(f"expected the {len(before)} GPUs of before, found {len(now)}: gone {listed(sorted(set(before) - set(now)), SHOWN)}")
     for uuid in sorted(set(before) & set(now)):
         if _is_less(before[uuid], now[uuid]):
             lines.append(f"expected {before[uuid]:g} MiB of memory on GPU {uuid} as before, found {now[uuid] or 0:g}")
@@ -63,7 +65,7 @@ def _ports(before: Sequence[str], now: Sequence[str], policy: Mapping[str, Any])
     enough = (policy.get("network") or {}).get("rdma_ports")
     if len(now) >= len(before) or (enough is not None and len(now) >= enough):
         return []
-    return [f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active {_listed(sorted(set(before) - set(now)))}"]
+    return [f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active {listed(sorted(set(before) - set(now)), SHOWN)}"]
 
 
 def _memory(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
@@ -74,21 +76,13 @@ def _numa(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
     return [f"expected {before} NUMA nodes as before, found {now}"] if now < before else []
 
 
-COMPARED: dict[str, Callable[[Any, Any, Mapping[str, Any]], list[str]]] = {
-    "gpus": _gpus,
-    "nvlinks": _nvlinks,
-    "fabric": _fabric,
-    "rdma_ports": _ports,
-    "memory_bytes": _memory,
-    "numa_nodes": _numa,
-}
-TITLES = {
-    "gpus": "the node's GPUs",
-    "nvlinks": "active NVLinks",
-    "fabric": "the state of the NVSwitch fabric",
-    "rdma_ports": "active RDMA ports",
-    "memory_bytes": "the node's memory",
-    "numa_nodes": "the node's NUMA nodes",
+COMPARED: dict[str, tuple[str, Callable[[Any, Any, Mapping[str, Any]], list[str]]]] = {
+    "gpus": ("the node's GPUs", _gpus),
+    "nvlinks": ("active NVLinks", _nvlinks),
+    "fabric": ("the state of the NVSwitch fabric", _fabric),
+    "rdma_ports": ("active RDMA ports", _ports),
+    "memory_bytes": ("the node's memory", _memory),
+    "numa_nodes": ("the node's NUMA nodes", _numa),
 }
 
 
@@ -98,7 +92,3 @@ def _is_active(port: Mapping[str, Any]) -> bool:
 
 def _is_less(before: float | None, now: float | None) -> bool:
     return before is not None and (now or 0) < before * (1 - LESS_BY)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

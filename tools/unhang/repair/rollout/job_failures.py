@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit
-from unhang.base.text import counted, visible
+from unhang.base.text import counted, listed, visible
 
 FIELDS = "JobIDRaw,State,NodeList"  # of sacct --parsable2
 MOST_CHARACTERS, MOST_NODES = 8_000_000, 20_000
@@ -75,8 +75,7 @@ def _counting(failed: Sequence[EndedJob], name: str, is_more: bool) -> Iterator[
 
 
 def _listed(jobs: Collection[EndedJob]) -> str:
-    named = ", ".join(f"{visible(job.id, 40)} {job.state}" for job in list(jobs)[:SHOWN])
-    return f"jobs failed on it since its release: {named}" + (f" and {len(jobs) - SHOWN} more" if len(jobs) > SHOWN else "")
+    return f"jobs failed on it since its release: {listed([f'{visible(job.id, 40)} {job.state}' for job in jobs], SHOWN)}"
 
 
 def chance(failed: int, ended: int, failed_elsewhere: int, ended_elsewhere: int) -> float:

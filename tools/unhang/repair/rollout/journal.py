@@ -44,7 +44,6 @@ class JournalReader:
 
     @property
     def read_bytes(self) -> int:
-        """Number of bytes read so far."""
         return self._parser.taken_bytes
 
     def news(self) -> list[Entry]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unhang.base.errors import UserError
 from unhang.base.nodeset import expand_limit, split_patterns
+from unhang.base.text import listed
 
 _RANGE = re.compile(r"^(?P<name>[^\[\]]*)\[(?P<first>\d+)-(?P<last>\d+)\]$")
 _BRACKET_RANGE = re.compile(r"\[[^\]:]*\d-\d[^\]]*\]")
@@ -69,4 +70,4 @@ def _slice(pattern: str) -> str:
 
 
 def _shown(hosts: Sequence[str]) -> str:
-    return (", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")) or "none"
+    return listed(hosts, SHOWN) or "none"

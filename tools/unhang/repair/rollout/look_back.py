@@ -10,7 +10,7 @@ from pathlib import Path
 from unhang.base.nodeset import fold_hosts, shortened
 from unhang.base.text import counted, visible
 from unhang.repair.rollout.baseline import key_of
-from unhang.repair.rollout.conductor import Conductor, folder_before, sections_of, utc_now
+from unhang.repair.rollout.conductor import Conductor, folder_before, sections_of
 from unhang.repair.rollout.floor import Service
 from unhang.repair.rollout.hardware import losses, read_hardware
 from unhang.repair.rollout.job_failures import EndedJob, faults_by_jobs
@@ -19,7 +19,7 @@ from unhang.repair.rollout.proof import SERIOUS
 from unhang.repair.rollout.soak import Soak, Soaking, fallen, soak_that_is_over
 from unhang.repair.rollout.steps import DONE, FAILED, SOAK, Entry
 from unhang.run.record import FINDINGS, Finding, read_findings_record
-from unhang.run.run_folder import read_run
+from unhang.run.run_folder import read_run, utc_now
 
 LONGEST_LIST = 200
 

@@ -55,7 +55,6 @@ class NodeState:
     token: int = 0
     boot_id: str | None = None
     begun: str | None = None
-    begun_at: str = ""
     done: frozenset[str] = frozenset()
     locked: bool = False
     drained: bool = False
@@ -124,7 +123,7 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
-        node = DONE_BY.get(entry.step, _nothing)(replace(node, done=node.done | {entry.step}), entry.evidence)
+        node = DONE_BY.get(entry.step, lambda node, _: node)(replace(node, done=node.done | {entry.step}), entry.evidence)
         return replace(node, released_at=entry.at) if entry.step == "release" and node.state == RELEASED else node
     return FAILED_BY.get(entry.step, _failed)(node, entry)
 
@@ -152,7 +151,7 @@ def _taken_up(node: NodeState, epoch: int) -> NodeState:
 
 def _begun(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
-    node = replace(node, begun=entry.step, begun_at=entry.at, state=UNDER_WAY, why="")
+    node = replace(node, begun=entry.step, state=UNDER_WAY, why="")
     if entry.step == "lock":
         return replace(node, locked=True)  # a controller that dies now may have locked the node
     if entry.step == "drain":
@@ -233,10 +232,6 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 def _proof(step: str) -> Any:
     return lambda node, evidence: replace(node, proofs={**node.proofs, step: evidence["boot_id"]})
-
-
-def _nothing(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    return node
 
 
 DONE_BY: Mapping[str, Any] = {

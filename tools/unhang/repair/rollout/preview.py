@@ -94,5 +94,4 @@ def refuses(row: Mapping[str, Any]) -> bool:
 
 
 def changes(row: Mapping[str, Any]) -> bool:
-    """Whether a role would change the host."""
     return any(one["outcome"] == CHANGES for one in row["roles"])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unhang.base.nodeset import fold_hosts, shortened
-from unhang.base.text import counted, visible
+from unhang.base.text import counted, listed, visible
 from unhang.repair.plan.plan_document import Plan
 from unhang.repair.rollout.evidence import NO_SCHEDULER
 from unhang.repair.rollout.node_state import NodeState, is_resting
@@ -36,7 +36,6 @@ class Progress:
     wave: int | None = None
 
     def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
-        """Adds entries, and returns the lines for them."""
         for entry in entries:
             self.standing.take([entry])
             line = self._of_node(entry) if entry.host else self._of_rollout(entry)
@@ -119,8 +118,7 @@ def elapsed(since: str, at: str) -> str:
 
 def _jobs(jobs: Sequence[str]) -> str:
     """The jobs for which the node waits, by the scheduler's names."""
-    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
-    return f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs[:MOST_JOBS])}{more}"
+    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed(jobs, MOST_JOBS)}"
 
 
 def _hosts(hosts: Iterable[str]) -> str:

@@ -47,10 +47,10 @@ def prove(baseline: Baseline, after: Iterable[Finding], host: str, asked: Asked 
             reasons.append(_unknown_line(one, baseline))
     return {
         "healthy": not reasons,
-        "reasons": _once(reasons),
+        "reasons": list(dict.fromkeys(reasons)),
         "gone": sorted(failed_before - failed_now - unknown_now),
         "left": sorted(failed_before & failed_now),
-        "person": _once(person),
+        "person": list(dict.fromkeys(person)),
     }
 
 
@@ -85,7 +85,3 @@ def _flat(policy: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for key, value in policy.items():
         rows += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}:", value)]
     return rows
-
-
-def _once(lines: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(lines))

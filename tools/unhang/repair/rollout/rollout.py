@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from unhang.base.errors import UserError
 from unhang.repair.plan.policy_check import refusals_of
@@ -19,7 +18,7 @@ from unhang.repair.rollout.proof import Asked, prove
 from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.run.documents import NodeDocument
 from unhang.run.record import FINDINGS, Finding, read_findings_record
-from unhang.run.run_folder import write_atomically
+from unhang.run.run_folder import file_stem, write_atomically
 from unhang.run.run_input import RunInput, read_nodes, read_run_input
 
 BEFORE = "findings-before.json"
@@ -55,7 +54,7 @@ def _begin_node(run: RunInput, node: NodeDocument, findings: list[Finding], cata
 def _keep_baseline(run: RunInput, document: dict[str, Any] | None, host: str, findings: list[Finding], target: Path) -> str:
     """The path of the host's baseline by this run's findings and facts, written into the folder `target`."""
     baseline = baseline_of(str(run.document["id"]), findings, host, read_hardware(_sections(document)))
-    path = target / f"baseline-{quote(host, safe='')}.json"
+    path = target / f"baseline-{file_stem(host)}.json"
     write_atomically(path, json.dumps(to_document(baseline), indent=1) + "\n")
     return str(path.absolute())
 
@@ -81,7 +80,7 @@ def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[
     if node.status != "ok":
         proof = {**proof, "healthy": False, "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]]}
     document = {"schema": "unhang/remediation/1", "host": host, **about, **proof}
-    write_atomically(run / f"remediation-{quote(host, safe='')}.json", json.dumps(document, indent=1) + "\n")
+    write_atomically(run / f"remediation-{file_stem(host)}.json", json.dumps(document, indent=1) + "\n")
     return proof
 
 

@@ -26,7 +26,6 @@ class Soak:
 
     @property
     def longest_s(self) -> int:
-        """The longer of the two."""
         return max(self.canaries_s, self.waves_s)
 
 

@@ -105,7 +105,7 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     if order.step == WAIT and result.status == "ok" and evidence.get("jobs") and evidence.get("over") is False:
         return WAITS, evidence | {"why": f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
-    why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
+    why = why or _missing(order, evidence) or CHECKS.get(order.step, lambda *_: None)(order, evidence, target)
     if why:
         return DONE if order.step == BEFORE else FAILED, evidence | {"why": why}
     return DONE, evidence | ({"stale": stale} if order.step == "lock" and (stale := _booted_since(order, evidence)) else {})
@@ -173,10 +173,6 @@ def _released(order: Order, evidence: Mapping[str, Any], target: Target) -> str 
         return "expected the node in service, found it still drained by this rollout"
     if evidence["drained"] and not evidence.get("drained_by_others"):
         return "expected who has drained the node, found nothing"
-    return None
-
-
-def _nothing(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     return None
 
 

@@ -28,7 +28,7 @@ def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
         lines += _state(state, rows) if rows else []
     lines += describe_waves(status)
     if status["controller"] is not None:
-        lines += _fleet(status)
+        lines += describe_fleet(status)
     lines = [part for line in lines for part in _fitted(line, width)]
     if command := status["undo"]:
         lines += ["", "to undo it (previews; --apply undoes it, --host NODES on these nodes alone):"]
@@ -110,12 +110,7 @@ def _boots(boots: Sequence[str]) -> str:
     return f"{often} ({', '.join(boot.partition(',')[0] for boot in boots)})" if boots else ""
 
 
-def describe_fleet(status: Mapping[str, Any]) -> list[str]:
-    """The fleet before and after, in a few lines."""
-    return list(_fleet(status))
-
-
-def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
+def describe_fleet(status: Mapping[str, Any]) -> Iterator[str]:
     fleet = status["fleet"]
     found, gone = fleet["findings"]["found"], fleet["findings"]["gone"]
     proved = f"{fleet['proved_healthy']} of {counted(fleet['nodes'], 'node')} proved healthy"

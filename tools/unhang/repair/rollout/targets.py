@@ -14,7 +14,6 @@ EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}  
 
 
 def waves_of(plan: Plan) -> list[tuple[str, ...]]:
-    """The hosts of each wave, in order."""
     return [wave.hosts for wave in plan.waves]
 
 

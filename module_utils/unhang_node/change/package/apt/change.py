@@ -11,6 +11,7 @@ from ...atomic_files import STATE_FOLDER, place_of, write_text
 from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_configured, not_offered, read_back, refusals
+from ..lock_files import APT_LOCKS, wait_for_locks
 from ..programs import error_lines, inside, private_folder, run
 from ..saved import folder_of, forget_fetched, mark, remove_new
 from ..space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
@@ -19,10 +20,8 @@ from ..values import ChangeResult, Installed, PackagePlan, Refused, Request, Vie
 from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, offers_of, simulate, sizes_of, still_needed, update
 from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
-from .holds import PIN_FILE
+from .holds import PIN_FILE, plan_pin
 from .installed import read_installed
-from .locks import wait_for_locks
-from .pins import plan_pin
 from .selections import merge_journal
 
 
@@ -30,7 +29,7 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
     """The plan of a change, as apt simulates it. writes: False in check mode: apt then works on copies. Raises ValueError (Locked), OSError. close_plan must
     follow."""
     rootfs = request.rootfs
-    waited = [text for text in (wait_for_earlier(request.lock_timeout_s), wait_for_locks(rootfs, request.lock_timeout_s)) if text]
+    waited = [text for text in (wait_for_earlier(request.lock_timeout_s), wait_for_locks(rootfs, APT_LOCKS, request.lock_timeout_s)) if text]
     installed = read_installed(rootfs)
     leaving = of_sources(installed, request)
     plan = PackagePlan(
@@ -209,7 +208,7 @@ def _check_still_the_same(plan: PackagePlan, view: View) -> None:
     """Fetching takes minutes, in which another process may have changed packages: apt would then take other steps than those that were judged. Raises
     Refused, Locked, OSError.
     """
-    wait_for_locks(plan.request.rootfs, plan.request.lock_timeout_s)
+    wait_for_locks(plan.request.rootfs, APT_LOCKS, plan.request.lock_timeout_s)
     steps = simulate(view, _fixing(plan) + plan.arguments, plan.request.recommends)
     if steps != plan.steps:
         others = sorted({step.name for step in {*steps} ^ {*plan.steps}})

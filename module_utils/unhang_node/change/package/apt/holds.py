@@ -1,11 +1,11 @@
-"""Holds, pins and the blacklist of unattended-upgrades, because each alone can be bypassed. Values in, values out; only plan_holds reads. An explicit install
-ignores a hold, a pin does not prevent a removal, and unattended-upgrades reads its blacklist before both.
+"""Holds, pins and the blacklist of unattended-upgrades, because each alone can be bypassed. Values in, values out; only plan_holds and plan_pin read. An
+explicit install ignores a hold, a pin does not prevent a removal, and unattended-upgrades reads its blacklist before both.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from ....parse.dpkg import Database, Package
 from ...atomic_files import place_of, read_text_or_none
@@ -53,8 +53,7 @@ def plan_files_and_holds(database: Database, groups: Sequence[str], state: Mappi
 def pin_text(packages: Iterable[Package]) -> Optional[str]:
     """apt preferences that keep each package at its version, None without packages."""
     versions = sorted({(package.name, package.version) for package in packages})
-    stanzas = [f"Package: {name}\nPin: version {version}\nPin-Priority: {PRIORITY}\n" for name, version in versions]
-    return OWN + "\n\n" + "\n".join(stanzas) if stanzas else None
+    return pin_stanzas_text([{"package": name, "version": version} for name, version in versions])
 
 
 def blacklist_text(packages: Sequence[Package], groups: Sequence[str]) -> Optional[str]:
@@ -66,3 +65,27 @@ def blacklist_text(packages: Sequence[Package], groups: Sequence[str]) -> Option
     entries = exact + [pattern for group in GROUPS if group in groups for pattern in PATTERNS[group]]
     lines = [f'  "{entry}";' for entry in entries]
     return "\n".join(["// " + OWN[2:], "Unattended-Upgrade::Package-Blacklist {", *lines, "};"]) + "\n"
+
+
+def pin_stanzas_text(stanzas: Sequence[Mapping[str, Any]]) -> Optional[str]:
+    """A preferences file, None without stanzas. stanzas: [{package: name, pattern or src:NAME, version: exact or a pattern}]. Raises ValueError.
+
+    For all packages of a source, in a file of their own, so that packages that must have the same version stay together, also in a downgrade.
+    """
+    parts = []
+    for stanza in stanzas:
+        package, version = str(stanza.get("package") or ""), str(stanza.get("version") or "")
+        if not package.strip() or not version.strip() or "\n" in package + version:
+            raise ValueError(f"expected a pin with package and version, each of one line, found {stanza!r}")
+        parts.append(f"Package: {package}\nPin: version {version}\nPin-Priority: {PRIORITY}\n")
+    return OWN + "\n\n" + "\n".join(parts) if parts else None
+
+
+def plan_pin(rootfs: str, path: str, stanzas: Sequence[Mapping[str, Any]]) -> Tuple[Optional[str], Optional[str]]:
+    """(before, after) of the file's text; None means no file. Raises OSError, and ValueError if somebody else wrote it."""
+    if not path.startswith("/etc/apt/preferences.d/") or "." in path.rsplit("/", 1)[1]:
+        raise ValueError(f"expected a file of /etc/apt/preferences.d without a dot in its name, which apt would pass over, found {path}")
+    before: Optional[str] = read_text_or_none(place_of(rootfs, path))
+    if before is not None and OWN[2:] not in before:
+        raise ValueError(f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
+    return before, pin_stanzas_text(stanzas)

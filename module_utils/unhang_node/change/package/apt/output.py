@@ -9,7 +9,7 @@ import re
 from typing import Dict, Iterable, List, Optional, Sequence
 
 from ....versions.packages import deb_version_key
-from ..values import Offers, Step
+from ..values import Offers, Step, action_of
 
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+) \[([^\]]+)\]", re.M)
@@ -21,19 +21,8 @@ def parse_simulation(text: str) -> List[Step]:
     for name, before in _REMOVE.findall(text):
         steps[name] = Step(name=name, action="remove", before=before, after=None)
     for name, before, after in _INSTALL.findall(text):
-        steps[name] = Step(name=name, action=action_of(before or None, after), before=before or None, after=after)
+        steps[name] = Step(name=name, action=action_of(before or None, after, deb_version_key), before=before or None, after=after)
     return [steps[name] for name in sorted(steps)]
-
-
-def action_of(before: Optional[str], after: Optional[str]) -> str:
-    """The action that takes a package from one version to another; None is not installed."""
-    if after is None:
-        return "remove"
-    if before is None:
-        return "install"
-    if before == after:
-        return "reinstall"
-    return "upgrade" if deb_version_key(before) < deb_version_key(after) else "downgrade"
 
 
 def parse_madison(text: str) -> Offers:

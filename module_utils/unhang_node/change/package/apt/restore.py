@@ -6,12 +6,14 @@ import os
 import shutil
 from typing import Any, Dict, List, Sequence
 
+from ....versions.packages import deb_version_key
 from ...atomic_files import place_of
 from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..judging import not_configured
+from ..lock_files import APT_LOCKS, wait_for_locks
 from ..programs import error_lines, inside, run
-from ..restore_plan import kept_as_is, not_restored, plan_restore, verify_kept
+from ..restore_plan import kept_as_is, not_restored, plan_restore, refuse_broken, verify_kept
 from ..saved import mark
 from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
@@ -19,22 +21,15 @@ from .commands import ALLOW, BARE, DPKG, make_view, simulate
 from .consistency import broken_by, unmet_dependencies
 from .fetch import refetch
 from .installed import read_automatic, read_installed, units_of
-from .locks import wait_for_locks
-from .output import action_of
 from .selections import merge_journal, select_packages
 
 DEADLINE_S = 3600
 
 
-def changed_since(request: RestoreRequest) -> List[str]:
-    """A line for each package that is not restored because somebody has changed it since. Raises ValueError, OSError."""
-    return list(kept_as_is(request.saved, read_installed(request.rootfs), request.known, request.named).values())
-
-
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
     """Waits for an earlier change of unhang's, then for the holder of a lock of apt or dpkg. Raises Locked, OSError."""
     wait_for_earlier(timeout_s)
-    wait_for_locks(rootfs, timeout_s)
+    wait_for_locks(rootfs, APT_LOCKS, timeout_s)
 
 
 def restore(request: RestoreRequest) -> List[Row]:
@@ -45,9 +40,9 @@ def restore(request: RestoreRequest) -> List[Row]:
     installed = read_installed(rootfs)
     staying = kept_as_is(request.saved, installed, request.known, request.named)
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
-    steps = plan_restore(saved, installed, action_of)
+    steps = plan_restore(saved, installed, deb_version_key)
     verify_kept(rootfs, folder, saved, steps, refetch, check)
-    _refuse_broken(broken_by(rootfs, folder, saved, steps))
+    refuse_broken(broken_by(rootfs, folder, saved, steps), lambda line: line.split(":")[0])
     if not check:
         gone = units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
         if steps or installed.interrupted:
@@ -59,29 +54,20 @@ def restore(request: RestoreRequest) -> List[Row]:
     return [dict(step._asdict()) for step in steps]
 
 
-def _refuse_broken(broken: Sequence[str]) -> None:
-    """Raises ValueError naming packages that somebody has installed since and that need a package to remove: dpkg could be forced, but apt would then refuse
-    to work."""
-    if broken:
-        names = ", ".join(dict.fromkeys(line.split(":")[0] for line in broken))
-        found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
-        raise ValueError(f"expected a rollback that breaks no other package, {found}; nothing was touched; remove {names} first, or keep the change")
-
-
 def _restore(request: RestoreRequest, steps: List[Step], installed: Installed) -> None:
     rootfs, folder, saved = request.rootfs, request.folder, request.saved
     mark(rootfs, folder, "restoring")
     unmet_before = unmet_dependencies(rootfs)
     if installed.interrupted:
         merge_journal(rootfs)
-        steps = plan_restore(saved, read_installed(rootfs), action_of)
+        steps = plan_restore(saved, read_installed(rootfs), deb_version_key)
     _code, log = run_apart(rootfs, _apt_commands(request, steps), DEADLINE_S, folder)
-    remaining = plan_restore(saved, read_installed(rootfs), action_of)
+    remaining = plan_restore(saved, read_installed(rootfs), deb_version_key)
     if remaining:  # apt refuses to run while a package cannot be configured. dpkg runs, but does not wait for its lock.
-        wait_for_locks(rootfs, request.lock_timeout_s)
+        wait_for_locks(rootfs, APT_LOCKS, request.lock_timeout_s)
         _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
     now = read_installed(rootfs)
-    problems = not_restored(plan_restore(saved, now, action_of)) + [name + " is not configured" for name in not_configured(now, now.packages)]
+    problems = not_restored(plan_restore(saved, now, deb_version_key)) + [name + " is not configured" for name in not_configured(now, now.packages)]
     problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
     if problems:
         message = f"expected every package as it was, found: {'; '.join(problems[:12])}; apt: {' | '.join(error_lines(log))}"

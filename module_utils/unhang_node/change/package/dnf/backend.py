@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Sequence
 
+from ...atomic_files import place_of
 from ..backend import Backend
 from ..lock_files import RPM_LOCKS, wait_for_locks
+from ..offers import chosen_names, installed_rows
+from ..programs import private_folder
 from ..unit import wait_for_earlier
-from ..values import PackagePlan
+from ..values import Listing, PackagePlan, Request
 from .change import apply_change, plan_change
+from .commands import offers_of, private, read_installed_rpms
 from .holds import plan_holds
-from .offers import read_offers
-from .restore import changed_since, restore
+from .modules import offered_streams
+from .restore import restore
 
 
 def close_plan(_plan: PackagePlan) -> None:
@@ -30,6 +35,19 @@ def set_holds(_rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_ti
         raise ValueError(f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}")
 
 
+def read_offers(rootfs: str, patterns: Sequence[str], _update_cache: bool, fetch_timeout_s: float, modules: Sequence[str]) -> Listing:
+    """Versions that the repositories offer. dnf itself refreshes old lists. Raises ValueError, OSError."""
+    installed = read_installed_rpms(rootfs)
+    folder = private_folder(rootfs)
+    try:
+        offers = offers_of(Request(rootfs=rootfs, fetch_timeout_s=fetch_timeout_s), patterns, folder)
+        streams = offered_streams(rootfs, modules, private(folder), fetch_timeout_s)
+    finally:
+        shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
+    rows = installed_rows(installed, chosen_names(patterns, installed.packages))
+    return Listing(offers=offers, installed=rows, warnings_of_update=[], manager="rpm", streams=streams)
+
+
 DNF = Backend(
     name="rpm",
     plan_change=plan_change,
@@ -37,7 +55,7 @@ DNF = Backend(
     close_plan=close_plan,
     wait_until_free=wait_until_free,
     restore=restore,
-    changed_since=changed_since,
+    read_installed=read_installed_rpms,
     read_offers=read_offers,
     plan_holds=plan_holds,
     set_holds=set_holds,

@@ -63,12 +63,3 @@ def _unmet_after(rootfs: str, database: str, folder: str, rows: Dict[str, Row], 
         if code:
             raise ValueError(f"expected rpm to foresee the rollback in a copy of its database, found: {' '.join(output.split())[-300:]}; nothing was touched")
     return parse_verified(run(rootfs, ["rpm", "--dbpath", database, *VERIFY])[1])
-
-
-def refuse_broken(broken: Sequence[str]) -> None:
-    """Raises ValueError naming packages that somebody has installed since and that need a package to remove: rpm could be forced, but dnf would then refuse
-    to work."""
-    if broken:
-        names = ", ".join(dict.fromkeys(line.split(": ")[0].rsplit("-", 2)[0] for line in broken))
-        found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
-        raise ValueError(f"expected a rollback that breaks no other package, {found}; nothing was touched; remove {names} first, or keep the change")

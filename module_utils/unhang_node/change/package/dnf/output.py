@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from ....versions.packages import rpm_version_key
 from ..values import Step
 
 _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
@@ -57,17 +56,6 @@ def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
             version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
             rows.append((fields[0], version, fields[2], fields[3] if len(fields) > 3 else ""))
     return rows
-
-
-def action_of(before: Optional[str], after: Optional[str]) -> str:
-    """The action that takes a package from one version to another; None is not installed."""
-    if after is None:
-        return "remove"
-    if before is None:
-        return "install"
-    if before == after:
-        return "reinstall"
-    return "upgrade" if rpm_version_key(before) < rpm_version_key(after) else "downgrade"
 
 
 def parse_streams(text: str) -> List[Tuple[str, str, bool]]:

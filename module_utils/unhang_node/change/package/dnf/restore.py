@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import List
 
+from ....versions.packages import rpm_version_key
 from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..programs import error_lines
-from ..restore_plan import kept_as_is, not_restored, plan_restore, verify_kept
+from ..restore_plan import kept_as_is, not_restored, plan_restore, refuse_broken, verify_kept
 from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
 from .change import clear_work
 from .commands import read_installed_rpms, refetch, restore_commands, units_of
-from .consistency import broken_by, refuse_broken, unmet_dependencies
-from .output import action_of
+from .consistency import broken_by, unmet_dependencies
 
 DEADLINE_S = 3600
-
-
-def changed_since(request: RestoreRequest) -> List[str]:
-    """A line for each package that is not restored because somebody has changed it since. Raises ValueError, OSError."""
-    return list(kept_as_is(request.saved, read_installed_rpms(request.rootfs), request.known, request.named).values())
 
 
 def restore(request: RestoreRequest) -> List[Row]:
@@ -32,16 +27,16 @@ def restore(request: RestoreRequest) -> List[Row]:
     installed = read_installed_rpms(rootfs)
     staying = kept_as_is(request.saved, installed, request.known, request.named)
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
-    steps = plan_restore(saved, installed, action_of)
+    steps = plan_restore(saved, installed, rpm_version_key)
     verify_kept(rootfs, folder, saved, steps, refetch, check)
-    refuse_broken(broken_by(rootfs, folder, saved, steps))
+    refuse_broken(broken_by(rootfs, folder, saved, steps), lambda line: line.split(": ")[0].rsplit("-", 2)[0])
     gone = set() if check else units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
     if steps and not check:
         mark(rootfs, folder, "restoring")
         unmet_before = unmet_dependencies(rootfs)
         _code, log = run_apart(rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
         clear_work(rootfs)
-        problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), action_of))
+        problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), rpm_version_key))
         problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
         if problems:
             message = f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm: {' | '.join(error_lines(log))}"

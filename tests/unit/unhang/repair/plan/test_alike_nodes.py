@@ -12,7 +12,7 @@ import pytest
 
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import digest_of
-from unhang.repair.plan.planning import knowledge_of
+from unhang.repair.plan.planning import knowledge_of, step_minutes
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.documents import NodeDocument, to_fragment
 from unhang.run.findings import hosts_of
@@ -53,10 +53,10 @@ def random_fleet(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_node_is_planned_as_if_it_were_alone(seed):
-    shared = knowledge_of(CATALOGUE, DAY)
+    shared = knowledge_of(CATALOGUE, DAY, step_minutes([]))
     fleet = random_fleet(seed)
     together = [plan_for_host(node, findings, shared) for node, findings in fleet]
-    alone = [plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY)) for node, findings in fleet]
+    alone = [plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY, step_minutes([]))) for node, findings in fleet]
     assert together == alone
     assert len({one.config_hash for one in alone}) > 3
     assert {bool(one.remedies) for one in alone} == {True, False}
@@ -68,9 +68,9 @@ def test_nodes_that_differ_in_where_a_fault_is_are_not_planned_as_one():
     node, _ = random_fleet(1)[0]
     places = [None, {}, {"path": "/opt/a/libnccl.so.2"}, {"path": "/opt/b/libnccl.so.2"}, {"path": "/opt/a/libnccl.so.2", "value": "2.18"}]
     fleet = [(node, [{**finding, "where": where}]) for where in places]
-    shared = knowledge_of(CATALOGUE, DAY)
+    shared = knowledge_of(CATALOGUE, DAY, step_minutes([]))
     plans = [plan_for_host(*one, shared) for one in fleet]
-    assert plans == [plan_for_host(*one, knowledge_of(CATALOGUE, DAY)) for one in fleet]
+    assert plans == [plan_for_host(*one, knowledge_of(CATALOGUE, DAY, step_minutes([]))) for one in fleet]
     assert plans[0] == plans[1] and plans[2] == plans[4]
     assert "/opt/a/" in plans[2].person[0].what and "/opt/b/" in plans[3].person[0].what
 

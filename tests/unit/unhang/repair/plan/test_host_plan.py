@@ -7,16 +7,16 @@ import copy
 import pytest
 
 from unhang.repair.plan.description import describe_minutes
-from unhang.repair.plan.disruption import kind_of, minutes, minutes_at_least
+from unhang.repair.plan.disruption import kind_of, minutes
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.repair.plan.plan_table import render_plan_table
-from unhang.repair.plan.planning import knowledge_of
+from unhang.repair.plan.planning import knowledge_of, step_minutes
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.documents import NodeDocument, to_fragment
 
 DAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
+KNOWLEDGE = knowledge_of(load_catalogue(), DAY, step_minutes([]))
 OK = {"probe": {"status": "ok"}}
 WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
@@ -114,10 +114,10 @@ def test_jobs_that_could_not_be_read_are_not_none():
 
 def test_minutes_are_known_only_where_every_step_was_measured():
     measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
-    assert minutes(["host_tuning"], [], measured) == 2.2  # the smoke test twice
-    assert minutes(["host_tuning"], [Reboot("apply", "x")], measured) is None
-    assert minutes(["host_tuning"], [Reboot("rollback", "x")], measured) == 2.2
-    assert minutes(["kernel"], [], measured) is None
+    assert minutes(["host_tuning"], [], measured) == (2.2, 2.2)  # the smoke test twice
+    assert minutes(["host_tuning"], [Reboot("apply", "x")], measured)[0] is None
+    assert minutes(["host_tuning"], [Reboot("rollback", "x")], measured) == (2.2, 2.2)
+    assert minutes(["kernel"], [], measured)[0] is None
     assert planned(LINK).minutes == 0.0
 
 
@@ -128,7 +128,7 @@ def test_minutes_of_settings_are_known_and_those_of_a_driver_are_at_least_that_m
 
 def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least():
     measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
-    assert minutes_at_least(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == 2.2
+    assert minutes(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == (None, 2.2)
     entries = tuple(
         HostPlan(host, None, None, minutes=known, minutes_at_least=least) for host, known, least in (("a", 2.5, 2.5), ("b", None, 0.5), ("c", 3.0, 3.0))
     )

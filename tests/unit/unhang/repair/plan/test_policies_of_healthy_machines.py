@@ -9,8 +9,8 @@ import pytest
 from changed_nodes import found_on_node
 
 from unhang.audit.judge.gallery import read_gallery
-from unhang.audit.judge.policy import policy_faults
 from unhang.repair.plan.policy_from_nodes import policy_from_nodes, policy_of
+from unhang.schemas.policy import policy_faults
 
 MACHINES = {machine.name: machine for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")}
 

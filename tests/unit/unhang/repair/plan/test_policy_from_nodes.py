@@ -8,11 +8,11 @@ import json
 import pytest
 from local_fleet import PROJECT
 
-from unhang.audit.judge.policy import load_policy, policy_faults
 from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.commands.smoke_expectations import bandwidth_in
 from unhang.repair.plan.policy_from_nodes import policy_from_nodes, policy_of, render_policy
+from unhang.schemas.policy import load_policy, policy_faults
 
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.repair.plan.resolved_policy import resolve_policy
+from unhang.repair.plan.role_remedies import resolve_policy
 from unhang.rules.remedies import PolicyRequest
 
 

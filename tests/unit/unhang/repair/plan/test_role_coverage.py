@@ -10,14 +10,14 @@ import pytest
 
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.repair.plan.host_plan import plan_for_host
-from unhang.repair.plan.planning import PlanOptions, knowledge_of, plan_run
+from unhang.repair.plan.planning import PlanOptions, knowledge_of, plan_run, step_minutes
 from unhang.repair.plan.role_coverage import repairs_of_run, who_repairs
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.documents import NodeDocument, to_fragment
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(CATALOGUE, TODAY)
+KNOWLEDGE = knowledge_of(CATALOGUE, TODAY, step_minutes([]))
 OK = {"probe": {"status": "ok"}}
 SECTIONS = {
     "node": {**OK, "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian"}, "image": {"kind": "installed"}},

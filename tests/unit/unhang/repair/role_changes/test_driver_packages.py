@@ -24,7 +24,7 @@ TABLES = {
 }
 OPEN, OLD = "open", "proprietary"
 EXPECTED = [
-    # family, release, branch, flavour, packages, commands before, proof
+    # family, release, branch, flavour, packages, packages and streams before, proof
     ("debian", "12", "535", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
     ("debian", "12", "535", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
     ("debian", "12", "470", OLD, "nvidia-tesla-470-driver nvidia-tesla-470-kernel-dkms", "", "simulated"),
@@ -38,11 +38,11 @@ EXPECTED = [
     ("ubuntu", "22.04", "545", OLD, "nvidia-driver-545 nvidia-dkms-545", "", "table"),
     ("nvidia-deb", "12", "535", OLD, "cuda-drivers-535", "", "table"),
     ("nvidia-deb", "24.04", "580", OPEN, "nvidia-open-580", "", "table"),
-    ("nvidia-deb", "24.04", "590", OPEN, "nvidia-open", "apt-get install nvidia-driver-pinning-590", "table"),
-    ("nvidia-deb", "24.04", "595", OLD, "cuda-drivers", "apt-get install nvidia-driver-pinning-595", "table"),
-    ("redhat", "9", "580", OPEN, "nvidia-open", "dnf module enable nvidia-driver:580-open", "table"),
-    ("redhat", "8", "535", OLD, "nvidia-driver kmod-nvidia-latest-dkms", "dnf module enable nvidia-driver:535-dkms", "table"),
-    ("redhat", "10", "580", OPEN, "nvidia-open", "dnf versionlock add *nvidia*580*", "table"),
+    ("nvidia-deb", "24.04", "590", OPEN, "nvidia-open", "nvidia-driver-pinning-590", "table"),
+    ("nvidia-deb", "24.04", "595", OLD, "cuda-drivers", "nvidia-driver-pinning-595", "table"),
+    ("redhat", "9", "580", OPEN, "nvidia-open", "nvidia-driver:580-open", "table"),
+    ("redhat", "8", "535", OLD, "nvidia-driver kmod-nvidia-latest-dkms", "nvidia-driver:535-dkms", "table"),
+    ("redhat", "10", "580", OPEN, "nvidia-open", "", "table"),
 ]
 
 
@@ -50,7 +50,7 @@ EXPECTED = [
 def test_the_set_of_a_driver(family, release, branch, flavour, packages, before, proof):
     found = package_set(family, release, branch, flavour, TABLES)
     assert " ".join(found.packages) == packages
-    assert " ".join(found.before) == before
+    assert " ".join([*found.before, *map(":".join, found.streams.items())]) == before
     assert found.proof == proof
     assert found.pin
 

@@ -12,11 +12,11 @@ from rollout_plans import GROUPS, HOSTS, Recorded, planned
 from unhang.base.errors import UserError
 from unhang.repair.rollout import journal
 from unhang.repair.rollout.conductor import Conductor, begin
+from unhang.repair.rollout.failure_limit import wave_line
 from unhang.repair.rollout.floor import Service
 from unhang.repair.rollout.journal import Superseded, read_journal
 from unhang.repair.rollout.steps import Entry, StepResult
 from unhang.repair.rollout.targets import limits_of, target_of
-from unhang.repair.rollout.wave_line import wave_line
 
 WHO = {"by": "ops@ctl"}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.boot.dkms_builds import installed_kernels, read_builds, why_not_built
-from unhang_node.change.boot.dkms_log import parse_make_log
+from unhang_node.change.boot.dkms_builds import installed_kernels, parse_make_log, read_builds, why_not_built
 
 MODULE, VERSION = "nvidia-current", "535.261.03"
 BASE = f"/var/lib/dkms/{MODULE}/{VERSION}"

@@ -8,8 +8,8 @@ import pytest
 
 from unhang_node.change.atomic_files import STATE_FOLDER
 from unhang_node.change.package.apt.consistency import parse_unmet
+from unhang_node.change.package.apt.holds import pin_stanzas_text, plan_pin
 from unhang_node.change.package.apt.output import parse_fields, parse_madison, parse_simulation
-from unhang_node.change.package.apt.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.judging import is_met, not_offered, read_back, refusals
 from unhang_node.change.package.programs import error_lines
 from unhang_node.change.package.saved import merge_rows

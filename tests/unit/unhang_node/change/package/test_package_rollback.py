@@ -11,13 +11,13 @@ import pytest
 from fakes.node_tree import Link, plant
 
 from unhang_node.change.package.apt.installed import read_automatic, read_installed, removed_with_config_files, sources_of
-from unhang_node.change.package.apt.locks import find_holder, wait_for_locks
-from unhang_node.change.package.apt.output import action_of
 from unhang_node.change.package.apt.repack import CannotRepack, repack
+from unhang_node.change.package.lock_files import APT_LOCKS, find_holder, wait_for_locks
 from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import kept_as_is, known_versions, plan_restore
 from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
 from unhang_node.change.package.values import Locked, Step
+from unhang_node.versions.packages import deb_version_key
 
 STATUS = """Package: libnvidia-ml1
 Status: hold ok installed
@@ -110,7 +110,7 @@ def row(name, before, after, deb=None):
 
 def test_a_rollback_is_what_differs_from_what_was(node):
     saved = {"packages": [row("libnvidia-ml1", "535.261.03-1", "535.309.01-1"), row("half", "1", "2"), row("new", None, "1"), row("old", "7", None)]}
-    assert plan_restore(saved, read_installed(str(node)), action_of) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
+    assert plan_restore(saved, read_installed(str(node)), deb_version_key) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
 
 
 def test_a_rollback_without_its_packages_is_refused_before_anything_is_done(node):
@@ -208,23 +208,23 @@ def test_a_broken_file_of_saved_packages_is_named(node):
 
 def test_the_holder_of_a_lock_is_named_by_pid_and_command(node):
     plant(node, {"/var/lib/dpkg/lock-frontend": ""})
-    assert find_holder(str(node)) is None
+    assert find_holder(str(node), APT_LOCKS) is None
     code = "import fcntl,sys; f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX); print('taken',flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(node / "var/lib/dpkg/lock-frontend")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        path, pid, words = find_holder(str(node))
+        path, pid, words = find_holder(str(node), APT_LOCKS)
         assert (path, pid) == ("/var/lib/dpkg/lock-frontend", other.pid)
         assert words.startswith(f"{sys.executable} -c import fcntl")
         with pytest.raises(Locked, match=f"found /var/lib/dpkg/lock-frontend .pid {other.pid}: "):
-            wait_for_locks(str(node), 0)
+            wait_for_locks(str(node), APT_LOCKS, 0)
         other.stdin.close()
         other.wait()
-    assert wait_for_locks(str(node), 0) == ""
+    assert wait_for_locks(str(node), APT_LOCKS, 0) == ""
 
 
 def test_our_own_lock_is_no_other_process(node):
     plant(node, {"/var/lib/dpkg/lock": ""})
     with (node / "var/lib/dpkg/lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
-        assert wait_for_locks(str(node), 0) == ""
+        assert wait_for_locks(str(node), APT_LOCKS, 0) == ""

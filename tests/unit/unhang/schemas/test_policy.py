@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from unhang.audit.judge.policy import load_policy, one_line, policy_faults, waivers_of
 from unhang.base.errors import UserError
+from unhang.schemas.policy import load_policy, one_line, policy_faults, waivers_of
 
 WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31"}
 
