@@ -23,11 +23,24 @@ from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.diagnose.next_commands import ASKED_ABOUT
 from unhang.jobs.flight import compare_flights
 
 SUBJECTS = (
-    *ASKED_ABOUT,
+    "py-spy",
+    "with one process",
+    "TF_CONFIG",
+    "NCCL_P2P_DISABLE",
+    "all_reduce_perf",
+    "NCCL_DEBUG",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "dmesg",
+    "ray status",
+    "nc -vz",
+    "iostat",
+    "environ",
+    "ss -ltnp",
+    "kubectl get pod",
+    "scontrol show job",
     "ACSCtl",
     "/dev/shm",
     "getent",
@@ -131,8 +144,13 @@ def _case(path: Path, answer_of: Callable[[list[str]], Mapping[str, Any]]) -> Sc
         path.parent.name, _truth(label), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
         str(label.get("answerable_from_log", "yes")), str(label.get("confidence", "?")), str(label.get("log_kind", "?")), found,
         answer["causes"][0].get("certainty", "possible") if answer["causes"] else "possible", bool(answer.get("decided", True)),
-        tuple(answer.get("collect_next", ())),
+        (*answer.get("collect_next", ()), *_checks(answer["causes"])),
     )  # fmt: skip
+
+
+def _checks(causes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The checks that stand with causes above a remark."""
+    return [cause["collect"][0] for cause in causes if cause["severity"] != "info" and cause["certainty"] != "sure" and cause["collect"]]
 
 
 def _truth(label: Mapping[str, Any]) -> str:
@@ -186,7 +204,7 @@ def _at_error_level(failures: Sequence[Scored], negatives: Sequence[Scored]) -> 
 
 def _undecided(failures: Sequence[Scored]) -> dict[str, int]:
     """Cases that the log does not decide, or that were missed with commands to run next, and in how many of them a command is one of the true cause's."""
-    asked = [case for case in failures if case.collect and not (case.decided and case.top1)]
+    asked = [case for case in failures if case.collect and not case.decided]
     causes = load_causes()
     wanted = {cause: _subjects(row["collect"]) for cause, row in causes.items()}
     return {"cases": len(asked), "would_decide": sum(bool(_subjects(case.collect) & wanted.get(case.truth, set())) for case in asked)}

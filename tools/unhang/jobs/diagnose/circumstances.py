@@ -7,11 +7,14 @@ from __future__ import annotations
 from unhang.jobs.diagnose.endings import unfinished_traceback
 from unhang.jobs.diagnose.fitting_remedies import experiments_made, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, speed_falls
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, own_errors, speed_falls
 
 # circumstance -> facts any of which tells it
 TOLD_BY = {
-    "killed": ("killed",),
+    "killed": ("killed", "killed_told"),
+    "compiled": ("compiled_told",),
+    "error-line": ("error_line",),
+    "crashed": ("failure_told", "crash", "aborted"),
     "reboots": ("reboots_told",),
     "local-peer-closed": ("local_peer_closed",),
     "gloo-wait": ("gloo_wait",),
@@ -33,10 +36,8 @@ TOLD_BY = {
     "met": ("init_complete", "met_told"),
     "peer-gone": ("peer_gone",),
     "etcd": ("etcd_told",),
-    "compiled": ("compiled_told",),
     "group-device": ("group_device_given",),
     "same-collective": ("same_collective_told",),
-    "same-step": ("same_step_told",),
     "fewer-nodes-work": ("fewer_nodes_work",),
     "busy": ("load_full_told",),
     "idle": ("load_low_told",),
@@ -55,7 +56,7 @@ TOLD_BY = {
     "stages": ("stages_told", "unbatched_message"),
     "forked": ("fork_warned",),
     "fades": ("fading_told",),
-    "mpi": ("mpi_told",),
+    "mpi": ("mpi_told", "mpi_calls_told", "mpi_itself_told"),
     "mpi-itself": ("mpi_itself_told",),
     "own-exchange": ("own_exchange_told",),
     "nightly": ("nightly_told",),
@@ -67,26 +68,19 @@ TOLD_BY = {
     "vllm": ("vllm_told", "vllm_stall"),
     "sglang": ("sglang_told",),
     "trtllm": ("trtllm_told",),
-    "lmdeploy": ("lmdeploy_told",),
     "torch": ("torch_told",),
     "jax": ("jax_told",),
-    "jax-processes": ("jax_processes_told",),
     "tensorflow": ("tensorflow_told",),
     "mpi-calls": ("mpi_calls_told",),
     "other-framework": ("other_framework_told",),
     "native": ("native_told", "own_exchange_told", "bandwidth_row", "test_device"),
     "eager": ("eager_given",),
-    "no-custom-reduce": ("custom_reduce_given",),
     "tests-run": ("tests_told", "bandwidth_row", "average_bandwidth", "test_device"),
     "stacks-given": ("stacks_given",),
     "nccl-warned": ("nccl_warn_line",),
-    "one-process-tried": ("one_gpu_works", "one_process_told"),
     "mixed-kinds": ("kinds_mixed_told",),
     "another-way-works": ("another_way_works",),
     "another-trainer-works": ("another_trainer_works",),
-    "near-limit": ("near_limit_told",),
-    "speculative": ("speculation_told",),
-    "overload": ("overload_told",),
     "error-told": ("error_told",),
     "much-work": ("much_work_told",),
     "one-sample": ("one_sample_told",),
@@ -116,7 +110,9 @@ CHANGING = (
 )  # change how ranks exchange data
 CRASHED_BY = {  # circumstance -> words of the failure's line
     "import-failed": ("No module named ",),
+    "program-missing": ("execve(): ", "executable file not found", "could not find the executable", "permission denied"),
     "command-missing": (": command not found",),
+    "arguments": ("unrecognized arguments", "the following arguments are required", "no such option", "unknown option", "unexpected argument"),
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
 STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
@@ -128,7 +124,7 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
-    told -= {"error-told"} if outcome == "failure" or facts.first_error else set()
+    told -= {"error-told"} if facts.first_error or own_errors(facts) else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
     return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))
@@ -198,4 +194,4 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
 
 def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:
     """Whether a line of a failure has one of these words."""
-    return any(word in event.text for word in words for event in facts.of("crash") if not event.quoted)
+    return any(word in event.text for word in words for name in ("crash", "error_line") for event in facts.of(name) if not event.quoted)

@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, own_errors, states_of_ranks
 
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
@@ -39,8 +39,8 @@ _OF_A_JOB = ("progress", "healthy", "symptom")
 _OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
 
 _OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "cuda_driver_version", "driver_version", "fabric_manager_not_needed", "gid_row", "gpu", "gpu_listed", "gpu_load", "gpu_row",
-    "ib_adapter", "ib_port_up", "interface", "kernel_version", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
+    "bandwidth_row", "fabric_manager_not_needed", "gid_row", "gpu_listed", "gpu_load", "gpu_row",
+    "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
     "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device", "topology",
 )  # fmt: skip
 """Facts from output of tools that examine a machine, which do not show how the job ended. Settings, remarks and advice are not among them."""
@@ -86,8 +86,10 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return _stopped_first(facts.stopped)
     if is_slow(facts):
         return Conclusion("no_end", SLOW)
+    if ended := _unknown_failure(facts):
+        return ended
     if _is_of_a_job(facts):
-        why = "the log just stops: it has no failure and no end of the job, which a job that hangs without a message also shows"
+        why = "the log has no end of the job, and no message that unhang knows as a failure; a job that hangs without a message also shows this"
         return _with_unlike_words(Conclusion("no_end", why), facts)
     if (devices := facts.of("test_device")) and not facts.of("bandwidth_row"):
         why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
@@ -158,8 +160,26 @@ def _without_cause(facts: Facts) -> Conclusion:
         return Conclusion("no_end", SLOW)
     if reboots := [event for event in facts.of("reboots_told") if not event.quoted]:
         return Conclusion("no_end", REBOOTS, reboots[0])
+    if ended := _unknown_failure(facts):
+        return ended
+    if unknown := own_errors(facts):
+        why = "the job stopped or hangs; the first line that reports an error, which unhang does not know, is this"
+        return _with_unlike_words(Conclusion("no_end", why, unknown[0]), facts)
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
     return _with_unlike_words(Conclusion("no_end", "the job stopped or hangs; no message that unhang knows shows why", signs[0] if signs else None), facts)
+
+
+def _unknown_failure(facts: Facts) -> Conclusion | None:
+    """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang."""
+    if hang_signs(facts) or facts.timeouts:
+        return None
+    told = next((event for name in ("failure_told", "killed_told", "error_told") for event in facts.of(name) if not (event.quoted or event.supposed)), None)
+    lines = [event for event in own_errors(facts) if told or near_end(facts, event)]
+    if first := facts.first_error if told or lines else None:
+        return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
+    if lines:
+        return Conclusion("failure", "a program reports an error that unhang does not know", lines[0])
+    return Conclusion("failure", TOLD, told) if told else None
 
 
 def _with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:

@@ -34,7 +34,7 @@ from unhang.jobs.diagnose.logs.pasted_files import kept_lines, pieces_in
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.diagnose.next_commands import commands_with_output, pointless, what_to_run_next
+from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
@@ -181,9 +181,8 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     if conclusion.word == "failure" and _raised_alone(facts):
         causes = [cause for cause in causes if cause.id not in OF_WAITS]
     named = [cause for cause in causes if cause.severity != "info"]
-    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts)), *pointless(named)]
+    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    open_ = named or (causes if told else [])
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -192,9 +191,9 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
-        "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
+        "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
-        "collect_next": [] if decided else what_to_run_next(open_, rows, told, first=conclusion.first, given=given),
+        "collect_next": [] if decided else what_to_run_next(told, first=conclusion.first, given=given, beside_causes=bool(named)),
     }
 
 
@@ -204,7 +203,7 @@ def _raised_alone(facts: Facts) -> bool:
     return first is not None and first.signature.fact == "crash" and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
 
 
-def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[str]) -> dict[str, Any]:
     remedy = fitting_remedy(row["remedy"], facts, [one.id for one in cause.for_])
     if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
         remedy["how"] = how_to_raise(facts.values("framework"))
@@ -228,7 +227,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
         "workaround": without_made_workaround(row.get("workaround"), facts, [one.id for one in cause.for_]),
-        "collect": list(row["collect"]),
+        "collect": [one for one in row["collect"] if not one.startswith(tuple(given))],
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from unhang.jobs.diagnose.evidence import Evidence, signature_evidence
 from unhang.jobs.diagnose.job_evidence import job_evidence
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.matching.statements import is_spoken
 from unhang.jobs.diagnose.rules.combining import combined_evidence
 from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
@@ -25,6 +27,7 @@ SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "li
 OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
+_OF_ONESELF = re.compile(r"\b(?:I|we|We|my|My|our|Our|me)\b")
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
 
 
@@ -150,7 +153,12 @@ def certainty_of(cause: Cause) -> str:
 def _is_told(cause: Cause) -> bool:
     """Whether nothing but what people tell speaks for a cause."""
     events = [event for one in cause.for_ for event in one.events]
-    return bool(events) and all(event.signature.program.startswith("people") for event in events) and all(one.events for one in cause.for_)
+    return bool(events) and all(event.signature.program.startswith("people") or _in_own_words(event) for event in events) and all(one.events for one in cause.for_)
+
+
+def _in_own_words(event: Event) -> bool:
+    """Whether a program's words stand in a sentence of a person about himself, such as "I get CUDA out of memory"."""
+    return _OF_ONESELF.search(event.text) is not None and is_spoken(event.text)
 
 
 def is_decided(causes: Sequence[Cause]) -> bool:

@@ -30,8 +30,10 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     diagnosis = with_short_names(diagnosis)
     lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
     lines += [*_verdict(diagnosis, width), ""]
+    shown: list[list[Mapping[str, Any]]] = []
     for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
-        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"])]
+        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"], repeats=cause["evidence"] in shown)]
+        shown.append(cause["evidence"])
         lines += [*_indented([f"{FROM_ONE_LINE}: {'; '.join(others)}"] if others else [], width, 3), ""]
     lines += _remarks(shown_remarks(diagnosis), width) + _collect(diagnosis["collect_next"], width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
@@ -228,22 +230,26 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
         named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
         return f"MOST PROBABLE CAUSE: {causes[0]['title']}{f' ({named})' if named else ''}"
     likely = [cause["title"] for cause in causes if cause["severity"] != "info"][:3]
-    return f"THE LOG DOES NOT DECIDE; most probable first: {'; '.join(likely)}"
+    return f"THE LOG DOES NOT DECIDE; it may be: {'; '.join(likely)}"
 
 
-def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool) -> list[str]:
+def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool, repeats: bool) -> list[str]:
+    """A cause. recipes: with what the remedy's settings are called; repeats: the lines for it were shown with a cause before."""
     lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"], width, 0)
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
     lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
     if cause["severity"] == "info":
         return lines + _in_short(cause, width)
-    for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
+    lines += _indented(["for: the same lines"] if repeats else [], width, 3)
+    for word, evidence in (("for", [] if repeats else cause["evidence"]), ("against", cause["against"])):
         for one, reason in with_new_reasons(evidence[:SHOWN_LINES]):
             lines += _evidence(word, one, reason, width)
         if len(evidence) > SHOWN_LINES:
             lines += _indented([f"and {counted(len(evidence) - SHOWN_LINES, 'more line')} {word} it"], width, 3)
-    lines += _indented([f"do: {remedy_in_words(cause['remedy'])}"], width, 3)
+    sure = cause["certainty"] == "sure"
+    lines += _indented([] if sure else [f"check: {one}" for one in cause["collect"][:1]], width, 3)
+    lines += _indented([f"{'do' if sure else 'if so'}: {remedy_in_words(cause['remedy'])}"], width, 3)
     if recipes:
         lines += _indented([f"{name}: {how}" for name, how in cause["remedy"].get("how", {}).items()], width, 7)
     if place == 1 and cause["workaround"]:
@@ -255,7 +261,7 @@ def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool) -
 def _in_short(cause: Mapping[str, Any], width: int) -> list[str]:
     """A remark beside a cause: its first line and what to do."""
     lines = [line for one in cause["evidence"][:1] for line in _evidence("for", one, one["says"], width)]
-    return lines + _indented([f"do: {remedy_in_words(cause['remedy'])}"], width, 3)
+    return lines + _indented([*(f"check: {one}" for one in cause["collect"][:1]), f"if so: {remedy_in_words(cause['remedy'])}"], width, 3)
 
 
 def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str | None]]:
@@ -326,7 +332,11 @@ def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:
 
 
 def _collect(collect: Sequence[str], width: int) -> list[str]:
-    return ["COLLECT NEXT", *_indented([f"- {one}" for one in collect], width), ""] if collect else []
+    """Each command, and below it a line for each outcome."""
+    lines: list[str] = []
+    for command, *outcomes in (one.split("\n") for one in collect):
+        lines += [*_indented([f"- {command}"], width), *_indented([f"* {one}" for one in outcomes], width, 6)]
+    return ["COLLECT NEXT", *lines, ""] if lines else []
 
 
 def render_markdown(diagnosis: Mapping[str, Any]) -> str:
@@ -345,7 +355,9 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
         for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
             lines += [f"- {word if reason else 'and'}: {_in_markdown(one, reason)}" for one, reason in with_new_reasons(evidence[:SHOWN_LINES])]
         lines += [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"] if cause["where"] else []
-        lines += ["", f"**Do:** {remedy_in_words(cause['remedy'])}", ""]
+        sure = cause["certainty"] == "sure"
+        lines += [] if sure else [f"- check: {one}" for one in cause["collect"][:1]]
+        lines += ["", f"**{'Do' if sure else 'If so'}:** {remedy_in_words(cause['remedy'])}", ""]
         lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 and diagnosis["decided"] else []
         lines += [f"- {FROM_ONE_LINE}: {'; '.join(others)}"] if others else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
@@ -353,7 +365,9 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
         lines += ["", "### Also seen", ""]
         lines += [f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in remarks[:10]]
     if diagnosis["collect_next"]:
-        lines += ["", "### Collect next", ""] + [f"- {_code(one)}" for one in diagnosis["collect_next"]]
+        lines += ["", "### Collect next", ""]
+        for command, *outcomes in (one.split("\n") for one in diagnosis["collect_next"]):
+            lines += [f"- {_code(command)}", *(f"  - {one}" for one in outcomes)]
     return "\n".join(lines) + "\n"
 
 

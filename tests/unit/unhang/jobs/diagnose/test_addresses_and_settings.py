@@ -52,3 +52,17 @@ def test_job_that_runs_over_another_library_calls_the_same_on_all_ranks(answer, 
 def test_launches_that_wait_for_their_kernel_inside_of_nccl_are_a_matter_of_the_setting(answer, value, shown):
     causes = answer(f"CUDA_LAUNCH_BLOCKING={value}\n{HANGS}#4  0x00007f1ef0b2d118 in ncclLaunchKernel () at enqueue.cc:1104\n")
     assert (_first(causes) == "env_var_misconfig") == shown
+
+
+WITH_CONTINUED_LINES = "node {rank}:\ntorchrun --nnodes=2 --node_rank={rank} \\\n  --master_addr={address} \\\n  --master_port=29500 train.py\n"
+IN_A_SENTENCE = "node {rank}: started with --dist-init-addr {address}:8001 and --node-rank {rank}\n"
+
+
+@pytest.mark.parametrize("line", [WITH_CONTINUED_LINES, IN_A_SENTENCE], ids=["continued", "sentence"])
+def test_nodes_that_are_given_unlike_addresses_do_not_meet(answer, line):
+    both = "Two nodes, both just wait.\n" + line.format(rank=0, address="10.0.0.4")
+    found = answer(both + line.format(rank=1, address="10.0.0.5"))
+    assert _first(found) == "launch_mismatch" and found["launch_mismatch"]["title"] == "The nodes are given unlike addresses to meet at"
+    assert "node rank 1: 10.0.0.5" in str(found["launch_mismatch"]["evidence"])
+    assert "launch_mismatch" not in answer(both + line.format(rank=1, address="10.0.0.4"))
+    assert "launch_mismatch" not in answer(both + line.format(rank=0, address="10.0.0.5"))  # another try of the same node

@@ -30,13 +30,13 @@ ASKED = {
     "Our job over two nodes hangs.\nmpirun -np 2 -H n1:1,n2:1 -x NCCL_DEBUG=INFO hello\n": ("oob_tcp_if_include", "init_process_group"),
     "hvd.init() hangs on one machine with 2 GPUs\n": ("which -a mpirun", "NCCL_P2P_DISABLE"),
     "Our NCCL Alltoall, a loop over the ranks with send and recv, hangs on 2 GPUs.\n": ("peer, count and datatype", "py-spy"),
-    "It ran fine with jax 0.9.1. With 0.9.2 jax.distributed hangs on 2 nodes under Slurm.\n": ("the releases between", "iostat"),
+    "It ran fine with jax 0.9.1. With 0.9.2 jax.distributed hangs on 2 nodes under Slurm.\n": ("the release before of what was changed", "iostat"),
     "FSDP with torch 2.9.0.dev20250627+cu128 hangs on 4 V100.\n": ("the last stable release", "iostat"),
     "torchrun: with two GPUs this works. With four A100 it hangs while it saves the checkpoint at the end of the epoch.\n": (
         "all_reduce_perf",
-        "unhang lint",
+        "iostat",
     ),
-    "torch training hangs, no matter if I use one GPU or several, after the line training ...\n": ("no communication between GPUs", "NCCL_P2P"),
+    "torch training hangs, no matter if I use one GPU or several, after the line training ...\n": ("no other rank has a part in it", "NCCL_P2P"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
 from unhang.jobs.diagnose.rendering import render_table
 
 LINE = (
@@ -61,4 +62,4 @@ def test_each_rank_in_a_file_of_its_own_is_compared(tmp_path):
 def test_every_cause_that_is_shown_has_a_line_of_the_log(answer):
     found = answer("[rank0] step 1\n$ torchrun --nnodes=2 --nproc_per_node=8 a.py\nh:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>\n")
     assert all(any(line["line"] for line in cause["evidence"]) for cause in found["causes"])
-    assert found["causes"] == [] and len(found["collect_next"]) == 3
+    assert found["causes"] == [] and len(found["collect_next"]) == MOST_COMMANDS

@@ -188,7 +188,7 @@ def test_missing_plugin_is_not_called_harmless_where_it_is_the_cause(answer):
     ("line", "command"),
     [
         ("(RayTrainWorker pid=3011) start", "ray status"),
-        ("train-worker-0   2/2     Running   3          14m", "kubectl get pod POD -o jsonpath='{.spec.containers[*].name}"),
+        ("train-worker-0   2/2     Running   3          14m", "kubectl get pods -o wide"),
     ],
 )
 def test_job_that_hangs_without_a_word_is_asked_for_what_its_launcher_knows(answer, line, command):

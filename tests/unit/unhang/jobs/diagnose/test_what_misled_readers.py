@@ -6,7 +6,10 @@ import pytest
 
 from unhang.jobs.diagnose.rendering import render_table
 
-TABLE = "| NVIDIA-SMI 384.81                 Driver Version: 384.81                    |\n"
+TABLE = """\
+| NVIDIA-SMI 384.81                 Driver Version: 384.81                    |
+|   0  Tesla V100-SXM2...  On   | 00000000:07:00.0 Off |                    0 |
+"""
 WATCHDOG = "[2026-06-03 09:46:19 TP{}] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n"
 QUIT = "[2026-06-03 09:46:24] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
 ENDED = "srun: error: n1: task 0: Exited with exit code 1\n"

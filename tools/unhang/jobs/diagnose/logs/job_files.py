@@ -30,8 +30,8 @@ _COMMAND = re.compile(r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|m
 
 @dataclass(frozen=True)
 class Trait:
-    """A property of a job file that is not a fault by itself. value: verbatim. name: interface, memory, limit, local device, local master, nodes, tasks,
-    devices of a trainer or sharded.
+    """A property of a job file that is not a fault by itself. value: verbatim. name: interface, memory, limit, local device, local master, meeting point,
+    nodes, tasks, devices of a trainer or sharded.
     """
 
     name: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, JobFile, Trait
 from unhang.jobs.lint.checks import Context
-from unhang.jobs.lint.launches import read_batch
+from unhang.jobs.lint.launches import read_batch, read_commands
 from unhang.jobs.lint.lines import limits_in
 from unhang.jobs.lint.linting import lint_text, read_script
 from unhang.jobs.lint.python_devices import line_of_local_device
@@ -18,6 +18,7 @@ from unhang.jobs.lint.python_names import last_name, parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
+MEETING_OPTIONS = ("master_addr", "rdzv_endpoint", "dist_init_addr", "nccl_init", "nccl_init_addr", "main_process_ip", "data_parallel_address")
 _STATE = re.compile(r"^\s{0,40}(?:containerStatuses|lastState|lastTransitionTime):", re.MULTILINE)
 _INTERFACE = re.compile(
     r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
@@ -73,6 +74,8 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
         yield from _of_trainers(nodes)
     if kind == "slurm":
         yield from _of_batch(lines)
+    if kind == "shell":
+        yield from _meeting_points(text)
     count = 0
     for number, raw in enumerate(lines, 1):
         shown = raw[:2000]
@@ -101,6 +104,15 @@ def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
         counted_by = next((name for name in ("ntasks_per_node", "ntasks") if name in batch.options), "")
         value, line = batch.options.get(counted_by, ("0", at))
         yield Trait("tasks", str(-(-int(value) // nodes) if counted_by == "ntasks" and value.isdigit() else value), line, f"#SBATCH --nodes={nodes}")
+
+
+def _meeting_points(text: str) -> Iterator[Trait]:
+    """Launch lines with the rank of a node and the address at which the nodes meet. value: both, with a blank between."""
+    for command in read_commands(text.splitlines()):
+        rank = command.number("node_rank", "machine_rank")
+        address = next((command.values[name] for name in MEETING_OPTIONS if name in command.values), "")
+        if rank is not None and address:
+            yield Trait("meeting point", f"{rank} {address}", command.line, command.text[:300])
 
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:

@@ -38,7 +38,7 @@ _NO_END = r"(?! (?:(?:an?|our|my|their|its|until|till)\b|(?:\w{1,9} ){1,2}(?:unt
 _WORKING = (
     rf"(?:{_PARTS}) (?!steps|epochs)(?:\w{{1,6}} )?(?:run|work|train|pass|finish|complete|start|connect)",
     r"(?:it|everything|all|job|training|server|node|cluster|engine) (?:now |then |also )?(?:starts|started|connects|connected|joins|joined|comes up|came up)",
-    rf"(?:works|worked|working|runs|ran|running(?! \S{{0,30}}(?:run|python|launch)\b)|trains|trained){_NO_END}",
+    rf"(?<!before )(?:works|worked|working|runs|ran|running(?! \S{{0,30}}(?:run|python|launch)\b)|trains|trained){_NO_END}",
     r"training starts|finish(?:es|ed)|passes",
     r"(?<!is )(?<!are )(?<!be )(?<!was )(?<!were )(?<!been )passed",
     r"complet(?:es|ed)|succeeds?|succeeded|serves?|starts? (?:up )?(?:normally|fine|training)|loads?",
@@ -97,6 +97,7 @@ ADVISED = (
     r"\b(?:would|could|should|might|may|must)\b(?! ?n[o']t| not| never)",
     r"\b(?:can|will)(?: \w{3,12}ly)? (?:help|fix|solve|avoid|cause|lead|result|be (?:set|used|tried))",
     rf"\b(?:{'|'.join(_SUPPOSED)})\b",
+    r"\b(?:had|have|i've|we've) (?:already )?(?:met|seen|encountered|had) (?:this|it|the same|a similar|such) [^.!?\n]{0,80}\bbefore\b",  # another case
     r"(?:^|[:.!]\s{1,2}|[*>-]\s)(?:try|set|use|add|export|disable|enable|check|make sure|consider|install|increase|reduce|run)\b"
     r"(?![^\n]{0,60}\b(?:fixed|solved|helped|worked|works for me)\b)",
 )

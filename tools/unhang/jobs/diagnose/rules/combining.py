@@ -67,6 +67,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.processes_share_a_gpu,
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,
+    network.nodes_meet_at_unlike_addresses,
     network.loopback_is_named,
     network.machines_share_a_name,
     network.ranks_meet_at_loopback,

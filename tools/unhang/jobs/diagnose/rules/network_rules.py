@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
@@ -136,3 +136,22 @@ def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
         why = "Amazon's network plugin is named, and NCCL uses sockets" if told else "the instances have Amazon's network, and NCCL uses sockets"
         yield Evidence("net_plugin_not_loaded", STRONG, why, (installed[0], sockets[0]), "amazon-plugin-unused")
         yield Evidence("ib_misconfig", -SUPPORTING, why, (), "amazon-plugin-unused")
+
+
+def nodes_meet_at_unlike_addresses(facts: Facts) -> Iterator[Evidence]:
+    """Launch lines that name another address for each node: in scripts, and in lines of a report that have a node's rank and the address."""
+    named: dict[int, tuple[str, dict[str, object]]] = {}
+    found: list[tuple[str, str, dict[str, object]]] = []
+    for file in facts.job:
+        for trait in (one for one in file.traits if one.name == "meeting point"):
+            rank, _, address = trait.value.partition(" ")
+            found.append((rank, address, {"file": file.name, "line": trait.line, "text": trait.text}))
+    for event in facts.of("meeting_told"):
+        fields = event.fields
+        found.append((fields["rank"] or fields["rank_"] or "0", fields["address"] or fields["address_"] or "", dict(evidence_of(event))))
+    for rank, address, place in found:
+        named.setdefault(int(rank), (re.sub(r":\d{1,5}$", "", address), place))
+    if len({address for address, _ in named.values()}) > 1:
+        shown = ", ".join(f"node rank {rank}: {address}" for rank, (address, _) in sorted(named.items())[:4])
+        why = f"the nodes are given unlike addresses to meet at ({shown})"
+        yield Evidence("launch_mismatch", STRONG, why, (), "unlike-meeting-points", (), tuple(place for _, (_, place) in sorted(named.items())[:4]))

@@ -44,6 +44,12 @@ def speed_falls(facts: Facts) -> list[Event]:
     return []
 
 
+def own_errors(facts: Facts) -> list[Event]:
+    """The lines in which a program reports an error in its own words, which no signature explains."""
+    explained = {(event.file, event.line) for event in facts.events if event.signature.kind in ("harmless", "folklore")}
+    return [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
+
+
 class RankState(NamedTuple):
     """queued: the number of the last collective that a rank had handed to NCCL. event: the line that tells it."""
 

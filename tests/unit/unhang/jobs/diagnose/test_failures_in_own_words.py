@@ -1,0 +1,97 @@
+"""A failure whose message no signature knows is a failure all the same: a crash that somebody tells, an exit code, a line in which a program reports an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.jobs.diagnose.diagnosing import diagnose_text
+
+OF_HANGS = ("py-spy", "NCCL_P2P_DISABLE", "twice, a minute apart")
+FAILURES = {
+    "a crash in the title": ("# segfault running micro benchmarks with cuda buffers\n\nmpirun -np 2 -x UCX_TLS=rc,gdr_copy osu_latency D D\n", "segfault"),
+    "an exit code": ("My script exits with return code = -6 and prints nothing.\ntorchrun --nproc_per_node=2 a.py\n", "return code = -6"),
+    "a killed process in Chinese": ("python3 tools/train.py\n跑起来后 莫名的被kill了\n", "被kill"),
+    "an error at the end": ("mpirun -n 2 singularity exec img.sif ./run.sh\nFATAL:   permission denied\nFATAL:   permission denied\n", "permission denied"),
+    "an error of a plugin": ("mpirun -n 2 python run.py --engine_dir a\nFailed, NCCL error plugin.cpp:183 'unknown result code'\n", "unknown result code"),
+    "an old check": ("Multi-GPU training error\nTHCudaCheck FAIL file=THCGeneral.cpp line=383 error=11 : invalid argument\n", "invalid argument"),
+}
+
+
+def asked(found):
+    return " ".join(found["collect_next"])
+
+
+@pytest.mark.parametrize(("text", "shown"), FAILURES.values(), ids=FAILURES)
+def test_failure_without_a_known_message_is_no_hang(text, shown):
+    found = diagnose_text(text)
+    assert found["outcome"]["word"] == "failure" and shown in found["outcome"]["line"]["text"]
+    assert found["collect_next"] and not any(word in asked(found) for word in OF_HANGS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The job hangs at its first step.\n[0] plugin.cc:4 ERROR: no such plugin\nstep 1 loss 2.0\n",
+        "It gets stuck before training starts.\n(Actor pid=41) ERROR 02-21 07:10:54 registry.py:306] Error in inspecting model architecture 'A'\n",
+    ],
+)
+def test_hang_with_a_line_of_an_error_shows_that_line_and_asks_for_its_surroundings(text):
+    found = diagnose_text(text)
+    assert found["outcome"]["word"] == "no_end" and "ERROR" in found["outcome"]["line"]["text"]
+    assert "around the line that reports an error" in found["collect_next"][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[0] plugin.cc:4 ERROR: no such plugin\n" + "".join(f"step {step} loss 2.0\n" for step in range(40)),  # it went on
+        "The job hangs. It never crashes.\n",
+        "Does it crash with two GPUs?\nstep 1 loss 2.0\n",
+    ],
+)
+def test_line_of_an_error_that_the_job_survived_and_a_question_are_no_failure(text):
+    assert diagnose_text(text)["outcome"]["word"] != "failure"
+
+
+def test_no_answer_says_that_a_log_has_no_failure():
+    for text, _ in FAILURES.values():
+        assert "no failure" not in diagnose_text(text)["outcome"]["why"]
+    assert "that unhang knows" in diagnose_text("step 1 loss 2.0\nstep 2 loss 2.0\n")["outcome"]["why"]
+
+
+def test_name_of_a_gpu_in_a_sentence_is_no_output_of_a_tool():
+    assert diagnose_text("I used CUDA 7.5 with 6 Tesla V100 cards and ./all_reduce_test prints nothing\n")["outcome"]["word"] != "healthy"
+    assert diagnose_text("GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-00000000-0000-0000-0000-000000000000)\n")["outcome"]["word"] == "healthy"
+
+
+def test_program_that_cannot_be_started_is_looked_for():
+    found = diagnose_text(
+        "slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: node7: task 0: Exited with exit code 2\n"
+    )
+    assert "which -a PROGRAM" in found["collect_next"][0]
+
+
+def test_crash_under_mpi_is_asked_for_its_backtrace_and_its_builds():
+    assert "ompi_info" in diagnose_text(FAILURES["a crash in the title"][0])["collect_next"][0]
+
+
+def test_bus_error_of_a_launcher_is_shared_memory():
+    found = diagnose_text('it "exits with return code = -7" without any message\n')
+    assert [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"] == ["shm_too_small"]
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.", "find_unused_parameters=True"),
+        ("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 50", "no more processes on a machine than it has GPUs"),
+    ],
+)
+def test_remedy_is_that_of_the_message(line, remedy):
+    assert remedy in diagnose_text(f"{line}\n")["causes"][0]["remedy"]["person"]
+
+
+def test_what_cured_an_earlier_case_is_no_evidence_for_this_one():
+    told = "I had met this error before on a single node and solved it then by NCCL_P2P_DISABLE=1. Now I set OMP_NUM_THREADS=1 before running.\n"
+    found = diagnose_text(f"RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:272, unhandled system error\n{told}")
+    assert not [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
