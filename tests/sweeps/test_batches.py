@@ -41,7 +41,7 @@ def test_batches_are_answered_also_while_each_is_left_out():
     assert numbers["answerable"]["cases"] == 521 and numbers["answerable"]["top1_rate"] >= 0.70 and numbers["answerable"]["top3_rate"] >= 0.76
     loud, asked = numbers["at_error_level"], numbers["undecided"]
     assert loud["answers"] >= 100 and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02 and loud["wrong"] / loud["answers"] <= 0.10
-    assert asked["would_decide"] / asked["cases"] >= 0.58  # of three commands; 0.61 before questions that a report answers were left out
+    assert asked["would_decide"] / asked["cases"] >= 0.53  # by words that a step and the cause share; 0.59 when each cause had steps of its own
 
 
 def test_each_learnt_batch_keeps_its_first_day():

@@ -184,7 +184,9 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     """Whether the job failed, is slow or hangs."""
     if told & {"killed", "reboots"}:
         return set()
-    if outcome == "failure" or ((facts.of("crash") or "error-told" in told) and not (hang_signs(facts) or is_slow(facts))):
+    first = facts.first_error
+    raised = facts.of("crash") or "error-told" in told or (first is not None and first.signature.kind == "error")
+    if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
         whole = unfinished_traceback(facts) is None and facts.of("crash")
         return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):

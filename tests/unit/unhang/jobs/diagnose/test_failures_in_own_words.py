@@ -65,9 +65,7 @@ def test_name_of_a_gpu_in_a_sentence_is_no_output_of_a_tool():
 
 
 def test_program_that_cannot_be_started_is_looked_for():
-    found = diagnose_text(
-        "slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: node7: task 0: Exited with exit code 2\n"
-    )
+    found = diagnose_text("slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: node7: task 0: Exited with exit code 2\n")
     assert "which -a PROGRAM" in found["collect_next"][0]
 
 

@@ -14,7 +14,10 @@ ROOT = Path(__file__).resolve().parents[5]
 FOLDER = ROOT / "tests/fixtures/diagnose_reports"
 SETS = {
     name: {row["id"]: row for row in load_yaml(FOLDER / f"{name}.yml")[0]["reports"]}
-    for name in ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth")
+    for name in (
+        *("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+        *("eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"),
+    )
 }
 REPORTS = {name: row for rows in SETS.values() for name, row in rows.items()}
 # Those whose ending is the first cause above a remark today.
@@ -31,6 +34,8 @@ NAMED_SINCE = {
     "twelfth": 15,
     "thirteenth": 11,
     "fourteenth": 1,
+    "fifteenth": 7,
+    "sixteenth": 10,
 }
 # Another cause than the ending is still named, alone or beside it.
 OTHERS_NAMED = {
@@ -38,9 +43,11 @@ OTHERS_NAMED = {
     "deepep-121",
     "determined-8915",
     "horovod-1652",
+    "horovod-2640",
     "jax-35905",
     "llamafactory-5308",
     "llamafactory-8549",
+    "llava-739",
     "mm-eureka-54",
     "nccl-1000",
     "nccl-1835",
@@ -52,6 +59,7 @@ OTHERS_NAMED = {
     "pytorch-130414",
     "pytorch-137268",
     "pytorch-79388",
+    "pytorch-examples-540",
     "specforge-781",
     "torchx-541",
     "trixie-52",

@@ -35,7 +35,7 @@ ASKED = [
     ("Our jax code hangs at random on one host with several GPUs.", ("newest jaxlib",), ("init_process_group", "RANK")),
     ("python -m paddle.distributed.launch hangs at its start on two nodes, nothing happens.", ("PADDLE_TRAINER_ENDPOINTS",), ("init_process_group",)),
     ("My C program with CUDA-aware Open MPI and four ranks on one box deadlocks in MPI_Allreduce.\nmpirun -np 4 ./solver\n", ("UCX_TLS",), ("py-spy", "NCCL")),
-    (SILENT_TF, ("ss -ltnp", "index"), ("NCCL_P2P", "MASTER_ADDR", "RANK")),
+    (SILENT_TF, ("ss -ltnp", "index"), ("MASTER_ADDR", "RANK")),
     (STILL_WAITING, ("the pod's own address",), ("MASTER",)),
     ("#include <nccl.h>\nncclCommInitAll(comms, 2, devs);\nit hangs with two GPUs\n", ("gdb -p",), ("py-spy", "torchrun", "RANK")),
     ("import ray\nTwo nodes.\n" + GROUP, ("ray status", "raylet"), ("MASTER", "RANK,")),
