@@ -1,4 +1,4 @@
-"""A failure whose message no signature knows is a failure all the same: a crash that somebody tells, an exit code, a line in which a program reports an error."""
+"""A failure whose message no signature knows is a failure all the same: a told crash, an exit code, a line in which a program reports an error."""
 
 from __future__ import annotations
 
