@@ -123,6 +123,7 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     """The circumstances that are told. outcome: the word of the conclusion."""
     told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
+    told -= {"rendezvous"} if "met" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
     told -= {"error-told"} if facts.first_error or own_errors(facts) else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
