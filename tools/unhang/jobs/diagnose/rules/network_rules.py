@@ -95,7 +95,7 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
     wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
-    wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]
+    wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up")]
     slow, told = [*facts.of("slow_told"), *facts.of("slower_told")], facts.of("rdma_named")
     if wanted and (channels or slow or facts.of("several_nodes")):
         yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is requested or present, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")

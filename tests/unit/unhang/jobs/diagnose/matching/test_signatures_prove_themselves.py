@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -85,3 +86,9 @@ def test_hints_never_add_up_to_a_proof():
 def test_shares_of_belief_leave_room_for_none_of_these():
     believed = shares([6.0, 2.0])
     assert 0.9 < believed[0] < 1 and sum(believed) < 1 and shares([]) == []
+
+
+def test_fact_that_speaks_for_no_cause_is_read_by_a_rule():
+    read = "".join(path.read_text(encoding="utf-8") for path in (HOME / "tools/unhang/jobs").rglob("*.py"))
+    lone = {one.fact for one in SIGNATURES.values() if one.fact and one.kind == "fact" and not one.for_ and not one.against}
+    assert sorted(fact for fact in lone if not re.search(rf"\b{fact}\b", read)) == []
