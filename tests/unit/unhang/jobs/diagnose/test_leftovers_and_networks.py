@@ -39,3 +39,14 @@ def test_rank_that_takes_part_with_nothing_disagrees_with_the_others(tmp_path, o
 @pytest.mark.parametrize(("wanted", "first"), [("88.00 MiB", "orphan_processes_hold_gpu"), ("92.00 GiB", "oom")])
 def test_memory_of_others_is_the_cause_unless_the_request_is_larger_than_that(tmp_path, wanted, first):
     assert _causes(tmp_path, REFUSED.format(wanted=wanted) + RESERVED)[0] == first
+
+
+STORE = (
+    "Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 "
+    "(world_size=2, worker_count={}, timeout=0:02:00)\n"
+)
+
+
+@pytest.mark.parametrize(("counted", "first"), [(4, "stale_store"), (1, "launch_mismatch")])
+def test_more_workers_than_the_world_are_those_of_an_earlier_run(tmp_path, counted, first):
+    assert _causes(tmp_path, STORE.format(counted))[0] == first

@@ -33,7 +33,7 @@ NAMED_SINCE = {
     "eleventh": 3,
     "twelfth": 15,
     "thirteenth": 11,
-    "fourteenth": 1,
+    "fourteenth": 2,
     "fifteenth": 7,
     "sixteenth": 10,
 }
@@ -55,7 +55,6 @@ OTHERS_NAMED = {
     "nccl-969",
     "nuplan-devkit-253",
     "openrlhf-492",
-    "powersgd-21",
     "pytorch-130414",
     "pytorch-137268",
     "pytorch-79388",

@@ -85,6 +85,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     guard.name_was_found_later,
     guard.name_leads_nowhere,
     guard.ranks_had_met_before,
+    guard.more_joined_than_the_world,
     guard.one_machine_needs_no_network,
     guard.rendezvous_failed_before_any_rank,
     guard.each_task_is_a_job_of_its_own,

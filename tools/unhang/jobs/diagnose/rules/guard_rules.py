@@ -70,6 +70,17 @@ def ranks_had_met_before(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", HINTING, why, (later[0],), "met-before")
 
 
+def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
+    """The store has counted more workers than the job has: those of an earlier run are among them, so none is missing. Shown by report powersgd-21."""
+    counted = [event for event in facts.of("store_count") if int(event.fields["joined"] or 0) > int(event.fields["size"] or 0) > 0 and not event.quoted]
+    if counted:
+        fields = counted[0].fields
+        why = f"{fields['joined']} workers have joined a store for {fields['size']}: those of an earlier run are counted too"
+        yield Evidence("stale_store", STRONG + SUPPORTING, why, (counted[0],), "more-than-the-world")
+        for cause in ("launch_mismatch", "slow_rank_or_io", "firewall_ports"):
+            yield Evidence(cause, -STRONG, why, (counted[0],), "more-than-the-world")
+
+
 def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
     """The job is launched on one node, and no second one is told of: nothing between machines can stop it. Keeps report strands-2600 from a firewall."""
     launched = [event for event in facts.of("nnodes") if not event.quoted]
