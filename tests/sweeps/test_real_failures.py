@@ -28,7 +28,7 @@ END_WITHOUT_A_WORD = {
     "healthy-cuda-graph-with-reduction", "healthy-store-answers-late", "healthy-omp-threads-nonsense",
     "pipeline-groups-made-by-members-gloo", "probe-speaks-http-to-store", "healthy-eight-gloo-ranks-info", "healthy-flight-recorder-read",
     "healthy-rpc-parameter-server",
-    "healthy-recompile-limit-reached", "healthy-async-save-and-load"
+    "healthy-recompile-limit-reached", "healthy-async-save-and-load", "healthy-jax-sees-one-of-four",
 }  # fmt: skip
 # Healthy logs with a failure on the way: the failure is shown, because no line shows that it was survived.
 FAILED_ON_THE_WAY = {

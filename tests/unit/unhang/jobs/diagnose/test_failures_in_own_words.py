@@ -31,7 +31,7 @@ def test_failure_without_a_known_message_is_no_hang(text, shown):
 @pytest.mark.parametrize(
     "text",
     [
-        "The job hangs at its first step.\n[0] plugin.cc:4 ERROR: no such plugin\nstep 1 loss 2.0\n",
+        "The job hangs after its first step.\nstep 1 loss 2.0\n[0] plugin.cc:4 ERROR: no such plugin\n",
         "It gets stuck before training starts.\n(Actor pid=41) ERROR 02-21 07:10:54 registry.py:306] Error in inspecting model architecture 'A'\n",
     ],
 )
@@ -44,7 +44,9 @@ def test_hang_with_a_line_of_an_error_shows_that_line_and_asks_for_its_surroundi
 @pytest.mark.parametrize(
     "text",
     [
-        "[0] plugin.cc:4 ERROR: no such plugin\n" + "".join(f"step {step} loss 2.0\n" for step in range(40)),  # it went on
+        "[0] plugin.cc:4 ERROR: no such plugin\n" + "".join(f"step {step} loss 2.0\n" for step in range(3)),  # it went on
+        "ERROR: ld.so: object 'libjemalloc.so.9' from LD_PRELOAD cannot be preloaded: ignored.\nprogram starts\n",
+        "WARNING:data:download of shard 0 failed: ConnectionResetError(104, 'reset by peer'); retry 1 of 5\nshard 0 is there\n",
         "The job hangs. It never crashes.\n",
         "Does it crash with two GPUs?\nstep 1 loss 2.0\n",
     ],

@@ -45,9 +45,14 @@ def speed_falls(facts: Facts) -> list[Event]:
 
 
 def own_errors(facts: Facts) -> list[Event]:
-    """The lines in which a program reports an error in its own words, which no signature explains."""
+    """The lines in which a program reports an error in its own words, which no signature explains, and after which the job made no steps."""
     explained = {(event.file, event.line) for event in facts.events if event.signature.kind in ("harmless", "folklore")}
-    return [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
+    last: dict[str, int] = {}
+    for event in facts.events:
+        if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar"):
+            last[event.file] = max(last.get(event.file, 0), event.line)
+    lines = [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
+    return [event for event in lines if event.line > last.get(event.file, 0)]
 
 
 class RankState(NamedTuple):
