@@ -56,9 +56,9 @@ class PrintableDisplay:
 def _unless_muted(name: str) -> Any:
     """The default output's method of this name, silent for a play that audits."""
 
-    def method(self: Any, *arguments: Any) -> None:
+    def method(self: Any, *arguments: Any, **more: Any) -> None:
         if not self.mute:
-            getattr(DefaultOutput, name)(self, *arguments)
+            getattr(DefaultOutput, name)(self, *arguments, **more)
 
     return method
 
