@@ -153,9 +153,8 @@ def certainty_of(cause: Cause) -> str:
 def _is_told(cause: Cause) -> bool:
     """Whether nothing but what people tell speaks for a cause."""
     events = [event for one in cause.for_ for event in one.events]
-    return (
-        bool(events) and all(event.signature.program.startswith("people") or _in_own_words(event) for event in events) and all(one.events for one in cause.for_)
-    )
+    told = [event.signature.program.startswith("people") or _in_own_words(event) for event in events]
+    return bool(told) and all(told) and all(one.events for one in cause.for_)
 
 
 def _in_own_words(event: Event) -> bool:

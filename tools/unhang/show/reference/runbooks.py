@@ -47,7 +47,7 @@ def lines_of(cause: str, signatures: Sequence[Mapping[str, Any]]) -> list[tuple[
 def _book(row: Mapping[str, Any], lines: Sequence[tuple[str, str]], titles: Mapping[str, str]) -> str:
     parts = [f"\n## {row['id']}\n\n{_text(row['title'])}.\n\n**What you see.**\n\n", *_seen(row, lines, titles)]
     parts.append(f"\n**Why.** {_sentence(row['means'])}\n\n**What decides it** where the log does not:\n\n")
-    parts += [f"- `{one}`\n" if _is_command(one) else f"- {_text(one)}\n" for one in row["collect"]]
+    parts += [_check(one) for one in row["collect"]]
     parts += ["\n**What to do.**\n\n", *_do(row), "\n**How to undo it.**\n\n", *_undo(row)]
     parts.append("\nSources: " + ", ".join(f"<{one['url']}> ({_text(one['says'])})" for one in row["sources"]) + "\n")
     return "".join(parts)
@@ -87,6 +87,12 @@ def _undo(row: Mapping[str, Any]) -> Iterator[str]:
         yield "What a person changes is not recorded by unhang: note the setting as it was, and set it back by the same way.\n"
     if row.get("workaround"):
         yield "The workaround ends where it was set: take it out of the job's script or settings.\n"
+
+
+def _check(one: str) -> str:
+    """A command and, behind a colon, what it shows: only the command is code, because people copy it."""
+    command, colon, shows = one.partition(": ")
+    return f"- `{command}`{colon}{_text(shows)}\n" if _is_command(command) else f"- {_text(one)}\n"
 
 
 def _is_command(text: str) -> bool:

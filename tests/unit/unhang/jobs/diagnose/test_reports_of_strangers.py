@@ -91,9 +91,18 @@ def remedy_of(found, cause):
 def test_page_shows_how_the_answers_were_judged_before_anything_was_learnt():
     page = (ROOT / "docs/diagnosis-scores.md").read_text(encoding="utf-8")
     assert all(row["judged"] in JUDGED and row["why"] and row["ending"] and row["url"] for row in REPORTS.values())
-    for rows in SETS.values():
-        useful, left_open, noisy, misleading, wrong = (sum(row["judged"] == word for row in rows.values()) for word in JUDGED)
-        assert f"| {len(rows)} | {useful} | {left_open} | {noisy} | {misleading + wrong} |" in page
+    words = [[row["judged"] for row in rows.values()] for rows in SETS.values()]
+    words += [[row["before"] for row in rows.values()] for rows in SETS.values() if "before" in next(iter(rows.values()))]
+    for judged in words:
+        useful, left_open, noisy, misleading, wrong = (judged.count(word) for word in JUDGED)
+        assert f"| {len(judged)} | {useful} | {left_open} | {noisy} | {misleading + wrong} |" in page
+
+
+def test_page_of_the_decision_has_the_counts_of_the_pairs():
+    page = (ROOT / "docs/decisions/0023-one-list-of-next-steps.md").read_text(encoding="utf-8")
+    pairs = [row for row in REPORTS.values() if "rather" in row]
+    new, old = (sum(row["rather"] == word for row in pairs) for word in ("new", "before"))
+    assert f"Of {len(pairs)} fresh pairs" in page and f"preferred {new} times, the old one {old} times" in page
 
 
 @pytest.mark.parametrize("name", sorted(REPORTS.keys() - OTHERS_NAMED))

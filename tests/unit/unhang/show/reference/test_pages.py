@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 
@@ -88,3 +89,10 @@ def test_what_one_sees_of_a_cause_are_lines_that_point_at_it_strongly_first():
         {"says": "no", "examples": {"match": ["nobody's line"]}},
     ]
     assert lines_of("oom", rows) == [("first", "a decisive line"), ("second", "a strong line"), ("third", "a supporting line")]
+
+
+def test_code_in_a_runbook_is_a_command_without_what_it_shows():
+    book = page_of_runbooks()
+    codes = re.findall(r"(?m)^- `([^`\n]+)`", book)
+    assert "cat /proc/driver/nvidia/version" in codes and not [one for one in codes if ": " in one and ("this" in one or "another cause" in one)]
+    assert "- `dmesg -T | grep -e Xid -e NVRM`: Xid 119 or 120" in book
