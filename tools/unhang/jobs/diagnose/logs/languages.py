@@ -16,6 +16,7 @@ LANGUAGES = ("zh", "ja", "ko", "es", "ru")
 FEWEST_LATIN = 2  # words of a language in Latin letters that make a line one of that language
 LONGEST_LINE = 4000  # bytes; longer lines are no sentences
 _SPANISH = (b" el ", b" la ", b" con ", b" los ", b" las ", b" una ", b" una ", b" del ", b" se ", b" sin ", b" pero ")  # one is in every Spanish post
+_LETTERS = re.compile(rb"[\xc2-\xdf\xe3-\xef]")  # first bytes of the table's scripts; blocks of progress bars, arrows and quotes begin with E2
 _PUNCTUATION = str.maketrans({"，": ", ", "。": ". ", "：": ": ", "；": "; ", "？": "? ", "！": "! ", "、": ", ", "（": " (", "）": ") ", "＝": "=", "　": " "})
 # No blank is written between a version and letters of these scripts, and none of the signatures' words ends there without one.
 _SEAM = re.compile(r"(?<=[A-Za-z0-9_])(?=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])|(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])(?=[A-Za-z0-9_])")
@@ -42,14 +43,14 @@ def _any_of(words: dict[str, str], around: str) -> re.Pattern[str]:
 
 def may_be_foreign(text: bytes) -> bool:
     """Whether lines of a text may be in another language than English: a quick look, before lines are read."""
-    return not text.isascii() or any(word in text for word in _SPANISH)
+    return _LETTERS.search(text) is not None or any(word in text for word in _SPANISH)
 
 
 def in_english(lines: Sequence[bytes]) -> dict[int, bytes]:
     """index of a line -> the line with its words in English, for lines in another language."""
     found: dict[int, bytes] = {}
     for index, line in enumerate(lines):
-        if len(line) <= LONGEST_LINE and (not line.isascii() or any(word in line for word in _SPANISH)):
+        if len(line) <= LONGEST_LINE and (_LETTERS.search(line) or any(word in line for word in _SPANISH)):
             text = line.decode("utf-8", "replace")
             english = _translated(text)
             if english != text:
