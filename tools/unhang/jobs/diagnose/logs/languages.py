@@ -15,6 +15,7 @@ from unhang import catalogue
 LANGUAGES = ("zh", "ja", "ko", "es", "ru")
 FEWEST_LATIN = 2  # words of a language in Latin letters that make a line one of that language
 LONGEST_LINE = 4000  # bytes; longer lines are no sentences
+LONGEST_POST = 256 * 1024  # bytes; in a longer text nobody tells in Spanish what happened
 _SPANISH = (b" el ", b" la ", b" con ", b" los ", b" las ", b" una ", b" una ", b" del ", b" se ", b" sin ", b" pero ")  # one is in every Spanish post
 _LETTERS = re.compile(rb"[\xc2-\xdf\xe3-\xef]")  # first bytes of the table's scripts; blocks of progress bars, arrows and quotes begin with E2
 _PUNCTUATION = str.maketrans({"，": ", ", "。": ". ", "：": ": ", "；": "; ", "？": "? ", "！": "! ", "、": ", ", "（": " (", "）": ") ", "＝": "=", "　": " "})
@@ -43,14 +44,19 @@ def _any_of(words: dict[str, str], around: str) -> re.Pattern[str]:
 
 def may_be_foreign(text: bytes) -> bool:
     """Whether lines of a text may be in another language than English: a quick look, before lines are read."""
-    return _LETTERS.search(text) is not None or any(word in text for word in _SPANISH)
+    return _has_letters(text) or (len(text) <= LONGEST_POST and any(word in text for word in _SPANISH))
+
+
+def _has_letters(text: bytes) -> bool:
+    return not text.isascii() and _LETTERS.search(text) is not None
 
 
 def in_english(lines: Sequence[bytes]) -> dict[int, bytes]:
     """index of a line -> the line with its words in English, for lines in another language."""
     found: dict[int, bytes] = {}
+    latin = _SPANISH if sum(map(len, lines)) <= LONGEST_POST else ()
     for index, line in enumerate(lines):
-        if len(line) <= LONGEST_LINE and (_LETTERS.search(line) or any(word in line for word in _SPANISH)):
+        if len(line) <= LONGEST_LINE and (_has_letters(line) or any(word in line for word in latin)):
             text = line.decode("utf-8", "replace")
             english = _translated(text)
             if english != text:

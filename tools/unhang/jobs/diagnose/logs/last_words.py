@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-LAST_LINES = 4000  # lines of a block that are looked at, from its end
+LAST_LINES = 2000  # lines of a block that are looked at, from its end
 LONGEST = 300
 _SPEAKER = re.compile(
     rb"[^\n]{0,60}?\[[Rr]ank[ =:]{0,2}(\d{1,6})\]|[^\n]{0,60}?\[default(\d{1,6})\]|\((?:Vllm|Ray)?Worker\w{0,20}[_ ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
     rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
 )
-_MARKS = (b"ank", b"default", b"TP")
 _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
 
 
@@ -33,14 +32,15 @@ class LastWords:
 
     def note(self, lines: list[bytes], first: int, file: str) -> None:
         """Adds the lines of a block. first: the number of the first line."""
+        if self.gave_up:
+            return
         begin = max(0, len(lines) - LAST_LINES)
         for index in range(begin, len(lines)):
-            if self.gave_up:
-                return
             line = lines[index]
-            if any(words in line for words in _GAVE_UP):
+            if _GAVE_UP[0] in line or _GAVE_UP[1] in line:
                 self.gave_up = True
-            elif (any(mark in line for mark in _MARKS) or line[:6].lstrip()[:1].isdigit()) and (named := _SPEAKER.match(line)):
+                return
+            if (b"ank" in line or b"TP" in line or b"default" in line or line[:6].lstrip()[:1].isdigit()) and (named := _SPEAKER.match(line)):
                 rank = int(next(part for part in named.groups() if part))
                 if said := line[named.end() :].strip(b" \t\r:|-"):
                     self.lines[rank] = RankLine(file, first + index, said[:LONGEST].decode("utf-8", "replace"))

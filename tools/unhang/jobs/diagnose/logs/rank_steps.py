@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-LAST_LINES = 4000  # lines of a block that are looked at, from its end
+LAST_LINES = 2000  # lines of a block that are looked at, from its end
 FEWEST_RANKS = 2
 _RANK = re.compile(rb"\b[Rr](?:ank|ANK)[ :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): ")
 _STEP = re.compile(rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)[ :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)")
-_MARKS = (b"tep", b"STEP", b"ter", b"atch", b"it")
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def note_steps(lines: list[bytes], first: int, file: str, rank_of_file: int | No
     begin = max(0, len(lines) - LAST_LINES)
     for index in range(begin, len(lines)):
         line = lines[index]
-        if not any(mark in line for mark in _MARKS) or not (step := _STEP.search(line)):
+        if not (b"tep" in line or b"it" in line or b"ter" in line or b"atch" in line or b"STEP" in line) or not (step := _STEP.search(line)):
             continue
         named = _RANK.search(line, 0, step.start()) or _RANK.search(line)
         rank = int(next(part for part in named.groups() if part)) if named else rank_of_file

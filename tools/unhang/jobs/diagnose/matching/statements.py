@@ -35,10 +35,10 @@ _FOLLOWS = re.compile(
     r"(?i:^\W{0,3}(?:that|this|it|then|now|so far|with (?:it|that|this)|since then|after that|afterwards|no|none|same|still|works?|"
     r"runs?|did|does|helps?|helped|and|but|all|everything|nothing|fixed|solved)\b)"
 )
-_OWN_WORDS = re.compile(
-    r"(?i:\b(?:the|a|an|is|it|i|we|my|our|with|to|of|on|but|if|when|not|this|that|in|for|after|as|so|and|does|do|was|only|same|"
-    r"without|no|from|at|works?|hangs?|its|their|them|they|last|had|gets|were|been|be|have|has|are|or|by|then|you|me|one|both|all|"
-    r"any|there|here|also|now|still)\b)"
+_WORD = re.compile(r"\w+")
+_OWN_WORDS = frozenset(
+    "the a an is it i we my our with to of on but if when not this that in for after as so and does do was only same without no from at work works hang hangs "
+    "its their them they last had gets were been be have has are or by then you me one both all any there here also now still".split()
 )
 _MACHINE = re.compile(
     r"\s{0,12}(?:\[[^\]\n]{1,40}\]|\d{4}-\d\d-\d\d|\d{1,2}:\d\d|[\w.-]{1,64}:\d{1,8}:\d{1,8} |[IWEF]\d{4} |"
@@ -58,7 +58,7 @@ def is_spoken(text: str) -> bool:
     """Whether a person may have written a line: several of its words bind a sentence together, and it does not begin as a program's lines do; or it is an
     entry of a list of attempts, such as "enforce_eager -> ok".
     """
-    return _RESULT.match(text) is not None or (not is_of_a_program(text) and len(set(map(str.lower, _OWN_WORDS.findall(text[:600])))) >= 3)
+    return _RESULT.match(text) is not None or (not is_of_a_program(text) and len(_OWN_WORDS.intersection(_WORD.findall(text[:600].lower()))) >= 3)
 
 
 def is_of_a_program(text: str) -> bool:
