@@ -166,11 +166,12 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
         found |= {MAKERS.get(maker or "", "other-accelerator")} if maker else set()
     else:
         found.add("nvidia")
-    if experiments_made(facts):
+    if experiments_made(facts) or _goes_without_p2p(facts):
         found.add("p2p-tried")
     if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
         found.add("settings")
-    if facts.of("library_failed"):
+    named = [event for name in ("error_line", "heading_failure") for event in facts.of(name) if "NCCL" in event.text and not event.quoted]
+    if facts.of("library_failed") or (named and not hang_signs(facts)):
         found.add("nccl-error")
     if facts.has("nccl-internal-check"):
         found.add("nccl-internal")
@@ -179,6 +180,12 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
     if (came and len(came) < (facts.world_size or 0)) or later:
         found.add("missing")
     return found
+
+
+def _goes_without_p2p(facts: Facts) -> bool:
+    """Whether the log names the paths of NCCL's channels, and none is over peer-to-peer: then it changes nothing to switch that off."""
+    paths = [event.fields.get("value") or event.fields.get("old") or "" for event in facts.of("transport")]
+    return bool(paths) and not any(path.startswith("P2P") for path in paths)
 
 
 def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:

@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, own_errors, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, is_slow, near_end, own_errors, states_of_ranks
 
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
@@ -28,6 +28,7 @@ ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while
 MOST_RANKS = 100_000
 MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
 NAMELESS = "a process raised an exception whose name and message are not in the log"
+UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 TOLD = "the text tells of a fault; no message that unhang knows shows it"
 REBOOTS = (
     "the machine restarts or goes down; no message that unhang knows shows why, and a restart without a line in the kernel log comes from power, board or PCIe"
@@ -133,7 +134,9 @@ def _without_cause(facts: Facts) -> Conclusion:
     if first is not None and first.signature.fact == "library_failed" and not (facts.timeouts or hang_signs(facts)):
         return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
     if event := unfinished_traceback(facts):
-        name = name_of_exception(facts, event)
+        name, before = name_of_exception(facts, event), [one for one in own_errors(facts) if (one.file, one.line) < (event.file, event.line)]
+        if before and not name:
+            return Conclusion("failure", UNKNOWN_ERROR, before[-1])
         why = f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS
         return Conclusion("failure", why, event)
     if facts.timeouts and killed_first(facts) is None:
@@ -173,12 +176,13 @@ def _unknown_failure(facts: Facts) -> Conclusion | None:
     """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang."""
     if hang_signs(facts) or facts.timeouts:
         return None
-    told = next((event for name in ("failure_told", "killed_told", "error_told") for event in facts.of(name) if not (event.quoted or event.supposed)), None)
+    names = ("failure_told", "killed_told", "error_told")
+    told = next((event for name in names for event in facts.of(name) if not (event.quoted or event.supposed)), None) or heading_of_a_failure(facts)
     lines = [event for event in own_errors(facts) if told or near_end(facts, event)]
     if first := facts.first_error if told or lines else None:
         return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
     if lines:
-        return Conclusion("failure", "a program reports an error that unhang does not know", lines[0])
+        return Conclusion("failure", UNKNOWN_ERROR, lines[0])
     return Conclusion("failure", TOLD, told) if told else None
 
 

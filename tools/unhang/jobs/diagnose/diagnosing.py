@@ -204,18 +204,18 @@ def _raised_alone(facts: Facts) -> bool:
 
 
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[str]) -> dict[str, Any]:
-    remedy = fitting_remedy(row["remedy"], facts, [one.id for one in cause.for_])
+    own = own_words(cause.id, cause.for_)
+    remedy = fitting_remedy(row["remedy"], facts, own)
     if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     sources.update((source["url"], dict(source)) for source in row["sources"])
-    own = own_words([one.id for one in cause.for_], "title") or row
     spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
     return {
         "cause": cause.id,
-        "title": own["title"],
+        "title": own.get("title") or row["title"],
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
@@ -226,8 +226,8 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
-        "workaround": without_made_workaround(row.get("workaround"), facts, [one.id for one in cause.for_]),
-        "collect": [one for one in row["collect"] if not one.startswith(tuple(given))],
+        "workaround": None if own.get("person") else without_made_workaround(row.get("workaround"), facts, [one.id for one in cause.for_]),
+        "collect": [one for one in (own.get("check") or row["collect"][0], *row["collect"][1:]) if not one.startswith(tuple(given))],
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }

@@ -8,10 +8,12 @@ from functools import cache
 from typing import Any
 
 from unhang import catalogue
+from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang_node.versions.compare import compare_versions, holds
 
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
+OWN_WORDS = ("words_for_networks", "words_for_gpus", "words_for_launches", "words_for_memory", "words_for_programs")
 LIVE_BRANCH = "580.65.06"  # the first release of a branch that serves all GPUs of the catalogue and is still maintained
 P2P_OFF = "NCCL_P2P_DISABLE=1"
 OF_ADAPTERS = ("ib-completion-protection",)  # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
@@ -21,7 +23,7 @@ OF_NVIDIA = (
     "kernel_module_not_loaded", "mig_unsupported", "mps_unreachable", "nccl_bug", "nccl_version_conflict", "nvlink_down", "unsupported_p2p_geforce",
     "version_mismatch_driver_library", "vgpu_unsupported_feature", "xid_hardware",
 )  # fmt: skip
-_BARE = re.compile(r"NVIDIA |GeForce ")
+_BARE = re.compile(r"(?i:NVIDIA |GeForce )")
 # The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have a clause for each: "under Ray: ...; over ssh: ...".
 LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
 _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
@@ -32,24 +34,28 @@ _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP
 
 
 @cache
-def _own_remedies() -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """{id of the evidence: (place, row)} of the table own_remedies."""
-    rows = enumerate(catalogue.table("own_remedies").values())
-    return {name: (place, row) for place, row in rows for name in (row["evidence"], *row["also"])}
+def _own_words() -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
+    """{id of the evidence: its rows of the tables OWN_WORDS, each with its place}."""
+    found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for place, row in enumerate(row for name in OWN_WORDS for row in catalogue.table(name).values()):
+        for one in row["evidence"]:
+            found.setdefault(one, []).append((place, row))
+    return found
 
 
-def own_words(evidence: Collection[str], name: str) -> Mapping[str, Any] | None:
-    """The first row of the table own_remedies for evidence of these ids that has this field."""
-    found = [known for one in evidence if (known := _own_remedies().get(one)) and known[1].get(name)]
-    return min(found, key=lambda known: known[0])[1] if found else None
+def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
+    """The row of the tables OWN_WORDS for the strongest evidence of a cause that has one, of equals the first; {} if none has."""
+    known = [(-one.weight, place, row) for one in evidence for place, row in _own_words().get(one.id, ()) if row.get("cause", cause) == cause]
+    return min(known, key=lambda one: one[:2])[2] if known else {}
 
 
-def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, evidence: Collection[str] = ()) -> dict[str, Any]:
+def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:
     """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left. evidence: the ids of what speaks for the cause, which may have a remedy of its own.
+    without its role if nothing else is left. own: the words of the line that speaks for the cause; where it shows something else than the cause's title, the
+    cause's role is left out too.
     """
-    if said := own_words(evidence, "person"):
-        return {"person": for_these_launchers(said["person"], launchers(facts))}
+    if own.get("person"):
+        remedy = {**({} if own.get("title") else remedy), "person": own["person"]}
     if "person" in remedy:
         remedy = {
             **remedy,
@@ -134,10 +140,19 @@ def first_driver(gpus: Sequence[str]) -> str | None:
     return max(needed, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
 
+@cache
+def first_cuda(gpu: str) -> str | None:
+    """The oldest CUDA whose programs run on this GPU; those for one compute capability run on later ones with the same first number."""
+    rows = catalogue.table("gpu_architectures").values()
+    own = next((row for row in rows if row["architecture"] == _architecture(gpu)), None)
+    alike = [row["first_cuda"] for row in rows if own and {one.split(".")[0] for one in row["compute"]} & {one.split(".")[0] for one in own["compute"]}]
+    return min(alike, key=lambda version: [int(part) for part in version.split(".")], default=None)
+
+
 def _architecture(gpu: str) -> str | None:
-    bare = _BARE.sub("", gpu)
-    found = [row["architecture"] for row in catalogue.table("gpu_models").values() if bare in row["model"] or row["model"] in bare]
-    return found[0] if found else "blackwell" if re.match(r"RTX (?:PRO |50\d0)|GB?[123]00\b", bare) else None
+    bare = _BARE.sub("", gpu).upper()
+    found = [row["architecture"] for row in catalogue.table("gpu_models").values() if bare in row["model"].upper() or row["model"].upper() in bare]
+    return found[0] if found else "blackwell" if re.match(r"RTX ?(?:PRO |50\d0)|GB?[123]00\b", bare) else None
 
 
 @cache

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from unhang.catalogue import table
-from unhang.jobs.diagnose.matching.signatures import load_signatures
+from unhang.jobs.diagnose.fitting_remedies import OWN_WORDS
+from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.rendering import render_table
 
 RULES = Path(__file__).resolve().parents[5] / "tools/unhang/jobs"
@@ -51,9 +52,11 @@ def test_remedy_is_that_of_the_member_which_the_line_shows(answer, text):
 def test_evidence_with_a_remedy_of_its_own_exists():
     code = "".join(path.read_text(encoding="utf-8") for path in RULES.rglob("*.py"))
     known = {signature.id for signature in load_signatures()}
-    for row in table("own_remedies").values():
-        assert row.get("person") or row.get("title")
-        for name in (row["evidence"], *row["also"]):
+    causes = load_causes()
+    for row in (row for name in OWN_WORDS for row in table(name).values()):
+        assert row.get("person") or row.get("title") or row.get("check") or row.get("means")
+        assert row.get("cause") in (None, *causes)
+        for name in row["evidence"]:
             traits = {name.removeprefix("job:"), name.removeprefix("job:").replace("-", " ")}  # evidence from a script is named after the script's trait
             assert name in known or any(f'"{one}"' in code for one in traits), name
 

@@ -122,7 +122,7 @@ def test_endings_that_are_named_today_stay_named(answer, rows):
 @pytest.mark.parametrize(("line", "named", "others"), [(NO_PLACE, "ray status", ("srun", "ssh ")), (NO_SSH, "ssh -o BatchMode=yes", ("srun", "Ray"))])
 def test_advice_and_commands_are_those_of_the_launcher_of_the_log(answer, line, named, others):
     found = answer(line)
-    advice = " ".join([remedy_of(found, "launch_mismatch")["person"], *found["collect_next"]])
+    advice = " ".join([remedy_of(found, "launch_mismatch")["person"], *found["causes"][0]["collect"], *found["collect_next"]])
     assert named in advice and not [word for word in others if word in advice]
 
 

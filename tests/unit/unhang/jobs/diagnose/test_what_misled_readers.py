@@ -122,8 +122,8 @@ BOOTSTRAP = "n1:{0}:{0} [0] NCCL INFO Bootstrap : Using {1}<0>\n"
 @pytest.mark.parametrize("told", ["I looked at the ports in use and nothing uses this one.", "I tried many other ports, always the same error."])
 def test_port_that_nothing_else_uses_is_bound_twice_by_the_job(answer, told):
     found = answer(f"{TAKEN.format('_tcp_rendezvous_handler')}{told}\n")
-    assert loud(found) == ["port_in_use"] and "env://" in remedy_of(found) and "earlier job" not in remedy_of(found)
-    assert "earlier job" in remedy_of(answer(TAKEN.format("_tcp_rendezvous_handler")))
+    assert loud(found) == ["port_in_use"] and "env://" in remedy_of(found) and "earlier run" not in remedy_of(found)
+    assert "earlier run" in remedy_of(answer(TAKEN.format("_tcp_rendezvous_handler")))
 
 
 def test_setting_of_a_second_run_is_an_experiment_and_not_the_cause(answer):

@@ -14,7 +14,8 @@ from pathlib import PurePath
 from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
-from unhang.jobs.diagnose.logs.languages import in_english, may_be_foreign
+from unhang.jobs.diagnose.logs.expected_output import expected_lines
+from unhang.jobs.diagnose.logs.languages import LONGEST_POST, in_english, may_be_foreign
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
@@ -108,6 +109,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         if may_be_foreign(text) and (english := in_english(block.lines)):
             originals = {index: block.lines[index] for index in english}
             read = replace(block, lines=[english.get(index, line) for index, line in enumerate(block.lines)], text=None)
+            text = read.whole()
+        if len(text) <= LONGEST_POST and b"```" in text and (expected := expected_lines(read.lines)):
+            read = replace(read, lines=[b"" if index in expected else line for index, line in enumerate(read.lines)], text=None)
             text = read.whole()
         if MARK in text:
             note_calls(block, file, scan.calls)

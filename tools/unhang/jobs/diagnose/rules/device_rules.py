@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.evidence import Evidence
+from unhang.jobs.diagnose.fitting_remedies import first_cuda
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
 from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang_node.versions.compare import compare_versions, holds
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"
@@ -19,9 +21,9 @@ _NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or
 
 
 def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
-    """Channels over P2P, then nothing: no error, no end of initialisation, no step."""
+    """Channels over P2P, then nothing: no error, no end of initialisation, no step. A program that NCCL gave an error is not silent."""
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
-    worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed")
+    worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed") or facts.of("library_failed")
     if not p2p or worked or any(event.signature.kind == "error" and event.signature.for_ and not event.quoted for event in facts.events):
         return
     signs = hang_signs(facts)
@@ -100,6 +102,24 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
     if len(wheels) > 1:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
+
+
+def gpu_is_newer_than_the_build(facts: Facts) -> Iterator[Evidence]:
+    """A CUDA call failed, and a CUDA that the text names compiles for no GPU of this generation."""
+    failed = [event for event in facts.of("library_failed") if not event.quoted and "uda" in event.text]
+    firsts = [(first, event) for event in facts.of("gpu") if (first := first_cuda(event.fields["value"] or ""))]
+    builds = [(value, event) for name in ("nccl_version", "cuda_build") for event in facts.of(name) if (value := _cuda_of(event))]
+    older = [(first, gpu, value, build) for first, gpu in firsts for value, build in builds if holds(compare_versions(value, first, "cuda"), "<") is True]
+    if failed and older:
+        first, gpu, value, build = older[0]
+        why = f"a build for CUDA {value} has no code for {gpu.fields['value']}, which needs {first} or newer"
+        yield Evidence("gpu_not_in_build", STRONG, why, (failed[0], build, gpu), "gpu-newer-than-build")
+
+
+def _cuda_of(event: Event) -> str | None:
+    """The CUDA of a build: 11.8, also where it is written +cu118."""
+    fields = event.fields
+    return fields.get("cuda") or (f"{fields['major']}.{fields['minor']}" if fields.get("major") else None)
 
 
 def _nccl_release(value: str) -> str:

@@ -55,6 +55,15 @@ def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
 
 
+def checkpoint_is_loaded_onto_one_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Memory ran out within torch.load, which puts what it reads onto the GPU that it was saved from, in every process."""
+    frames = {event.file: event for event in facts.of("load_frame") if not event.quoted}
+    failed = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted and event.file in frames]
+    if failed:
+        why = "torch.load without map_location puts the checkpoint of every process onto the GPU that it was saved from"
+        yield Evidence("oom", STRONG, why, (frames[failed[0].file],), "checkpoint-on-one-gpu")
+
+
 def _is_accounted_for(event: Event) -> bool:
     """Whether the memory that is neither free nor this process's is little more than its own context; contexts of other processes would add up to more."""
     total, free, own = _gib(event, "total"), _gib(event, "free"), _own_gib(event)

@@ -25,7 +25,7 @@ NODE_RANK = "LLaMA-Factory reads NODE_RANK since 0.9.1: with RANK alone every ma
 @dataclass(frozen=True)
 class Situation:
     """What stands together for a cause. parts: names of facts, all of which must be told; "one|other" where either will do. id: of its evidence, where that has
-    a remedy of its own (the table own_remedies).
+    a remedy of its own (the tables OWN_WORDS).
     """
 
     cause: str

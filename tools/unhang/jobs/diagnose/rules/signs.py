@@ -9,6 +9,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
+HEADING = 3  # the lines of a report among which its heading is
 
 
 def hang_signs(facts: Facts) -> list[Event]:
@@ -53,6 +54,11 @@ def own_errors(facts: Facts) -> list[Event]:
             last[event.file] = max(last.get(event.file, 0), event.line)
     lines = [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
     return [event for event in lines if event.line > last.get(event.file, 0)]
+
+
+def heading_of_a_failure(facts: Facts) -> Event | None:
+    """The first line of a report, if it names a failure and no hang."""
+    return next((event for event in facts.of("heading_failure") if event.line <= HEADING and not event.quoted), None)
 
 
 class RankState(NamedTuple):
