@@ -16,6 +16,7 @@ from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.circumstances import circumstances
 from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.error_words import SPECIAL, explained
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
@@ -183,6 +184,9 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     named = [cause for cause in causes if cause.severity != "info"]
     given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
+    row = None if named or SPECIAL & set(told) else explained(facts, conclusion)
+    if row:
+        conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}")
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -193,7 +197,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
-        "collect_next": [] if decided else what_to_run_next(told, first=conclusion.first, given=given, beside_causes=bool(named)),
+        "collect_next": [] if decided else what_to_run_next(told, first=conclusion.first, error=row, given=given, beside_causes=bool(named)),
     }
 
 

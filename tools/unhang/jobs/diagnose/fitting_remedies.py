@@ -44,18 +44,20 @@ def _own_words() -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
 
 
 def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
-    """The row of the tables OWN_WORDS for the strongest evidence of a cause that has one, of equals the first; {} if none has."""
-    known = [(-one.weight, place, row) for one in evidence for place, row in _own_words().get(one.id, ()) if row.get("cause", cause) == cause]
-    return min(known, key=lambda one: one[:2])[2] if known else {}
+    """The row of the tables OWN_WORDS for the strongest evidence of a cause, of equals the first; {} if it has none."""
+    most = max((one.weight for one in evidence), default=0)
+    strongest = [one.id for one in evidence if one.weight == most]
+    known = [(place, row) for one in strongest for place, row in _own_words().get(one, ()) if row.get("cause", cause) == cause]
+    return min(known, key=lambda one: one[0])[1] if known else {}
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:
     """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left. own: the words of the line that speaks for the cause; where it shows something else than the cause's title, the
-    cause's role is left out too.
+    without its role if nothing else is left. own: the words of the line that speaks for the cause; where they have another title, the cause's role is left out
+    too, unless they say that it is kept.
     """
     if own.get("person"):
-        remedy = {**({} if own.get("title") else remedy), "person": own["person"]}
+        remedy = {**({} if own.get("title") and not own.get("role") else remedy), "person": own["person"]}
     if "person" in remedy:
         remedy = {
             **remedy,

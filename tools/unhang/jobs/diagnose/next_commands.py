@@ -31,12 +31,17 @@ def commands_with_output(facts: Facts) -> list[str]:
     return given + (["the flight recorder's"] if facts.flights else []) + ([*BETWEEN_GPUS] if common_place(facts) else [])
 
 
-def what_to_run_next(told: Collection[str], *, first: Sequence[str] = (), given: Sequence[str] = (), beside_causes: bool = False) -> list[str]:
-    """The commands, each with a line for each outcome. told: the circumstances; first: what the conclusion asks for; given: beginnings of commands whose
-    output was read, or that nobody here can run.
+def what_to_run_next(
+    told: Collection[str], *, first: Sequence[str] = (), error: Mapping[str, Any] | None = None, given: Sequence[str] = (), beside_causes: bool = False
+) -> list[str]:
+    """The commands, each with a line for each outcome. told: the circumstances; first: what the conclusion asks for; error: the row of `error_words` for the
+    line of a failure; given: beginnings of commands whose output was read, or that nobody here can run.
     """
-    asked = {STACKS} if first else set()
-    steps = ["\n".join([row["run"], *row["tells"]]) for row in rows_for(told, asked) if not row["run"].startswith(tuple(given))]
+    asked = {*([STACKS] if first else []), *([error.get("asks") or ""] if error else [])}
+    rows = [row for row in rows_for(told, asked) if not row["run"].startswith(tuple(given))]
+    if error:
+        rows.insert(1 if "changed" in told else 0, error)  # what was changed is asked before what the error says
+    steps = ["\n".join([row["run"], *row["tells"]]) for row in rows]
     return [*first, *steps][: MOST_BESIDE_CAUSES if beside_causes else MOST_COMMANDS]
 
 

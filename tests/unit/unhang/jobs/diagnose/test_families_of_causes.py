@@ -15,7 +15,7 @@ RULES = Path(__file__).resolve().parents[5] / "tools/unhang/jobs"
 NO_HOST = "ValueError: host not found: Name or service not known\n"
 # text -> (words of the answer, words that must not be in it)
 REMEDIES = {
-    f"The worker pod crashes until the master pod is up:\n{NO_HOST}": ("restartPolicy OnFailure", "is_host"),
+    f"The worker pod crashes until the master pod is up:\n{NO_HOST}": ("resolves only once the pod is ready", "is_host"),
     NO_HOST: ("getent hosts NAME", "kubectl"),
     f"INFO 2024-02-03 11:12:13,785 Etcd machines: ['http://0.0.0.0:2379']\n{NO_HOST}": ("--advertise-client-urls", "is_host"),
     "RuntimeError: [enforce fail at ../gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: ib7\n": ("grep -rn SOCKET_IFNAME", "Ray"),

@@ -191,14 +191,14 @@ def test_plugin_that_failed_before_the_network_was_taken_did_no_harm(answer):
         ("XlaRuntimeError: INTERNAL: no supported devices found for platform CUDA\n", "local_device_ids", ("hvd.", "torchrun")),
         (
             "E0129 03:12:52.118000 118 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 185)\n",
-            "torch.cuda.set_device",
+            "number by LOCAL_RANK",
             ("hvd.", "local_device_ids"),
         ),
     ],
 )
 def test_title_and_remedy_are_those_of_the_line_and_the_framework(answer, program, words, others):
     found = answer(NO_DEVICE + program)
-    assert found["causes"][0]["title"] == "A rank asks for a GPU that it cannot see" and words in remedy_of(found)
+    assert found["causes"][0]["title"] == "A GPU number is asked for that the process cannot see" and words in remedy_of(found)
     assert not [word for word in others if word in remedy_of(found)] and "container_gpu_access" not in loud(found)
 
 

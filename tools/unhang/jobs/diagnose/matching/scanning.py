@@ -13,8 +13,8 @@ from pathlib import PurePath
 
 from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.expected_output import expected_lines
+from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.languages import LONGEST_POST, in_english, may_be_foreign
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix

@@ -36,10 +36,12 @@ _FOLLOWS = re.compile(
     r"runs?|did|does|helps?|helped|and|but|all|everything|nothing|fixed|solved)\b)"
 )
 _WORD = re.compile(r"\w+")
-_OWN_WORDS = frozenset(
-    "the a an is it i we my our with to of on but if when not this that in for after as so and does do was only same without no from at work works hang hangs "
-    "its their them they last had gets were been be have has are or by then you me one both all any there here also now still".split()
-)
+_OWN_WORDS = frozenset((
+    "the", "a", "an", "is", "it", "i", "we", "my", "our", "with", "to", "of", "on", "but", "if", "when", "not", "this", "that", "in", "for", "after", "as",
+    "so", "and", "does", "do", "was", "only", "same", "without", "no", "from", "at", "work", "works", "hang", "hangs", "its", "their", "them", "they",
+    "last", "had", "gets", "were", "been", "be", "have", "has", "are", "or", "by", "then", "you", "me", "one", "both", "all", "any", "there", "here", "also",
+    "now", "still",
+))  # fmt: skip
 _MACHINE = re.compile(
     r"\s{0,12}(?:\[[^\]\n]{1,40}\]|\d{4}-\d\d-\d\d|\d{1,2}:\d\d|[\w.-]{1,64}:\d{1,8}:\d{1,8} |[IWEF]\d{4} |"
     r"\(?[A-Z][A-Za-z]{2,20}(?:Error|Warning|Exception)\b|(?:INFO|WARN|ERROR|DEBUG|WARNING|FATAL|CRITICAL)\b|"

@@ -61,7 +61,7 @@ def checkpoint_is_loaded_onto_one_gpu(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted and event.file in frames]
     if failed:
         why = "torch.load without map_location puts the checkpoint of every process onto the GPU that it was saved from"
-        yield Evidence("oom", STRONG, why, (frames[failed[0].file],), "checkpoint-on-one-gpu")
+        yield Evidence("oom", DECISIVE + 1, why, (frames[failed[0].file],), "checkpoint-on-one-gpu")
 
 
 def _is_accounted_for(event: Event) -> bool:

@@ -1,0 +1,60 @@
+"""A failure that no signature knows is explained by the words of its line: what they mean, and the command that decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.catalogue import table
+from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.error_words import row_of
+
+LINES = {
+    "local-rank-spelling": "train.py: error: unrecognized arguments: --local-rank=1",
+    "command-line-option": "train.py: error: unrecognized arguments: --fast",
+    "slurm-nodes-do-not-fit": "srun: error: Required nodelist includes more nodes than permitted by max-node count (2 > 1).",
+    "ray-register-worker": "(raylet) Failed to register worker to Raylet: IOError",
+    "connection-refused": "dial tcp 10.0.0.4:7777: connect: connection refused",
+    "timed-out": "OSError: [Errno 110] Connection timed out",
+    "symbol-or-library-version": "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found",
+    "no-more-threads": "RuntimeError: can't start new thread",
+    "not-supported-here": "RuntimeError: ProcessGroupNCCL does not support barrier",
+    "call-does-not-fit": "TypeError: forward() got an unexpected keyword argument 'cache_position'",
+    "missing-key": "KeyError: 'LOCAL_RANK'",
+}
+
+
+@pytest.mark.parametrize(("name", "line"), LINES.items(), ids=LINES)
+def test_words_of_a_line_lead_to_their_family(name, line):
+    assert row_of(line)["id"] == name
+
+
+def test_no_row_is_hidden_by_an_earlier_one():
+    for row in table("error_words").values():
+        assert row["id"] in {row_of(word)["id"] for word in row["words"]}, row["id"]
+        assert all(len(word) >= 5 for word in row["words"])
+
+
+@pytest.mark.parametrize("line", ["Using network Socket", "Init COMPLETE", "loss 2.13 in step 4, connected", "all is well"])
+def test_harmless_line_has_no_family(line):
+    assert row_of(line) is None
+
+
+def test_unknown_failure_says_what_its_words_mean_and_asks_for_what_decides_first():
+    found = diagnose_text("mpirun -np 2 python run.py\nplugin: fatal: TypeError: load() got an unexpected keyword argument 'mmap'\n")
+    assert found["outcome"]["word"] == "failure" and table("error_words")["call-does-not-fit"]["means"] in found["outcome"]["why"]
+    assert found["collect_next"][0].startswith("python -m pip list")
+
+
+def test_release_that_was_changed_is_asked_before_the_words_of_the_error():
+    found = diagnose_text("It worked fine with Ray 2.43, and with 2.44 it fails:\nRuntimeError: ProcessGroupX does not support barrier\n")
+    assert "release before" in found["collect_next"][0] and found["collect_next"][1].startswith("PROGRAM --version")
+
+
+def test_hang_is_not_explained_by_words_of_an_error():
+    found = diagnose_text("It hangs at init for ever, and nothing is printed.\nnode1: connected\n")
+    assert found["outcome"]["word"] == "no_end" and "such words mean" not in found["outcome"]["why"]
+
+
+def test_known_row_about_the_failed_line_is_not_asked_twice():
+    found = diagnose_text("srun python train.py\nModuleNotFoundError: No module named 'deepspeed'\n")
+    assert sum("python" in one.split("\n")[0] for one in found["collect_next"]) == 1

@@ -1,0 +1,37 @@
+"""What the words of an error mean, whatever program it comes from, where no signature knows its message: the catalogue's table `error_words`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from unhang import catalogue
+from unhang.jobs.diagnose.conclusion import Conclusion
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, own_errors
+
+# Circumstances for which `next_steps` has rows of their own about the failed line.
+SPECIAL = frozenset({"image-refused", "launch-failed", "import-failed", "program-missing", "command-missing", "file-missing", "actor-died", "killed"})
+
+
+@cache
+def _rows() -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
+    return tuple((tuple(word.lower() for word in row["words"]), row) for row in catalogue.table("error_words").values())
+
+
+def row_of(text: str) -> Mapping[str, Any] | None:
+    """The first row of the table one of whose words is in the text."""
+    lowered = text.lower()
+    return next((row for words, row in _rows() if any(word in lowered for word in words)), None)
+
+
+def explained(facts: Facts, conclusion: Conclusion) -> Mapping[str, Any] | None:
+    """The row for the line that a conclusion without a cause shows, or for another line that reports an error; None for a hang without such a line."""
+    if conclusion.word not in ("failure", "no_end"):
+        return None
+    lines = [conclusion.event, facts.first_error] if conclusion.word == "failure" else []
+    lines += own_errors(facts) if conclusion.word == "failure" or not facts.timeouts else []
+    lines += [heading_of_a_failure(facts)] if not hang_signs(facts) else []
+    return next((row for line in lines if isinstance(line, Event) and (row := row_of(line.text))), None)
