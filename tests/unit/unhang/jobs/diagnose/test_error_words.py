@@ -13,6 +13,7 @@ LINES = {
     "command-line-option": "train.py: error: unrecognized arguments: --fast",
     "slurm-nodes-do-not-fit": "srun: error: Required nodelist includes more nodes than permitted by max-node count (2 > 1).",
     "ray-register-worker": "(raylet) Failed to register worker to Raylet: IOError",
+    "no-such-file": "FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/epoch=3.ckpt'",
     "connection-refused": "dial tcp 10.0.0.4:7777: connect: connection refused",
     "timed-out": "OSError: [Errno 110] Connection timed out",
     "symbol-or-library-version": "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found",

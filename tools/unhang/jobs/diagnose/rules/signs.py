@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.statements import is_spoken
 
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
-HEADING = 3  # the lines of a report among which its heading is
+HEADING, BEGINNING = 3, 20  # lines of a report among which its heading is, and what its writer says first
 
 
 def hang_signs(facts: Facts) -> list[Event]:
@@ -57,8 +58,9 @@ def own_errors(facts: Facts) -> list[Event]:
 
 
 def heading_of_a_failure(facts: Facts) -> Event | None:
-    """The first line of a report, if it names a failure and no hang."""
-    return next((event for event in facts.of("heading_failure") if event.line <= HEADING and not event.quoted), None)
+    """The first line of a report, or a sentence near its beginning, that names a failure and no hang."""
+    told = [event for event in facts.of("heading_failure") if not event.quoted]
+    return next((event for event in told if event.line <= HEADING or (event.line <= BEGINNING and is_spoken(event.text))), None)
 
 
 class RankState(NamedTuple):
