@@ -10,7 +10,7 @@ from unhang.jobs.diagnose.fitting_remedies import first_cuda, own_words
 
 EFA = "ncclInternalError: Internal check failed. | NET/OFI Unable to insert remote address into address vector for device 1"
 REFUSED = (
-    "(gcs_server) gcs_health_check_manager.cc:203: Health check failed for node 3199, status 14, status message failed to connect to all addresses; last error: "
+    "(gcs_server) gcs_health_check_manager.cc:203: Health check failed for node 3, status 14, status message failed to connect to all addresses; last error: "
     "UNKNOWN: ipv4:xx.xx.xx.xx:39926: Failed to connect to remote host: Connection refused, status details"
 )
 CASES = {  # line -> (words of the answer, words of the cause that do not fit the line)
@@ -96,6 +96,12 @@ def test_job_on_tpus_is_not_asked_for_paths_between_gpus():
 def test_failure_on_amd_gpus_is_looked_for_in_the_log_of_their_driver():
     text = "RCCL version 2.17.1+hip5.7\nRuntimeError: invalid device pointer\n"
     assert "amdgpu" in asked(text) and "NVRM" not in asked(text)
+
+
+@pytest.mark.parametrize("program", ["rccl-perf alltoallv", "llama-server with RPC", "osu_latency"])
+def test_compiled_program_is_asked_for_its_own_stacks_and_releases(program):
+    found = asked(f"{program} hangs with 4 GPUs, and nothing is printed.\n")
+    assert "gdb -p PID" in found and "release of the program" in found and "py-spy" not in found and "losses" not in found
 
 
 @pytest.mark.parametrize(
