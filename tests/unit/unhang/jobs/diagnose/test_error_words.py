@@ -15,7 +15,7 @@ LINES = {
     "ray-register-worker": "(raylet) Failed to register worker to Raylet: IOError",
     "no-such-file": "FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/epoch=3.ckpt'",
     "connection-refused": "dial tcp 10.0.0.4:7777: connect: connection refused",
-    "timed-out": "OSError: [Errno 110] Connection timed out",
+    "no-answer-in-time": "OSError: [Errno 110] Connection timed out",
     "symbol-or-library-version": "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found",
     "no-more-threads": "RuntimeError: can't start new thread",
     "not-supported-here": "RuntimeError: ProcessGroupNCCL does not support barrier",
