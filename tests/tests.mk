@@ -3,7 +3,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-sweeps test-pages test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
+TIERS := test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
 .PHONY: test test-unit test-whole test-all nightly simulate kill-points pictures system-packages $(TIERS)
 
@@ -46,7 +46,11 @@ test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/whole $(TEST_ARGS)
 
-test-plays: system-packages ## Run playbooks, roles and commands as whole programs on this machine; test reports in a browser
+test-shipped: system-packages ## Run commands, the demo fleet and the commands of the pages as whole programs, with the shipped rules
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/shipped $(TEST_ARGS)
+
+test-plays: system-packages ## Run playbooks, roles and rollouts as whole programs on this machine; test reports in a browser
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
 

@@ -1,45 +1,11 @@
-"""Playbooks, roles, commands and NVML as complete programs on this machine: Ansible with a local connection, recorded nodes, a fake driver library."""
+"""Playbooks, roles, rollouts and NVML as complete programs on this machine: Ansible with a local connection, a fake driver library, the small catalogue."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
-from forked_commands import PROJECT, compile_rules, forked
+import small_catalogue
 from local_fleet import fleet, shared_fleet
 from page_visit import browser
 
 __all__ = ["browser", "fleet", "shared_fleet"]
 
-
-@pytest.fixture(scope="session")
-def compiled_rules():
-    """The rules are compiled in this process, which tests that judge in it share."""
-    compile_rules()
-
-
-@dataclass(frozen=True)
-class Audited:
-    """A finished `unhang audit --format json`. Tests change only copies of its folder."""
-
-    folder: Path
-    printed: str
-    errors: str
-    code: int
-
-
-@pytest.fixture(scope="session")
-def demo_audit(tmp_path_factory) -> Audited:
-    """One audit of inventory/demo for all workers."""
-    own = tmp_path_factory.getbasetemp()
-    place = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "demo"
-    with place.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            done = forked(["audit", "--inventory", "inventory/demo", "--out", place / "runs", "--format", "json"], PROJECT, os.environ)
-            (place / "ended.json").write_text(json.dumps([done.stdout, done.stderr, done.returncode]))
-    return Audited((place / "runs" / "latest").resolve(), *json.loads((place / "ended.json").read_text()))
+small_catalogue.judge_with_it()

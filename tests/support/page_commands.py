@@ -17,7 +17,7 @@ LIST = PROJECT / "tests" / "fixtures" / "shown_in_pages.json"
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
 TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
-# Commands that only read files: tests/plays/test_commands_in_pages.py runs each of them.
+# Commands that only read files: tests/shipped/test_commands_in_pages.py runs each of them.
 READS = ("diagnose", "lint", "explain", "catalogue", "rule", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "demo")
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 

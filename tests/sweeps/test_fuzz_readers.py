@@ -9,7 +9,7 @@ import pytest
 from fuzz.readers import ODD_VALUES, READERS, case, fault_of
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
-SLOW = ("log", "lint", "yaml")  # tests/plays/test_damaged_logs.py gives the first two twelve thousand cases of their own
+SLOW = ("log", "lint", "yaml")  # tests/shipped/test_damaged_logs.py gives the first two twelve thousand cases of their own
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -28,9 +28,9 @@ OTHERS = {
     "tier": "tests/unit/test_ci_tier.py",
 }
 OUR_FILES = {
-    "unhang-quick.pyz": "tests/plays/test_quick_pyz.py",
+    "unhang-quick.pyz": "tests/shipped/test_quick_pyz.py",
     "unhang-collect.pyz": "tests/plays/test_pyz.py",
-    "unhang-offline.pyz": "tests/plays/test_offline_pyz.py",
+    "unhang-offline.pyz": "tests/shipped/test_offline_pyz.py",
 }
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600
+CATALOGUE = "UNHANG_CATALOGUE"
 
 # Each line on standard input is a command: [arguments, folder, environment, standard input] -> [exit code, output, errors].
 SERVER = """
@@ -82,7 +83,7 @@ def compile_rules():
 @cache
 def _server():
     """The process that forks; it ends with this one."""
-    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils", "tests/plays"))
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils", "tests/support"))
     environment = {**os.environ, "PYTHONPATH": path}
     server = subprocess.Popen([sys.executable, "-P", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd="/")
     atexit.register(server.communicate)  # closes its standard input
@@ -91,7 +92,7 @@ def _server():
 
 def forked(arguments, folder, environment, given=""):
     """`unhang` with these arguments, finished: returncode, stdout, stderr. given: standard input."""
-    assert "UNHANG_CATALOGUE" not in environment, "the catalogue was read before"
+    assert environment.get(CATALOGUE) == os.environ.get(CATALOGUE), "the catalogue was read before"
     words, server = list(map(str, arguments)), _server()
     server.stdin.write(json.dumps([words, str(folder), dict(environment), given]) + "\n")
     server.stdin.flush()
