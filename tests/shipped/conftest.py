@@ -1,4 +1,4 @@
-"""Commands, the demo fleet and all that depends on what the shipped rules find, as whole programs on this machine: Ansible with a local connection, recorded nodes."""
+"""Commands, the demo fleet and what else depends on the shipped rules, as whole programs on this machine: a local connection, recorded nodes."""
 
 from __future__ import annotations
 
