@@ -51,6 +51,15 @@ def test_role_stays_where_the_words_keep_it_and_goes_where_the_line_shows_someth
     assert "role" not in diagnose_text("RuntimeError: CUDA error: peer mapping resources exhausted\n")["causes"][0]["remedy"]
 
 
+def test_line_that_speaks_for_several_causes_leaves_each_its_own_words():
+    """Situation 2 as people tell it: the driver comes first, with its own title and the release that cured it."""
+    found = diagnose_text("2x RTX 3090, training stuck at 100% GPU since driver 545.23.08. Downgrading to 535 makes it work. NCCL_P2P_DISABLE=1 also works.\n")
+    first = found["causes"][0]
+    assert first["title"] == "Peer-to-peer between GPUs does not work with this driver"
+    assert first["remedy"]["variables"]["driver"]["version"] == "535.154.05"
+    assert len({one["title"] for one in found["causes"]}) == len(found["causes"])
+
+
 @pytest.mark.parametrize(
     ("gpu", "cuda", "is_older"),
     [
