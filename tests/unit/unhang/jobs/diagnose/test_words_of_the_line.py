@@ -60,6 +60,14 @@ def test_line_that_speaks_for_several_causes_leaves_each_its_own_words():
     assert len({one["title"] for one in found["causes"]}) == len(found["causes"])
 
 
+def test_memory_that_runs_out_where_all_processes_are_is_no_cause_beside_that():
+    """Situation 5 as people tell it."""
+    found = diagnose_text("All my 8 processes run on GPU 0, nvidia-smi shows 8 python processes on GPU 0, and then CUDA out of memory.\n")
+    assert [one["cause"] for one in found["causes"] if one["severity"] != "info"] == ["rank_device_mapping"]
+    assert found["causes"][0]["title"] == "Several ranks use the same GPU"
+    assert diagnose_text("CUDA out of memory on my one GPU.\n")["causes"][0]["cause"] == "oom"
+
+
 @pytest.mark.parametrize(
     ("gpu", "cuda", "is_older"),
     [

@@ -68,6 +68,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.ranks_share_a_gpu,
     memory.processes_share_a_gpu,
     memory.all_processes_hold_one_gpu,
+    memory.memory_runs_out_where_all_processes_are,
     network.unreachable_interface,
     network.nodes_meet_at_unlike_addresses,
     network.loopback_is_named,

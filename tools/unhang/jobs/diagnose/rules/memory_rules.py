@@ -148,3 +148,12 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
     if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
         why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
         yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")
+
+
+def memory_runs_out_where_all_processes_are(facts: Facts) -> Iterator[Evidence]:
+    """Somebody sees all processes on one GPU, whose memory runs out: that they share it is the cause, and the memory its consequence."""
+    seen = [event for event in facts.events if event.signature.id == "same-gpu-reported" and not (event.quoted or event.supposed)]
+    full = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted]
+    if seen and full:
+        yield Evidence("rank_device_mapping", STRONG, "memory runs out on the GPU that all processes use", (seen[0], full[0]), "all-on-one-full-gpu")
+        yield Evidence("oom", -STRONG, "all processes use one GPU, so its memory runs out", (seen[0],), "all-on-one-full-gpu")
