@@ -136,7 +136,7 @@ def _without_cause(facts: Facts) -> Conclusion:
     if event := unfinished_traceback(facts):
         name, before = name_of_exception(facts, event), [one for one in own_errors(facts) if (one.file, one.line) < (event.file, event.line)]
         if before and not name:
-            return Conclusion("failure", UNKNOWN_ERROR, before[-1])
+            return Conclusion("failure", UNKNOWN_ERROR, before[0])
         why = f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS
         return Conclusion("failure", why, event)
     if facts.timeouts and killed_first(facts) is None:

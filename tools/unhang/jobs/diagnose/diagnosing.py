@@ -184,9 +184,9 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     named = [cause for cause in causes if cause.severity != "info"]
     given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    row = None if named or SPECIAL & set(told) else explained(facts, conclusion)
+    line, row = (None if named or SPECIAL & set(told) else explained(facts, conclusion)) or (None, None)
     if row:
-        conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}")
+        conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}", event=line)
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],

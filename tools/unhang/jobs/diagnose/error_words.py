@@ -10,7 +10,7 @@ from unhang import catalogue
 from unhang.jobs.diagnose.conclusion import Conclusion
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, own_errors
+from unhang.jobs.diagnose.rules.signs import heading_of_a_failure, own_errors
 
 # Circumstances for which `next_steps` has rows of their own about the failed line.
 SPECIAL = frozenset({"image-refused", "launch-failed", "import-failed", "program-missing", "command-missing", "file-missing", "actor-died", "killed"})
@@ -27,11 +27,11 @@ def row_of(text: str) -> Mapping[str, Any] | None:
     return next((row for words, row in _rows() if any(word in lowered for word in words)), None)
 
 
-def explained(facts: Facts, conclusion: Conclusion) -> Mapping[str, Any] | None:
-    """The row for the line that a conclusion without a cause shows, or for another line that reports an error; None for a hang without such a line."""
-    if conclusion.word not in ("failure", "no_end"):
-        return None
-    lines = [conclusion.event, facts.first_error] if conclusion.word == "failure" else []
-    lines += own_errors(facts) if conclusion.word == "failure" or not facts.timeouts else []
-    lines += [heading_of_a_failure(facts)] if not hang_signs(facts) else []
-    return next((row for line in lines if isinstance(line, Event) and (row := row_of(line.text))), None)
+def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:
+    """(line, its row) for a conclusion without a cause: of a hang the line that it shows, if that reports an error; of a failure that line, or the first other
+    one that reports an error.
+    """
+    shown, errors = conclusion.event, own_errors(facts)
+    lines = [shown] if conclusion.word == "failure" or shown in errors else []
+    lines += [facts.first_error, *errors, heading_of_a_failure(facts)] if conclusion.word == "failure" else []
+    return next(((line, row) for line in lines if isinstance(line, Event) and (row := row_of(line.text))), None)

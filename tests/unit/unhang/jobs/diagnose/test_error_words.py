@@ -56,6 +56,20 @@ def test_hang_is_not_explained_by_words_of_an_error():
     assert found["outcome"]["word"] == "no_end" and "such words mean" not in found["outcome"]["why"]
 
 
+def test_line_that_is_explained_is_the_line_that_is_shown():
+    found = diagnose_text("# Failed to register worker to Raylet on slurm\n\nI run verl there and get this error:\npython3 -m verl.trainer\n")
+    assert "such words mean: worker processes of Ray" in found["outcome"]["why"] and "register worker" in found["outcome"]["line"]["text"]
+
+
+def test_hang_is_explained_by_an_error_only_where_it_shows_that_error():
+    report = "It hangs after the first step.\n{}It hangs there for hours.\n"
+    error = "plugin: error: [Errno 2] No such file or directory: 'a.json'\n"
+    shown = diagnose_text(report.format(error))["outcome"]
+    assert "No such file" in shown["line"]["text"] and "such words mean" in shown["why"]
+    passed = diagnose_text(report.format(f"{error}step 1 loss 2.0\n"))["outcome"]  # the job went on after it
+    assert "No such file" not in passed["line"]["text"] and "such words mean" not in passed["why"]
+
+
 def test_known_row_about_the_failed_line_is_not_asked_twice():
     found = diagnose_text("srun python train.py\nModuleNotFoundError: No module named 'deepspeed'\n")
     assert sum("python" in one.split("\n")[0] for one in found["collect_next"]) == 1

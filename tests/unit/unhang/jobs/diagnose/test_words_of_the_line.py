@@ -75,6 +75,7 @@ def test_memory_that_runs_out_where_all_processes_are_is_no_cause_beside_that():
         ("gpu rtx 3090", "cuda 11.3", False),
         ("RTX 5090", "torch 2.5.1+cu121", True),
         ("RTX 4090", "torch 2.0.1+cu117", False),
+        ("RTX 3090", "torch 2.1.0+cu118, cuda toolkit 10.2", False),
     ],
 )
 def test_build_that_is_older_than_the_gpu_is_a_cause_where_a_cuda_call_failed(gpu, cuda, is_older):
@@ -137,6 +138,7 @@ def test_heading_of_a_hang_or_a_question_makes_no_failure(heading):
 def test_output_that_was_expected_is_no_evidence():
     log = "```\ncn41:1:1 [5] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA\n```\n"
     assert diagnose_text(f"The job fails.\n\nExpected output:\n\n{log}")["facts"]["transports"] == []
+    assert diagnose_text(f"The job fails.\n\nExpected output:\n\n{log.removesuffix('```' + chr(10))}")["facts"]["transports"]  # never closed
     assert diagnose_text(f"The job fails.\n\nActual output:\n\n{log}")["facts"]["transports"]
 
 

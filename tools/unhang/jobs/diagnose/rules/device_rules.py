@@ -105,13 +105,13 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
 
 
 def gpu_is_newer_than_the_build(facts: Facts) -> Iterator[Evidence]:
-    """A CUDA call failed, and a CUDA that the text names compiles for no GPU of this generation."""
+    """A CUDA call failed, and every CUDA that the text names is too old to compile for a GPU that it names."""
     failed = [event for event in facts.of("library_failed") if not event.quoted and "uda" in event.text]
     firsts = [(first, event) for event in facts.of("gpu") if (first := first_cuda(event.fields["value"] or ""))]
     builds = [(value, event) for name in ("nccl_version", "cuda_build") for event in facts.of(name) if (value := _cuda_of(event))]
-    older = [(first, gpu, value, build) for first, gpu in firsts for value, build in builds if holds(compare_versions(value, first, "cuda"), "<") is True]
-    if failed and older:
-        first, gpu, value, build = older[0]
+    newer = [one for one in firsts if builds and all(holds(compare_versions(value, one[0], "cuda"), "<") is True for value, _ in builds)]
+    if failed and newer:
+        (first, gpu), (value, build) = newer[0], builds[0]
         why = f"a build for CUDA {value} has no code for {gpu.fields['value']}, which needs {first} or newer"
         yield Evidence("gpu_not_in_build", STRONG, why, (failed[0], build, gpu), "gpu-newer-than-build")
 

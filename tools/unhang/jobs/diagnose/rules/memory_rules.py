@@ -56,11 +56,11 @@ def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
 
 
 def checkpoint_is_loaded_onto_one_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Memory ran out within torch.load, which puts what it reads onto the GPU that it was saved from, in every process."""
+    """Memory ran out within torch.load, while it put a tensor onto a GPU. Its frames do not show whether it was given a map_location."""
     frames = {event.file: event for event in facts.of("load_frame") if not event.quoted}
     failed = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted and event.file in frames]
     if failed:
-        why = "torch.load without map_location puts the checkpoint of every process onto the GPU that it was saved from"
+        why = "memory ran out while torch.load put a checkpoint onto a GPU"
         yield Evidence("oom", DECISIVE + 1, why, (frames[failed[0].file],), "checkpoint-on-one-gpu")
 
 
