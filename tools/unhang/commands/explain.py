@@ -119,6 +119,7 @@ def _causes(text: str) -> Iterator[Topic]:
     if len(text.split()) < LEAST_WORDS:
         return
     from unhang.jobs.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
+    from unhang.jobs.diagnose.error_words import row_of
     from unhang.jobs.diagnose.matching.signatures import load_signatures
     from unhang.jobs.diagnose.rendering import remedy_in_words
 
@@ -129,10 +130,12 @@ def _causes(text: str) -> Iterator[Topic]:
         sure = f"{cause['certainty']}, by this text alone"
         lines = (("read as", cause["means"]), ("how sure", sure), ("do", remedy_in_words(cause["remedy"])), more)
         yield Topic("cause", cause["cause"], cause["title"], lines, cause["confidence"], tuple(cause["sources"][:3]))
-    if (error := found["facts"].get("first_error")) and not named:
+    error, row = found["facts"].get("first_error"), row_of(text)
+    if (error or row) and not named:
         usual = "; ".join(cause["title"] for cause in found["causes"])
-        remarks = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), more)
-        yield Topic("message", "error message", error["says"], remarks, "inferred", ())
+        words = (("words mean", row["means"]), ("run", row["run"]), *(("if it shows", one) for one in row["tells"])) if row else ()
+        remarks = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), *words, more)
+        yield Topic("message", "error message", error["says"] if error else "the words of an error that many programs print", remarks, "inferred", ())
     elif not named and len(text.split()) >= LEAST_OF_A_MESSAGE:  # a piece of a known message, without what stands around it in a log
         wanted = " ".join(text.lower().split())
         known = [row for row in load_signatures() if any(wanted in " ".join(one.lower().split()) for one in row.examples.get("match", ()))]

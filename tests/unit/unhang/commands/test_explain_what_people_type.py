@@ -8,6 +8,7 @@ import re
 import pytest
 
 from unhang import cli
+from unhang.catalogue import table
 
 
 def asked(capsys, *words):
@@ -131,3 +132,24 @@ def test_a_comparison_of_nodes_was_tried_on_pairs_of_equal_machines(capsys):
 
 def test_a_rule_about_what_no_healthy_machine_has_says_so(capsys):
     assert tried_on(capsys, "policy-gpu-count").endswith(" healthy machines of the gallery: none has what it looks at")
+
+
+@pytest.mark.parametrize(
+    ("typed", "row"),
+    [
+        ("RuntimeError: NCCL error: unhandled system error", "nccl-unhandled-system-error"),
+        ("srun: error: Required nodelist includes more nodes than permitted", "slurm-nodes-do-not-fit"),
+        ("mytool: fatal: manifest unknown for that image", "image-not-pulled"),  # of a program that no signature knows
+    ],
+)
+def test_an_error_without_a_cause_of_its_own_says_what_its_words_mean_and_what_decides(capsys, typed, row):
+    assert cli.main(["explain", typed, "-o", "json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["topics"][0]["lines"]
+    words = table("error_words")[row]
+    assert ["words mean", words["means"]] in lines and ["run", words["run"]] in lines
+    assert [one for name, one in lines if name == "if it shows"] == words["tells"]
+
+
+def test_an_error_with_a_cause_is_answered_by_the_cause_alone(capsys):
+    cli.main(["explain", "RuntimeError: CUDA error: peer mapping resources exhausted"])
+    assert "words mean" not in capsys.readouterr().out

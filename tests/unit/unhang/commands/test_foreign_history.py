@@ -36,7 +36,7 @@ VALUES = {
     "number": 7,
     "infinity": float("inf"),
     "nothing": None,
-    "long": "x" * 200_000,
+    "long": "x" * 20_000,
 }
 TABLE_OF = (("runs",), ("diff",), ("history",), ("history", "bad"), ("history", "gpu1"))
 COMMANDS = [*TABLE_OF, *((name, "-o", form) for name in ("diff", "history") for form in ("csv", "json", "name"))]

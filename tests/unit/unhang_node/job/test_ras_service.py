@@ -60,7 +60,10 @@ def as_nccl(content: bytes):
     def answer(link, _number):
         received = b""
         while b"status\n" not in received:
-            received += link.recv(4096)
+            part = link.recv(4096)
+            if not part:  # the connection that ends the service
+                return
+            received += part
             if received.endswith(b"json\n"):
                 link.sendall(b"OK\n")
         link.sendall(b"OK\n" + content)

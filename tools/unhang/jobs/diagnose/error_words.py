@@ -17,14 +17,14 @@ SPECIAL = frozenset({"image-refused", "launch-failed", "import-failed", "program
 
 
 @cache
-def _rows() -> tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...]:
-    return tuple((tuple(word.lower() for word in row["words"]), row) for row in catalogue.table("error_words").values())
+def _rows() -> tuple[tuple[tuple[str, ...], str, Mapping[str, Any]], ...]:
+    return tuple((tuple(word.lower() for word in row["words"]), (row.get("beside") or "").lower(), row) for row in catalogue.table("error_words").values())
 
 
 def row_of(text: str) -> Mapping[str, Any] | None:
-    """The first row of the table one of whose words is in the text."""
+    """The first row of the table one of whose words is in the text, with the text that must be beside it."""
     lowered = text.lower()
-    return next((row for words, row in _rows() if any(word in lowered for word in words)), None)
+    return next((row for words, beside, row in _rows() if beside in lowered and any(word in lowered for word in words)), None)
 
 
 def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:

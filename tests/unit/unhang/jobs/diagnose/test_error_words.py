@@ -21,6 +21,12 @@ LINES = {
     "not-supported-here": "RuntimeError: ProcessGroupNCCL does not support barrier",
     "call-does-not-fit": "TypeError: forward() got an unexpected keyword argument 'cache_position'",
     "missing-key": "KeyError: 'LOCAL_RANK'",
+    "nccl-invalid-usage": "DistBackendError: NCCL error in: /x/ProcessGroupNCCL.cpp:1, invalid usage, NCCL version 2.18.1",
+    "nccl-unhandled-cuda-error": "ncclUnhandledCudaError: Call to CUDA function failed.",
+    "nccl-unhandled-system-error": "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    "nccl-remote-error": "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    "nccl-internal-error": "RuntimeError: NCCL error in: /x/ProcessGroupNCCL.cpp:9, internal error - please report this issue to the NCCL developers",
+    "nccl-invalid-argument": "RuntimeError: NCCL error in: /x/ProcessGroupNCCL.cpp:388, invalid argument",
 }
 
 
@@ -31,11 +37,11 @@ def test_words_of_a_line_lead_to_their_family(name, line):
 
 def test_no_row_is_hidden_by_an_earlier_one():
     for row in table("error_words").values():
-        assert row["id"] in {row_of(word)["id"] for word in row["words"]}, row["id"]
+        assert row["id"] in {row_of(f"{row.get('beside') or ''} {word}")["id"] for word in row["words"]}, row["id"]
         assert all(len(word) >= 5 for word in row["words"])
 
 
-@pytest.mark.parametrize("line", ["Using network Socket", "Init COMPLETE", "loss 2.13 in step 4, connected", "all is well"])
+@pytest.mark.parametrize("line", ["Using network Socket", "mmap failed: Invalid argument", "Init COMPLETE", "loss 2.13 in step 4, connected", "all is well"])
 def test_harmless_line_has_no_family(line):
     assert row_of(line) is None
 
@@ -73,3 +79,16 @@ def test_hang_is_explained_by_an_error_only_where_it_shows_that_error():
 def test_known_row_about_the_failed_line_is_not_asked_twice():
     found = diagnose_text("srun python train.py\nModuleNotFoundError: No module named 'deepspeed'\n")
     assert sum("python" in one.split("\n")[0] for one in found["collect_next"]) == 1
+
+
+def test_code_of_nccl_says_what_its_warn_line_would_decide():
+    found = diagnose_text("torchrun --nproc_per_node=2 train.py\nRuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)\n")
+    row = table("error_words")["nccl-unhandled-system-error"]
+    assert row["means"] in found["outcome"]["why"] and found["collect_next"][0].splitlines() == [row["run"], *row["tells"]]
+    assert sum("NCCL_DEBUG" in one.split("\n")[0] for one in found["collect_next"]) == 1
+
+
+def test_of_several_errors_before_a_cut_traceback_the_first_is_shown():
+    errors = "plugin: error: [Errno 2] No such file or directory: 'a.json'\nplugin: error: cannot find it: 'b.json'\n"
+    shown = diagnose_text(f"{errors}Traceback (most recent call last):\n  File \"/a/train.py\", line 3, in main\n")["outcome"]
+    assert shown["word"] == "failure" and shown["line"]["line"] == 1
