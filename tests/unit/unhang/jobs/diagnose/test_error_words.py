@@ -90,5 +90,5 @@ def test_code_of_nccl_says_what_its_warn_line_would_decide():
 
 def test_of_several_errors_before_a_cut_traceback_the_first_is_shown():
     errors = "plugin: error: [Errno 2] No such file or directory: 'a.json'\nplugin: error: cannot find it: 'b.json'\n"
-    shown = diagnose_text(f"{errors}Traceback (most recent call last):\n  File \"/a/train.py\", line 3, in main\n")["outcome"]
+    shown = diagnose_text(f'{errors}Traceback (most recent call last):\n  File "/a/train.py", line 3, in main\n')["outcome"]
     assert shown["word"] == "failure" and shown["line"]["line"] == 1

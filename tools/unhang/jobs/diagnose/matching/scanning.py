@@ -152,7 +152,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                     continue
             seen, found = _first_match(trial, readings, block, index)
             supposed = found is not None and _is_of_a_cause(signature) and is_supposed(seen, *found.span())
-            if found and not (supposed and signature.for_) and not (signature.fact in DENIABLE and is_denied(seen, *found.span())):
+            if found and not (supposed and signature.for_) and not (_is_deniable(signature) and is_denied(seen, *found.span())):
                 place = len(scan.events)
                 events = [*_events_of(signature, found, seen, block, index, scan.file)]
                 events = [replace(event, supposed=True) for event in events] if supposed else events
@@ -166,6 +166,11 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                 done.append(trial)
         if done:
             memory.leave_out(line_shape, done)
+
+
+def _is_deniable(signature: Signature) -> bool:
+    """Whether a sentence that names what the signature finds may say that it is not there: a part of the job, or a fault."""
+    return signature.fact in DENIABLE or signature.kind in ("error", "symptom")
 
 
 def _is_of_a_cause(signature: Signature) -> bool:

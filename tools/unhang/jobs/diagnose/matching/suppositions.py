@@ -27,9 +27,14 @@ _BEFORE = re.compile(
 )
 _AFTER = re.compile(rf"(?i:[^\n]{{0,60}}?\b(?:{_PERHAPS}|{_ONE_THINKS}|(?:is|was) ruled out)\W{{0,4}}(?:(?:[,;(]|but )[^\n]{{0,160}})?$)")
 _DENIED = re.compile(
-    r"(?i:\b(?:no|(?P<without>without)|(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
+    r"(?i:\b(?:no(?! (?:longer|matter)\b)|(?P<without>without)|(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
     r"(?:not|never) (?:us(?:e|ing|ed)|in|on|under|via|with|within|inside)|neither|nor)(?: (?:any|a|an|the))?(?: \w{2,12},?(?: or| and| nor)?){0,2} \W{0,2}$)"
 )
+_ABSENT = re.compile(r"(?:[没沒]有?|未|无|無)(?:出现|出現|发现|發現|看到|见到|見到|任何|报|報)?[^，。；！？,.;\n]{0,24}$")
+_DOUBTED = re.compile(r"(?i:\b(?:is|was|could|might) (?:this|it|that)(?: be)?(?: maybe| perhaps)?(?: a| the)? (?:case|kind|sign|instance)s? of(?: an?| the)? \W{0,2}$)")
+_IN_QUOTES = re.compile(r"(?<=[\s(:][\"'`\u201c\u2018\u00ab])[^\"'`\u201d\u2019\u00bb]{1,60}$")  # what a quotation has before the part that is looked at
+_SOUGHT = re.compile(r"(?i:\b(?:look|search|grep|check|scan)(?:ed|ing|s)? (?:\w{1,12} ){0,4}(?:for|of) (?:an?y? |the )?\W{0,2}$)")
+_NOT_FOUND = re.compile(r"(?i:[^\n]{0,80}?\b(?:found nothing|nothing|none|no (?:match|hit|result|line|trace)|not (?:found|there)|0 (?:match|hit|line)))")
 _TURN = re.compile(r"(?i:\b(?:but|however|although|though|yet|whereas|because dmesg|since dmesg)\b|;)")
 _OPEN_QUOTE = re.compile(r"(?:^|[\s(:])[\"'`\u201c\u2018\u00ab][^\"'`\u201d\u2019\u00bb]{0,160}$")
 
@@ -46,7 +51,17 @@ def is_supposed(text: str, start: int, end: int) -> bool:
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether a sentence says that what it names is not there ("no vLLM", "we do not use Slurm"). "It works without X" says that X is there otherwise."""
-    first, _ = sentence_around(text, start, end)
-    found = _DENIED.search(text[max(first, start - 60) : start])
+    """Whether a sentence says that what it names is not there ("no vLLM", "we do not use Slurm"). "It works without X" says that X is there otherwise.
+    A program says "no" of what is missing, so its lines deny nothing.
+    """
+    first, last = sentence_around(text, start, end)
+    before = text[max(first, start - 60) : start]
+    if _ABSENT.search(before):
+        return True
+    if is_of_a_program(text):
+        return False
+    before = _IN_QUOTES.sub("", before)
+    if _DOUBTED.search(before) or (_SOUGHT.search(before) and _NOT_FOUND.match(text[end:last])):
+        return True
+    found = _DENIED.search(before)
     return found is not None and not (found["without"] and effect_of(text, start, end) == FAILS)
