@@ -45,6 +45,8 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
                 yield from _serial(value, facts)
     if event.prefix.host and not event.fields.get("host"):
         yield f"host {event.prefix.host}"
+    elif event.fields.get("pci") and facts.hosts and not event.fields.get("host"):  # the other lines name hosts, and this device may be on none of them
+        yield f"a host that the line does not name ({event.file})"
     if (rank := rank_of(event)) is not None:
         yield f"rank {rank}"
 

@@ -26,6 +26,7 @@ ASK_IN_ONE_PLACE = (
 )
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
+FEW_OF = 3  # ranks that print, for each one that prints nothing
 MOST_LAST_WORDS, LONGEST_WORDS = 3, 160
 NAMELESS = "a process raised an exception whose name and message are not in the log"
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
@@ -99,7 +100,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("no_end", TOLD, told)
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
-    return Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job")
+    return _with_unlike_words(Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job"), facts)
 
 
 def reported_end(facts: Facts) -> Event | None:
@@ -192,11 +193,20 @@ def _with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:
     for rank, said in sorted(facts.words.items()):
         alike.setdefault(_NUMBERS.sub("#", said.text), []).append(rank)
     groups = sorted(alike.values(), key=len)
+    if silent := _silent_ranks(facts) if len(groups) == 1 else []:
+        told = f"{named_ranks(silent)} printed nothing; {named_ranks(groups[0])} last printed: {_shown(facts.words[groups[0][0]])}"
+        return conclusion._replace(why=f"{conclusion.why}; {told}", first=(ASK_ONE_RANK.format(named_ranks(silent)),))
     if len(groups) != 2 or len(groups[0]) != 1:
         return conclusion
     told = "; ".join(f"{named_ranks(ranks)} last printed: {_shown(facts.words[ranks[0]])}" for ranks in groups)
     first = (ASK_ONE_RANK.format(named_ranks(groups[0])),) if len(groups[1]) > 1 else ()
     return conclusion._replace(why=f"{conclusion.why}; {told}", first=first)
+
+
+def _silent_ranks(facts: Facts) -> list[int]:
+    """The few ranks below the highest one that printed no line, where several others did."""
+    silent = sorted({*range(max(facts.words))} - facts.words.keys()) if facts.words and max(facts.words) < MOST_RANKS else []
+    return silent if len(silent) * FEW_OF <= len(facts.words) else []
 
 
 def _in_one_place(ranks: Sequence[int], frame: Event) -> Conclusion:

@@ -392,3 +392,14 @@ def test_memory_of_the_host_that_ray_watches_is_not_called_the_gpus(answer, log,
     says = " ".join(row["says"] for row in answer(log)["causes"][0]["evidence"])
     assert reason in says
     assert other not in says
+
+
+def test_gpu_whose_line_names_no_host_is_not_put_on_the_host_of_another_line(tmp_path):
+    xid = "[Sun Mar  2 03:30:12 2025] NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    job = "gpu-a11:21010:21322 [0] NCCL INFO comm 0x55 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x8d - Init COMPLETE\n"
+    (tmp_path / "dmesg-a12.txt").write_text(xid)
+    (tmp_path / "a11.out").write_text(job)
+    [gpu, host] = diagnose([str(tmp_path)])["causes"][0]["where"]
+    assert "9b:00" in gpu and host.startswith("a host that the line does not name") and "dmesg-a12.txt" in host
+    (tmp_path / "a11.out").unlink()
+    assert len(diagnose([str(tmp_path)])["causes"][0]["where"]) == 1

@@ -94,3 +94,16 @@ def test_exception_after_the_timeout_of_its_own_rank_follows_from_it(crash, word
     wait = WAITS.format(rank=0, seq=90211, numel=294912)
     assert diagnose_text(f"{wait}{crash}\n")["outcome"]["word"] == word
     assert diagnose_text(f"{crash}\n{wait}")["outcome"]["word"] != "no_end"
+
+
+def test_the_rank_that_printed_nothing_is_named_where_all_others_printed_the_same():
+    said = "".join(f"[rank{rank}] wraps its layers\n" for rank in (0, 1, 2, 4, 5, 6, 7))
+    found = diagnose_text(f"starts 8 ranks\n{said}")
+    assert found["outcome"]["why"].endswith("rank 3 printed nothing; ranks 0-2, 4-7 last printed: wraps its layers [line 2]")
+    assert found["collect_next"][0].startswith("py-spy dump --pid PID of rank 3")
+
+
+@pytest.mark.parametrize("ranks", [(0, 8), (0, 1, 2, 3), (0, 2, 4, 6)], ids=["one in eight", "all", "every second one"])
+def test_ranks_are_not_missed_where_few_print(ranks):
+    said = "".join(f"[rank{rank}] wraps its layers\n" for rank in ranks)
+    assert "printed nothing" not in diagnose_text(f"starts 8 ranks\n{said}")["outcome"]["why"]

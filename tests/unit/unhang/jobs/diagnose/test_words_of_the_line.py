@@ -146,3 +146,17 @@ def test_last_traceback_that_is_cut_is_no_nameless_failure_where_one_before_it_i
     cut = 'Traceback (most recent call last):\n  File "train.py", line 174, in <module>\n    main()\n'
     found = diagnose_text(f"{cut}RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:388, invalid argument\n{cut}")
     assert "not in the log" not in found["outcome"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("ValueError: No available memory for the cache blocks. Try increasing it.", "leaves no GPU memory"),
+        (
+            "ValueError: at least one request needs 10.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.11 GiB).",
+            "smaller than one",
+        ),
+    ],
+)
+def test_cache_that_is_too_small_is_not_a_cache_without_memory(line, title):
+    assert title in diagnose_text(line)["causes"][0]["title"]

@@ -31,7 +31,9 @@ _DENIED = re.compile(
     r"(?:not|never) (?:us(?:e|ing|ed)|in|on|under|via|with|within|inside)|neither|nor)(?: (?:any|a|an|the))?(?: \w{2,12},?(?: or| and| nor)?){0,2} \W{0,2}$)"
 )
 _ABSENT = re.compile(r"(?:[没沒]有?|未|无|無)(?:出现|出現|发现|發現|看到|见到|見到|任何|报|報)?[^，。；！？,.;\n]{0,24}$")
-_DOUBTED = re.compile(r"(?i:\b(?:is|was|could|might) (?:this|it|that)(?: be)?(?: maybe| perhaps)?(?: a| the)? (?:case|kind|sign|instance)s? of(?: an?| the)? \W{0,2}$)")
+_DOUBTED = re.compile(
+    r"(?i:\b(?:is|was|could|might) (?:this|it|that)(?: be)?(?: maybe| perhaps)?(?: a| the)? (?:case|kind|sign|instance)s? of(?: an?| the)? \W{0,2}$)"
+)
 _IN_QUOTES = re.compile(r"(?<=[\s(:][\"'`\u201c\u2018\u00ab])[^\"'`\u201d\u2019\u00bb]{1,60}$")  # what a quotation has before the part that is looked at
 _SOUGHT = re.compile(r"(?i:\b(?:look|search|grep|check|scan)(?:ed|ing|s)? (?:\w{1,12} ){0,4}(?:for|of) (?:an?y? |the )?\W{0,2}$)")
 _NOT_FOUND = re.compile(r"(?i:[^\n]{0,80}?\b(?:found nothing|nothing|none|no (?:match|hit|result|line|trace)|not (?:found|there)|0 (?:match|hit|line)))")
