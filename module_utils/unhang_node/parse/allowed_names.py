@@ -38,9 +38,11 @@ class Assignment(NamedTuple):
 
 
 def is_allowed(name: str) -> bool:
-    """True for a variable whose value may leave the node. Case is ignored (nccl_debug is a mistake that the audit reports), and so are "#" and blanks before
-    it."""
+    """True for a variable whose value may leave the node. Case is ignored (nccl_debug is a mistake that the audit reports), and so are "#", blanks and a
+    shell's export before it."""
     bare = name.strip(" \t#").upper()
+    if bare.startswith("EXPORT "):
+        bare = bare[len("EXPORT ") :].strip()
     if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
         return False
     return bare.startswith(PREFIXES) or bare in NAMES or bare in PATH_LISTS

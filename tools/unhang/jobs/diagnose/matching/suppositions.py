@@ -27,7 +27,8 @@ _BEFORE = re.compile(
 )
 _AFTER = re.compile(rf"(?i:[^\n]{{0,60}}?\b(?:{_PERHAPS}|{_ONE_THINKS}|(?:is|was) ruled out)\W{{0,4}}(?:(?:[,;(]|but )[^\n]{{0,160}})?$)")
 _DENIED = re.compile(
-    r"(?i:\b(?:no(?! (?:longer|matter)\b)|(?P<without>without)|(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
+    r"(?i:\b(?:no(?! (?:longer|matter)\b)|(?P<without>without)|"
+    r"(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
     r"(?:not|never) (?:us(?:e|ing|ed)|in|on|under|via|with|within|inside)|neither|nor)(?: (?:any|a|an|the))?(?: \w{2,12},?(?: or| and| nor)?){0,2} \W{0,2}$)"
 )
 _ABSENT = re.compile(r"(?:[没沒]有?|未|无|無)(?:出现|出現|发现|發現|看到|见到|見到|任何|报|報)?[^，。；！？,.;\n]{0,24}$")
