@@ -17,9 +17,9 @@ RULES = (
     "build-compiler-missing", "build-ninja-missing", "build-nvcc-missing", "build-python-headers-missing", "cuda-visible-devices-pinned",
     "driver-545-23-08-p2p-deadlock", "driver-library-mismatch", "driver-next-load-differs", "extension-lock-stale", "gpu-compute-mode-exclusive",
     "gpu-fell-off-the-bus", "gpu-persistence-off", "kernel-below-5-5", "kernel-next-boot-without-driver", "kernel-one-shot-boot-pending",
-    "kernel-reboot-required", "nccl-interface-does-not-exist", "nccl-p2p-disabled", "nccl-setting-not-real", "node-answer-invalid", "node-failed",
-    "node-missing", "node-python-too-old", "node-timeout", "node-unreachable", "nvlink-some-inactive", "packages-driver-not-held",
-    "pcie-width-below-max", "policy-driver-not-held", "policy-driver-version", "policy-kernel-min", "policy-kernel-version", "policy-memlock",
+    "kernel-reboot-required", "memlock-too-low-for-rdma", "nccl-interface-does-not-exist", "nccl-p2p-disabled", "nccl-setting-not-real",
+    "nccl-unlimited-stack", "node-answer-invalid", "node-failed", "node-missing", "node-python-too-old", "node-timeout", "node-unreachable",
+    "nofile-too-low-for-rdma", "nvlink-some-inactive", "packages-driver-not-held", "packages-unattended-reboot", "pcie-width-below-max", "policy-driver-not-held", "policy-driver-version", "policy-kernel-min", "policy-kernel-version", "policy-memlock",
     "policy-nccl-min", "policy-nccl-setting", "policy-nccl-version", "policy-nofile", "policy-not-usable", "policy-shm", "remove-ipc-on",
     "torch-setting-renamed", "xid-fatal",
 )  # fmt: skip

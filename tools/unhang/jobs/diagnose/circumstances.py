@@ -92,6 +92,7 @@ TOLD_BY = {
     "sharded": ("zero3_told", "sharded_told"),
     "some-counts-work": ("some_gpus_work", "more_gpus_work"),
     "one-process-fails": ("one_process_fails",),
+    "little-memory-left": ("memory_share_high",),
 }  # fmt: skip
 # Where several of these are told, the first one says where the job stands.
 PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")

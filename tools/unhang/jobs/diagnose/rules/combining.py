@@ -71,6 +71,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.memory_runs_out_where_all_processes_are,
     network.unreachable_interface,
     network.nodes_meet_at_unlike_addresses,
+    network.machine_waits_for_itself,
     network.loopback_is_named,
     network.machines_share_a_name,
     network.ranks_meet_at_loopback,

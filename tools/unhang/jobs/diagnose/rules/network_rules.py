@@ -14,6 +14,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
+_TO_ITSELF = re.compile(r"(?:remote=|connect(?:ed|ing)? to |connect )\[?(?:::ffff:)?(?:localhost|127\.0\.0\.1|::1)\b")
 _BRIDGE_AMONG = re.compile(r"\[\d{1,2}\](?P<name>(?:docker|virbr|veth|br-|cni|cilium|flannel|podman)[\w.-]{0,20}):")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
@@ -155,3 +156,13 @@ def nodes_meet_at_unlike_addresses(facts: Facts) -> Iterator[Evidence]:
         shown = ", ".join(f"node rank {rank}: {address}" for rank, (address, _) in sorted(named.items())[:4])
         why = f"the nodes are given unlike addresses to meet at ({shown})"
         yield Evidence("launch_mismatch", STRONG, why, (), "unlike-meeting-points", (), tuple(place for _, (_, place) in sorted(named.items())[:4]))
+
+
+def machine_waits_for_itself(facts: Facts) -> Iterator[Evidence]:
+    """What a line says of a connection is of the machine to itself: no firewall, no route and no interface of another machine is between."""
+    waits = [event for event in facts.events if {"firewall_ports", "wrong_interface"} & event.signature.for_.keys() and not event.quoted]
+    own = [event for event in waits if _TO_ITSELF.search(event.text)]
+    if own and len(own) == len(waits):
+        why = "the machine connects to itself, so nothing lies between"
+        yield Evidence("firewall_ports", -STRONG, why, (own[0],), "machine-waits-for-itself")
+        yield Evidence("wrong_interface", -SUPPORTING, why, (own[0],), "machine-waits-for-itself")
