@@ -170,13 +170,15 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
 
 
 def of_board(asking: Asking, board: dict[str, Any]) -> None:
-    """Puts read_board's answer into `board`, asked once per board; its reasons are noted for each GPU."""
+    """Puts read_board's answer into `board`, asked once per board unless a call failed; its reasons are noted for each GPU."""
     if "rows" not in board:
         alone = asking.about("", asking.label, Unread())
         board.update(read_board(alone))
         board["rows"] = alone.unread.rows
     for row in board["rows"]:
         asking.unread.add(asking.prefix + row["field"], row["status"], row["reason"])
+    if any(row["status"] not in ("absent", "denied") for row in board["rows"]):
+        del board["rows"]  # this GPU failed, not the board: the next one is asked itself
 
 
 def read_board(asking: Asking) -> dict[str, Any]:
@@ -238,8 +240,9 @@ def read_row_remap(asking: Asking, fields: FieldAnswers) -> dict[str, Any] | Non
 def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, Any]) -> dict[str, Any] | None:
     """Retired pages (before Ampere), or None. If a board model does not support them, only its first GPU is asked."""
     code = board.get("no_retired_pages") or next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
-    if code:
+    if code == NOT_SUPPORTED:  # any other code is this GPU's own failure
         board["no_retired_pages"] = code
+    if code:
         asking.note("retired_pages", code, "NVML_FI_DEV_RETIRED_SBE")
         return None
     single, double, pending = (fields[number][1] for number in RETIRED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fakes.nvml_runs import H200X8
+from fakes.nvml_runs import H200X8, write_recording
 
 from unhang_node.context import DEFAULTS, Context
 from unhang_node.root import Root
@@ -16,14 +16,14 @@ PER_LINK = {"nvmlDeviceGetNvLinkState", "nvmlDeviceGetNvLinkRemoteDeviceType"}
 PER_PAIR = {"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"}
 
 
-def calls(sections, **options):
+def calls(sections, recording=H200X8, **options):
     """({call: how often}, pieces) of one reading of the recorded eight GPUs."""
     counted = Counter()
 
     def mark(text, _allow_s=0.0):
         counted[text.partition("(")[0]] += text.startswith("nvml")
 
-    options = dict(DEFAULTS, nvml_recording=str(H200X8), **options)
+    options = dict(DEFAULTS, nvml_recording=str(recording), **options)
     pieces = list(nvml.read(Context(Root([str(H200X8.parents[1] / "roots" / "h200x8")]), options, sections, None, mark=mark), None))
     return +counted, pieces
 
@@ -56,3 +56,26 @@ def test_each_gpu_has_the_serial_number_of_its_board():
     _counted, pieces = calls(("gpus",))
     devices = [row for _section, fields, *_rest in pieces for row in fields.get("devices") or ()]
     assert sorted({row["serial"] for row in devices if "serial" in row}) == [f"165000000000{number}" for number in range(GPUS)]
+
+
+RETIRED = {f"NVML_FI_DEV_RETIRED_{name}": value for name, value in (("SBE", 2), ("DBE", 7), ("PENDING", 0))}
+FAILED = 999
+
+
+def devices(pieces):
+    return {row["index"]: row for _section, fields, *_rest in pieces for row in fields.get("devices") or ()}
+
+
+def test_a_failed_call_of_one_gpu_hides_no_retired_pages_of_the_others(tmp_path):
+    failing = {"fields": {**RETIRED, "NVML_FI_DEV_RETIRED_SBE": {"ret": FAILED, "ull": 0}}}
+    _counted, pieces = calls(("gpus",), write_recording(tmp_path, devices={"0": failing, "1": {"fields": RETIRED}}))
+    read = devices(pieces)
+    assert [read[index]["retired_pages"] for index in (0, 1)] == [None, {"single_bit": 2, "double_bit": 7, "pending": False}]
+
+
+def test_a_failed_call_of_one_gpu_hides_no_limits_of_the_others(tmp_path):
+    failing = {"nvmlDeviceGetPowerManagementDefaultLimit": {"nvml_error": FAILED}}
+    counted, pieces = calls(("gpus",), write_recording(tmp_path, devices={"0": failing}))
+    read = devices(pieces)
+    assert [read[index]["power_limit_default_w"] for index in (0, 1, 2)] == [None, 700.0, 700.0]
+    assert counted["nvmlDeviceGetPowerManagementDefaultLimit"] == 2
