@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PAM = re.compile(r"(DEFAULT|OVERRIDE)=(\"[^\"]*\"|\S*)")
-_TOML_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
+# sshd's line: a keyword, then blanks or one "=", then words; a "#" at the beginning of a word begins a comment.
+_SSHD_LINE = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
+_SSHD_WORD = re.compile(r"(?<!\S)#.*|(?:\"[^\"]*\"|'[^']*'|[^\s\"'])+")
+_QUOTED = re.compile(r"([\"'])(.*?)\1")
+# What matters in an array of TOML: its strings, a comment, its end.
+_TOML_PART = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|#.*|\]')
+_TOML_TABLE = re.compile(r"\[{1,2}\s*([^\[\]]*?)\s*\]")
 
 
 def parse_environment(text: str) -> list[Assignment]:
@@ -49,14 +55,15 @@ def parse_sshd_setenv(text: str) -> list[Assignment]:
     """[Assignment] of SetEnv lines of sshd_config; those under a Match are not certain."""
     rows, matched = [], False
     for number, line in enumerate(text.splitlines(), 1):
-        word, _, rest = line.strip().partition(" ")
-        if word.lower() == "match":
+        found = _SSHD_LINE.match(line)
+        keyword, rest = (found.group(1).lower(), found.group(2)) if found else ("", "")
+        if keyword == "match":
             matched = rest.strip().lower() != "all"
-        elif word.lower() == "setenv":
-            for found in re.finditer(r'"([^"=\s]+=[^"]*)"|([^\s"=]+)=("[^"]*"|\S*)', rest):
-                bare = f"{found.group(2)}={(found.group(3) or '').strip(chr(34))}"
-                name, _, value = (found.group(1) or bare).partition("=")
-                rows.append(Assignment(name=name, value=value, line=number, certain=not matched))
+        elif keyword == "setenv":
+            for word in _SSHD_WORD.findall(rest):
+                name, equals, value = _QUOTED.sub(r"\2", word).partition("=")
+                if equals and name and not word.startswith("#"):
+                    rows.append(Assignment(name=name, value=value, line=number, certain=not matched))
     return rows
 
 
@@ -85,18 +92,19 @@ def parse_containers_conf(text: str) -> list[Assignment]:
     rows, section, inside = [], "", False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
-        opening = re.match(r"env\s*=\s*\[", line) if section == "containers" else None
+        opening = re.match(r"env\s*=\s*\[", line) if section == "containers" and not inside else None
+        table = None if inside else _TOML_TABLE.match(line)
         if opening:
             inside, line = True, line[opening.end() :]
-        elif line.startswith("[") and not inside:
-            section = line.strip("[]")
-        if not inside or line.startswith("#"):
-            continue
-        for found in _TOML_STRING.finditer(line):
+        elif table:
+            section = table.group(1)
+        for found in _TOML_PART.finditer(line) if inside else ():
+            if found.group() == "]":
+                inside = False
+                break
             name, equals, value = (found.group(1) or found.group(2) or "").partition("=")
             if equals:
                 rows.append(Assignment(name=name, value=value, line=number))
-        inside = "]" not in _TOML_STRING.sub("", line)
     return rows
 
 

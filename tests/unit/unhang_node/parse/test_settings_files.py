@@ -148,11 +148,21 @@ def test_managers_default_environment_is_read():
             'SetEnv A=1 B="2"\nsetenv C=3\nMatch User x\n SetEnv D=4\n',
             [("A", "1", True), ("B", "2", True), ("C", "3", True), ("D", "4", False)],
         ),
+        (
+            parse_sshd_setenv,
+            "SetEnv\tA=1\nSetEnv=B=2\n setenv = \"C=two words\" D='3' # E=4\nMatch=all\nSetEnv F=5#6\nMatch\tUser x\nSetEnv G=7\n",
+            [("A", "1", True), ("B", "2", True), ("C", "two words", True), ("D", "3", True), ("F", "5#6", True), ("G", "7", False)],
+        ),
         (parse_enroot_env, "A=1\n#B=2\nC=${D}\n", [("A", "1", True), ("C", "${D}", False)]),
         (
             parse_containers_conf,
             '[engine]\nenv = ["X=1"]\n[containers]\nenv = [\n "NCCL_A=1", # why\n \'NCCL_B=2\',\n]\nother = ["Y=1"]\n',
             [("NCCL_A", "1", True), ("NCCL_B", "2", True)],
+        ),
+        (
+            parse_containers_conf,
+            '[containers] # of all\nenv = [ # not ["X=1"]\n "A=1", # "X=2" ]\n # ]\n "B=#2]", "C=3"\n] # "X=3"\nother = ["X=4"]\n[[b]]\nenv = ["X=5"]\n',
+            [("A", "1", True), ("B", "#2]", True), ("C", "3", True)],
         ),
         (parse_containers_conf, '[containers]\nenv = ["A=1"]\nx = 1\n', [("A", "1", True)]),
     ],
