@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import getopt
+import re
 import shlex
 import shutil
 import socket
@@ -26,7 +28,9 @@ from unhang.base.strict_json import read_bounded
 from unhang.base.text import visible
 
 Routes = Mapping[str, tuple[str, ...]]
-OWN_PATH = ("proxycommand", "proxyjump", "-j")  # in arguments of ssh, which then know a way themselves
+# ssh's options of one letter, and keywords by which its arguments name a way themselves. A configuration (-F) is ssh's own too, but names none by itself.
+SSH_OPTIONS = "46AaB:b:Cc:D:E:e:F:fGgI:i:J:KkL:l:Mm:NnO:o:P:p:Q:qR:S:sTtVvW:w:XxYy"
+OWN_PATH = re.compile(r"\s*proxy(?:command|jump)\s*(?:=|\s)", re.IGNORECASE)
 MOST_BYTES = 1 << 20  # of topology.conf
 OPENING_S = 15.0
 ENDING_S = 5.0
@@ -75,8 +79,12 @@ def _below(group: TopologyNodeGroup, way: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def has_own_path(argv: Sequence[str]) -> bool:
-    """Whether these arguments of ssh name a way already."""
-    return any(word.lower().startswith(OWN_PATH) for word in argv)
+    """Whether these arguments of ssh, the program first, name a way already. Arguments that ssh would not understand are left as they are."""
+    try:
+        options, _ = getopt.getopt(list(argv[1:]), SSH_OPTIONS)
+    except getopt.GetoptError:
+        return True
+    return any(option == "-J" or (option == "-o" and OWN_PATH.match(value)) for option, value in options)
 
 
 @contextlib.contextmanager

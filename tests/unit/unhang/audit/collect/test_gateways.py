@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from unhang.audit.collect.gateways import MOST_BYTES, routes_of
+from unhang.audit.collect.gateways import MOST_BYTES, has_own_path, routes_of
 from unhang.base.errors import UserError
 from unhang.base.nodeset import MAX_HOSTS
 
@@ -45,3 +45,26 @@ def test_what_is_no_topology_is_said_to_be_none(tmp_path, text):
     place.write_bytes(text)
     with pytest.raises(UserError, match="expected a topology of ClusterShell at"):
         routes_of(place, ["gpu001"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-oProxyJump=b"],
+        ["-o", "ProxyJump=b"],
+        ["-o", "proxyjump b"],
+        ["-J", "b"],
+        ["-Jb"],
+        ["-TJb"],
+        ["-o", "ProxyCommand=ssh -W %h:%p b"],
+        ["-oProxyCommand=none"],
+        ["-p", "22", "-vo", "ProxyJump=b"],
+    ],
+)
+def test_a_way_that_arguments_of_ssh_name_is_the_hosts_own(words):
+    assert has_own_path(["ssh", "-T", *words, "--", "gpu001"])
+
+
+@pytest.mark.parametrize("words", [[], ["-i", "-J"], ["-l", "jb"], ["-o", "ProxyUseFdpass=no"], ["-F", "proxyjump=b"], ["-o", "User=proxyjump=b"]])
+def test_other_arguments_of_ssh_name_no_way(words):
+    assert not has_own_path(["ssh", "-T", *words, "--", "proxyjump=b"])
