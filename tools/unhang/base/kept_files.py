@@ -38,10 +38,10 @@ def digest_of_files(paths: Iterable[Path]) -> bytes:
     return digest_of(*(piece for path in paths for piece in (path.name.encode(), path.read_bytes())))
 
 
-def read_kept(name: str, key: bytes) -> bytes | None:
-    """The content that was cached under this name with the same key; None if there is none that can be trusted."""
+def read_kept(name: str, key: bytes, place: Path | None = None) -> bytes | None:
+    """The content that was kept under this name with the same key; None if there is none that can be trusted. place: another folder than the cache."""
     try:
-        place = folder()
+        place = place or folder()
         data = None if place is None else _read_own(place / name)
     except OSError:
         return None
@@ -51,11 +51,12 @@ def read_kept(name: str, key: bytes) -> bytes | None:
     return content if data[_HEAD - KEY_BYTES : _HEAD] == hashlib.sha256(content).digest() else None
 
 
-def keep(name: str, key: bytes, content: bytes) -> None:
-    """Caches content under a name, atomically replacing an older one. In a folder that is full or read-only nothing is cached."""
+def keep(name: str, key: bytes, content: bytes, place: Path | None = None) -> None:
+    """Keeps content under a name, atomically replacing an older one. In a folder that is full or read-only nothing is kept. place: as in read_kept."""
     with suppress(OSError):
-        place = folder()
-        if place is None:
+        if place is not None:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif (place := folder()) is None:
             return
         beside = place / f".{name}-{secrets.token_hex(6)}.tmp"
         try:

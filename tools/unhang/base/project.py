@@ -18,7 +18,7 @@ from unhang.base.errors import UserError
 
 # What a wheel holds besides the Python packages, in the layout of the checkout (tools/setup/packed_project.py puts it there).
 INSTALLED = Path(__file__).resolve().parents[1] / "home"
-CACHE_ENV = "XDG_CACHE_HOME"
+CACHE_ENV, STATE_ENV = "XDG_CACHE_HOME", "XDG_STATE_HOME"
 _OWN_CACHE = f"set {CACHE_ENV} to a folder of your own"
 OWN_CALLBACKS = ("unhang_run", "unhang_rollout")
 # Settings that would unplug the project's own modules and plugins, or the assertion that every playbook makes.
@@ -71,6 +71,15 @@ def links_folder(project: Path) -> Path:
     named = os.environ.get(CACHE_ENV, "")
     cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return cache / "unhang" / f"module_utils-{hashlib.sha256(str(project).encode()).hexdigest()[:12]}"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path | None:
+    """The user's own folder of what must outlive a cache: $XDG_STATE_HOME/unhang, by default in ~/.local/state; None for a user without a home."""
+    state = environ.get(STATE_ENV) or ""
+    try:  # the XDG specification says to ignore a relative path
+        return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / "unhang"
+    except RuntimeError:
+        return None
 
 
 def own_folder(folder: Path) -> Path:

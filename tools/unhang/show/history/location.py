@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unhang.base.errors import UserError
+from unhang.base.project import state_folder
 from unhang_node.parse.mounts import mount_of, parse_mountinfo
 
 SETTING = "UNHANG_HISTORY"  # off, or another file
@@ -25,13 +26,9 @@ def database_file(given: str | None, environ: Mapping[str, str] | None = None) -
         return None
     if named:
         return Path(named).expanduser().absolute()
-    state = environ.get("XDG_STATE_HOME") or ""
-    if not Path(state).is_absolute():  # the XDG specification says to ignore a relative path
-        try:
-            state = str(Path.home() / ".local" / "state")
-        except RuntimeError:
-            raise UserError(f"there is no home folder for it; set {SETTING} to a file, or to {OFF}") from None
-    return Path(state) / "unhang" / "history.db"
+    if (state := state_folder(environ)) is None:
+        raise UserError(f"there is no home folder for it; set {SETTING} to a file, or to {OFF}")
+    return state / "history.db"
 
 
 def journal_mode(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
