@@ -246,7 +246,8 @@ def _shown(said: RankLine) -> str:
 
 def _nothing(inputs: Sequence[Input]) -> str:
     if all(one.kind == "empty" for one in inputs if one.kind != "job"):
-        return "expected a log, found an empty file"
+        notes = [note for one in inputs for note in one.notes]
+        return f"expected a log, found an empty file{f' that {notes[0]}' if notes else ''}"
     return "no line is from a known program; is this the log of the job?"
 
 

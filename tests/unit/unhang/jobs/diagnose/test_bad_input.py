@@ -59,6 +59,13 @@ def test_archive_that_breaks_off_gives_what_it_held_and_says_so(tmp_path):
     assert any("broke off" in note for note in answer["inputs"][0]["notes"])
 
 
+def test_archive_of_which_only_the_head_is_there_is_no_plain_empty_file(tmp_path, capsys):
+    log = tmp_path / "job.log.gz"
+    log.write_bytes(gzip.compress(SHM.encode())[:10])
+    assert main(["diagnose", str(log)]) == 2
+    assert "found an empty file that broke off after 0 bytes" in capsys.readouterr().err
+
+
 def test_folder_of_one_file_per_rank_is_one_job(tmp_path):
     for rank in range(4):
         (tmp_path / f"rank{rank}.log").write_text(watchdog(rank, op="BROADCAST" if rank == 2 else "ALLREDUCE") + "\n")

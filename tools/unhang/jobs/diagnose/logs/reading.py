@@ -6,24 +6,21 @@ other terminal sequences are removed; UTF-16 becomes UTF-8; a binary file is rep
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
-import lzma
 import os
 import re
 import stat
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.base.text import counted
+from unhang.jobs.diagnose.logs.archives import BROKEN, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 from unhang.jobs.flight import LARGEST_DUMP
@@ -35,11 +32,9 @@ SNIFFED = 64 * 1024
 MOST_NOTES = 20
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
-_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
 # What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without width.
 _BLANKS = ((b"\xc2\xa0", b" "), (b"\xe2\x80\xaf", b" "), (b"\xe2\x80\x8b", b""))
-_BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
@@ -132,13 +127,7 @@ def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[byt
         raise OSError("is a device, not a log")
     if stat.S_ISFIFO(mode):
         return PatientPipe(path, patience_s)  # type: ignore[return-value]
-    raw = path.open("rb")
-    head = raw.read(6)
-    raw.seek(0)
-    for magic, opener in _OPENERS.items():
-        if head.startswith(magic):
-            return opener(raw)
-    return raw
+    return unpacked(path.open("rb"))
 
 
 def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
@@ -267,7 +256,7 @@ def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
         return b""
     try:
         data = stream.read(size)
-    except _BROKEN as problem:
+    except BROKEN as problem:
         about.notes.append(f"broke off after {counted(about.bytes, 'byte')}: {problem}")
         return b""
     about.bytes += len(data)
