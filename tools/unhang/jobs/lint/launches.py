@@ -38,6 +38,7 @@ _DOCKER_BRIDGE = re.compile(r"^172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?$")
 _RAY_HEAD = re.compile(r"\bray start\b(?=.*--head).*--node-ip-address[= ](?:0\.0\.0\.0|127\.0\.0\.1|localhost)\b")
 _HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=\"")  # the batch script itself expands what is inside
 _RAY_GPUS = re.compile(r"gpus_per_node$|^(?:nproc_per_node|tensor_parallel_size)$")
+_FIRST_OF_SLURM = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _LOOPBACK = re.compile(r"^(?:localhost|127\.0\.0\.1|::1|\[::1\])(?::\d{1,5})?$")
 _CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
 
@@ -95,10 +96,19 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
             why = "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their segments"
             yield Finding(command.line, "container-shm", "info", command.text, why, "--ipc=host, or --shm-size=8g", SHM)
     yield from _one_gpu(batch, commands)
-    yield from _loopback(batch, commands, lines)
+    yield from _loopback(batch, commands, _FIRST_OF_SLURM)
     yield from _address_of_the_head(commands)
     yield from _more_than_ray_has(commands)
     yield from _directives(batch, lines)
+
+
+def check_commands(commands: Sequence[Command], master: str) -> Iterator[Finding]:
+    """The findings of commands outside a batch script. master: the address to use instead of the machine's own."""
+    for command in commands:
+        if _LAUNCHER.search(command.text):
+            yield from _standalone(command)
+    yield from _loopback(Batch({}), commands, master)
+    yield from _address_of_the_head(commands)
 
 
 def read_batch(lines: Sequence[str]) -> Batch:
@@ -262,7 +272,7 @@ def _one_gpu(batch: Batch, commands: Sequence[Command]) -> Iterator[Finding]:
         yield Finding(line, "one-gpu-per-task", "info", text, why, "--gpus-per-node, and set_device(local rank) in the script", SBATCH)
 
 
-def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -> Iterator[Finding]:
+def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterator[Finding]:
     launched = [one for one in commands if _LAUNCHER.search(one.text)]
     if "nodes" not in batch.options and (len(launched) > 1 or any(_BACKGROUND.search(one.text) for one in launched)):
         return  # a script that starts several agents itself tries several nodes on one machine
@@ -279,10 +289,14 @@ def _loopback(batch: Batch, commands: Sequence[Command], lines: Sequence[str]) -
         assigned = _ASSIGNED.match(command.text)
         if assigned and assigned["name"] == "MASTER_ADDR":
             given.append(assigned["value"])
-        if any(_LOOPBACK.match(one) for one in given):
+        if any(map(is_loopback, given)):
             why = "each node uses itself as the master, so the nodes never meet"
-            instead = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, instead, TORCHRUN)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, also with a port, is the machine's own on every machine."""
+    return _LOOPBACK.match(address) is not None
 
 
 def _has_several_nodes(command: Command) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from unhang.jobs.lint.checks import Finding
+from unhang.jobs.lint.pod_launches import pods_at
+from unhang.jobs.lint.yaml_nodes import read_yaml
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"
@@ -45,7 +47,7 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
         templates = _templates(part)
         for begin, end in templates:
             yield from _pod(part[begin:end], line + part.count("\n", 0, begin))
-        yield from _same_node_rank(part, line, templates)
+        yield from _same_node_rank(text, start - len(part), part, templates)
 
 
 def _templates(part: str) -> list[tuple[int, int]]:
@@ -54,15 +56,17 @@ def _templates(part: str) -> list[tuple[int, int]]:
     return list(pairwise([*starts, len(part)])) if starts else [(0, len(part))]
 
 
-def _same_node_rank(part: str, before: int, templates: list[tuple[int, int]]) -> Iterator[Finding]:
-    """Pods of a job that all take themselves for the same node."""
+def _same_node_rank(text: str, start: int, part: str, templates: list[tuple[int, int]]) -> Iterator[Finding]:
+    """Pods of a job that all take themselves for the same node. start: the place of the document `part` in the text."""
     fixed = [(begin + found.start(), found) for begin, end in templates for found in _NODE_RANK.finditer(part[begin:end])]
     replicas = max((int(one[1]) for one in _REPLICAS.finditer(part)), default=1)
     ranks = [found["rank"] for _, found in fixed]
+    is_known = read_yaml(text).is_valid and not _ALIAS.search(part)  # which number is that of which pods
     for place, found in fixed:
-        if ranks.count(found["rank"]) > 1 or (len(ranks) == 1 and replicas > 1):
+        pods = pods_at(text, start + place) if is_known else replicas if len(ranks) == 1 else 1
+        if ranks.count(found["rank"]) > 1 or pods > 1:
             why = f"several pods of this job are started as node {found['rank']}, so they never meet"
-            line = before + part.count("\n", 0, place) + 1
+            line = text.count("\n", 0, start + place) + 1
             yield Finding(line, "same-node-rank", "error", found.group(), why, "leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR)
 
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import PurePath
 
+import yaml
+
+from unhang.jobs.lint.yaml_nodes import fields_of, nodes_of, read_yaml
 from unhang_node.parse.nccl_conf import parse_nccl_conf
 from unhang_node.parse.systemd_env import parse_unit
 
@@ -30,8 +33,9 @@ _YAML_NAME = re.compile(
     r"""^(?P<indent>\s{0,80})-?\s{0,8}(?:\{\s{0,4})?name:\s{0,8}["']?(?P<name>[A-Za-z_]\w{2,100})["']?\s{0,8}(?:,\s{0,8}value:\s{0,8}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^,}\s]{1,400}))?"""
 )
 _YAML_VALUE = re.compile(r"""^\s{0,80}value:\s{0,8}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^\s#][^#\n]{0,400}?)\s{0,80}(?:#.*)?$""")
+_YAML_KEY = re.compile(r"(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80}")
 _YAML_MAP = re.compile(
-    r"""^\s{0,80}["']?(?P<name>(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80})["']?:\s{1,40}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^\s#{\[][^#\n]{0,400}?)\s{0,80}(?:#.*)?$"""
+    rf"""^\s{{0,80}}["']?(?P<name>{_YAML_KEY.pattern})["']?:\s{{1,40}}(?P<value>"[^"]{{0,400}}"|'[^']{{0,400}}'|[^\s#{{\[][^#\n]{{0,400}}?)\s{{0,80}}(?:#.*)?$"""
 )
 _PYTHON = re.compile(
     r"""(?:os\.(?:environ(?:\[|\.setdefault\(|\.update\(\{)|putenv\()|\b\w{0,40}env\w{0,20}\[)\s{0,4}["'](?P<name>\w{2,100})["']\s{0,4}(?:\]\s{0,4}=(?!=)|,|:)\s{0,4}(?:str\()?["']?(?P<value>[^"'\n)}]{0,400})"""
@@ -95,7 +99,7 @@ def find_settings(text: str, kind: str) -> list[Setting]:
     lines = [line[:LONGEST_LINE] for line in text.splitlines()]
     found: list[Setting] = []
     if kind == "kubernetes":
-        found += _yaml(lines)
+        found += _yaml(text, lines)
     if kind == "python":
         found += _python(lines)
     elif kind == "systemd":
@@ -204,7 +208,32 @@ def _plain(value: str) -> str | None:
     return None if "$" in bare or "`" in bare or "{{" in bare else bare
 
 
-def _yaml(lines: list[str]) -> Iterator[Setting]:
+def _yaml(text: str, lines: list[str]) -> Iterator[Setting]:
+    """What YAML itself reads, and what its lines show in templates and in texts of other files inside."""
+    read = {(one.name, one.line): one for one in _yaml_nodes(text)}
+    yield from read.values()
+    yield from (one for one in _yaml_lines(lines) if (one.name, one.line) not in read)
+
+
+def _yaml_nodes(text: str) -> Iterator[Setting]:
+    """Maps of names, and maps with the fields name and value, in any style."""
+    for node in nodes_of(read_yaml(text).documents):
+        fields = fields_of(node)
+        name = fields.get("name")
+        if isinstance(name, yaml.ScalarNode) and wanted(name.value) and fields.keys() & {"value", "valueFrom"}:
+            yield Setting(name.value, _of_node(fields.get("value")), name.start_mark.line + 1)
+        for key, value in node.value if fields else ():
+            if isinstance(value, yaml.ScalarNode) and _YAML_KEY.fullmatch(str(key.value)) and wanted(key.value):
+                yield Setting(key.value, _of_node(value), key.start_mark.line + 1)
+
+
+def _of_node(node: yaml.Node | None) -> str | None:
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    return _plain(f'"{node.value}"') if node.style else _yaml_plain(node.value)
+
+
+def _yaml_lines(lines: list[str]) -> Iterator[Setting]:
     for number, line in enumerate(lines, 1):
         named = _YAML_NAME.match(line)
         if named and wanted(named["name"]):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 
 import pytest
 from foreign_schemas import sarif_faults
@@ -135,3 +137,80 @@ def test_list_of_devices_that_is_one_string_is_found_in_compose_alone():
     assert [(one.line, one.rule, one.instead) for one in lint_text(compose, "kubernetes", Context())] == [(4, "device-ids-in-one", "['0', '1', '2']")]
     assert lint_text(compose.replace("'0,1,2'", "'0', '1', '2'"), "kubernetes", Context()) == []
     assert lint_text(compose.replace("services", "pods"), "kubernetes", Context()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "workers", "second", "lines"), [(0, 2, '"--node_rank=1",', [17]), (0, 2, '"--node_rank=$(RANK)",', []), (0, 1, '"--node_rank=1",', [])]
+)
+def test_pods_of_one_role_that_share_a_rank_are_found(first, workers, second, lines):
+    text = JOB.format(first=first, workers=workers, second=second, shm=MOUNT)
+    assert rules_of(text, "kubernetes") == {(line, "same-node-rank") for line in lines}
+    in_words = re.sub(r"command: \[(.*)\]", lambda words: "command: [bash, -c, '{}']".format(re.sub('[",]', "", words[1])), text)
+    assert rules_of(in_words, "kubernetes") == {(line, "same-node-rank") for line in lines}
+    assert rules_of(f"kind: Service\n---\n{text}", "kubernetes") == {(line + 2, "same-node-rank") for line in lines}
+
+
+GROUP = """kind: LeaderWorkerSet
+spec:
+  replicas: 3
+  leaderWorkerTemplate:
+    size: {size}
+    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes=2, --node_rank=0, train.py]}}]}}}}
+    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes=2, --node_rank=1, train.py]}}]}}}}
+"""
+
+
+@pytest.mark.parametrize(("size", "lines"), [(2, []), (3, [7])])
+def test_groups_of_pods_are_jobs_of_their_own(size, lines):
+    assert rules_of(GROUP.format(size=size), "kubernetes") == {(line, "same-node-rank") for line in lines}
+
+
+COMMAND = "torchrun --nnodes=2 --node_rank=0 --master_addr={address} train.py"
+CONTAINERS = {
+    "a shell's words": ("command: [bash, -c, '{command}']", 6),
+    "words in a line": ("command: [{words}]", 6),
+    "words in lines": ("command:\n        - torchrun\n        - --nnodes=2\n      args: [--master_addr, {address}, train.py]", 7),
+    "a script": ("args:\n        - |\n          set -e\n\n          {command}", 10),
+}
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize(("address", "is_found"), [("localhost", True), ("127.0.0.1", True), ("train-0", False), ("$(MASTER_ADDR)", False)])
+def test_master_on_loopback_is_found_in_the_command_of_a_pod(kind, address, is_found):
+    form, line = CONTAINERS[kind]
+    command = COMMAND.format(address=address)
+    container = form.format(command=command, words=", ".join(command.split()), address=address)
+    text = f"kind: Pod\nspec:\n  containers:\n    - name: train\n      image: x\n      {container}\n"
+    found = lint_text(text, "kubernetes", Context())
+    assert [(one.line, one.rule) for one in found] == ([(line, "master-is-loopback")] if is_found else [])
+    assert not found or "Service" in found[0].instead
+
+
+def test_nodes_on_one_machine_and_a_master_that_others_call_by_name_may_be_at_loopback():
+    command = COMMAND.format(address="localhost")
+    compose = "services:\n" + "".join(f"  {name}: {{command: {command.replace('rank=0', f'rank={name[1:]}')}}}\n" for name in ("n0", "n1"))
+    assert lint_text(compose, "kubernetes", Context()) == []
+    assert [(one.line, one.rule) for one in lint_text(compose.rpartition("  n1")[0], "kubernetes", Context())] == [(2, "master-is-loopback")]
+    role = "    {role}: {{template: {{spec: {{containers: [{{command: [bash, -c, {command}]}}]}}}}}}\n"
+    worker = COMMAND.format(address="train-master-0").replace("rank=0", "rank=1")
+    text = "kind: PyTorchJob\nspec:\n  pytorchReplicaSpecs:\n" + role.format(role="Master", command=command) + role.format(role="Worker", command=worker)
+    assert lint_text(text, "kubernetes", Context()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'env: [{name: A, value: b}, {name: NCCL_P2P_DISABLE, value: "1"}]', 'env: [{value: "1", name: NCCL_P2P_DISABLE}]',
+        "environment: {NCCL_P2P_DISABLE: 1}", "- {name: NCCL_P2P_DISABLE, value: '1'}", '"env": [{"name": "NCCL_P2P_DISABLE", "value": "1"}]',
+    ],
+)  # fmt: skip
+def test_settings_are_read_in_every_style_of_yaml(line):
+    assert [(one.line, one.rule, one.found) for one in lint_text(f"a: b\n{line}\n", "kubernetes", Context())] == [(2, "hides-fault", "NCCL_P2P_DISABLE=1")]
+    assert lint_text(f"a: b\n# {line}\n", "kubernetes", Context()) == []
+
+
+@pytest.mark.parametrize("text", ["[" * 300_000, "[a," * 100_000, "- " * 300_000, "{a: " * 50_000, "a: &x [*x]\n", "a: \ud800\n", "&a " * 9, "? " * 50_000])
+def test_hostile_yaml_is_linted_in_bounded_time(text):
+    began = time.monotonic()
+    lint_text(text, "kubernetes", Context())
+    assert time.monotonic() - began < 20

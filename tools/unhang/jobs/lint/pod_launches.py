@@ -1,0 +1,66 @@
+"""Checks the launch commands of pods and compose services, and how many pods run one of them. Text in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import yaml
+
+from unhang.jobs.lint.checks import Finding
+from unhang.jobs.lint.launches import Command, check_commands, is_loopback, read_commands
+from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
+
+MASTER = "the name of the first pod, which a headless Service resolves, or the MASTER_ADDR that an operator sets"
+_HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
+_WORDS = ("entrypoint", "command", "args")
+_COUNTS = ("replicas", "completions", "parallelism", "numNodes")
+
+
+def check_pod_launches(text: str) -> Iterator[Finding]:
+    """The findings of each pod's commands; the services of a compose file are on one machine, as the containers of a pod are."""
+    for document in read_yaml(text).documents:
+        pods = [[command for one in holder for command in _commands(one)] for holder in _holders(document)]
+        reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
+        for pod in pods:  # the first node may call itself localhost if the others call it by its name
+            yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER)
+
+
+def _holders(document: yaml.Node) -> Iterator[list[yaml.Node]]:
+    """The containers of each pod."""
+    for fields in map(fields_of, nodes_of([document])):
+        for holder in (fields[name] for name in _HOLDERS if name in fields):
+            yield [holder] if fields_of(holder).keys() & {*_WORDS} else children_of(holder)
+
+
+def _commands(container: yaml.Node) -> Iterator[Command]:
+    """The commands of a container: each of a script, else all words as one."""
+    fields = fields_of(container)
+    parts = [part for name in _WORDS if name in fields for part in (children_of(fields[name]) or [fields[name]])]
+    words = [part for part in parts if isinstance(part, yaml.ScalarNode)]
+    for word in words:
+        if "\n" in word.value.strip():
+            first = word.start_mark.line + (word.style in ("|", ">"))
+            yield from (Command(first + one.line, one.text, one.values) for one in read_commands(word.value.splitlines()))
+            return
+    if words:
+        at = next((word for word in words if "torch" in word.value or "accelerate" in word.value), words[0])
+        yield from (Command(at.start_mark.line + 1, one.text, one.values) for one in read_commands([" ".join(word.value for word in words)]))
+
+
+def pods_at(text: str, index: int) -> int:
+    """The pods that run what stands at an index of the text, by the numbers above it; 1 if there are none."""
+    node = next((one for one in read_yaml(text).documents if _holds(one, index)), None)
+    most = 1
+    while node is not None:
+        fields = fields_of(node)
+        child = next((one for one in children_of(node) if _holds(one, index)), None)
+        if "leaderWorkerTemplate" not in fields:  # beside it, replicas are groups: jobs of their own
+            most = max(most, *(number_of(fields.get(name)) for name in _COUNTS))
+        if child is not None and child is fields.get("workerTemplate"):
+            most = max(most, number_of(fields.get("size")) - ("leaderTemplate" in fields))
+        node = child
+    return most
+
+
+def _holds(node: yaml.Node, index: int) -> bool:
+    return node.start_mark.index <= index < node.end_mark.index
