@@ -7,12 +7,34 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from unhang.jobs.lint.checks import Finding
+from unhang.jobs.lint.launches import TORCHRUN
 from unhang.jobs.lint.pod_launches import pods_at
 from unhang.jobs.lint.yaml_nodes import read_yaml
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"
 OPERATOR = "https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/"
+INDEXED = "https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"
+C10D = "--rdzv-backend=c10d with one --rdzv-endpoint instead of --node_rank"
+_BY_OPERATOR = ("leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR)
+_BY_INDEX = (f"completionMode: Indexed and the pod's own $JOB_COMPLETION_INDEX as --node_rank, or {C10D}", INDEXED)
+_OWN_RANK = {
+    "PyTorchJob": _BY_OPERATOR,
+    "TrainJob": _BY_OPERATOR,
+    "Job": _BY_INDEX,
+    "JobSet": _BY_INDEX,
+    "LeaderWorkerSet": (
+        f"the pod's own $LWS_WORKER_INDEX as --node_rank, or {C10D}",
+        "https://lws.sigs.k8s.io/docs/reference/labels-annotations-and-environment-variables/",
+    ),
+    "StatefulSet": (
+        f"the number at the end of the pod's own name, ${{HOSTNAME##*-}}, as --node_rank, or {C10D}",
+        "https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#ordinal-index",
+    ),
+}  # kind of a document -> how each of its pods gets a rank of its own, source
+_NO_OWN_RANK = (f"another --node_rank for each pod, or {C10D}", TORCHRUN)
+_KIND = re.compile(r"^(?:\{\s{0,8}|\s{1,4}(?=\"))?[\"']?kind[\"']?:\s{1,8}[\"']?(?P<kind>\w{1,40})", re.MULTILINE)
+_VOLCANO = re.compile(r"\bbatch\.volcano\.sh/")  # its Job is not that of Kubernetes
 _ROLE = re.compile(
     r"^\s{1,40}(?:- )?[\"']?(?:Master|Worker|Launcher|Chief|PS|leaderTemplate|workerTemplate|headGroupSpec|workerGroupSpecs)[\"']?:", re.MULTILINE
 )
@@ -67,7 +89,13 @@ def _same_node_rank(text: str, start: int, part: str, templates: list[tuple[int,
         if ranks.count(found["rank"]) > 1 or pods > 1:
             why = f"several pods of this job are started as node {found['rank']}, so they never meet"
             line = text.count("\n", 0, start + place) + 1
-            yield Finding(line, "same-node-rank", "error", found.group(), why, "leave it out: the operator sets RANK and MASTER_ADDR in each pod", OPERATOR)
+            yield Finding(line, "same-node-rank", "error", found.group(), why, *_own_rank(part))
+
+
+def _own_rank(part: str) -> tuple[str, str]:
+    """(how each pod of a document gets a rank of its own, source)."""
+    kind = _KIND.search(part)
+    return _NO_OWN_RANK if kind is None or _VOLCANO.search(part) else _OWN_RANK.get(kind["kind"], _NO_OWN_RANK)
 
 
 def _pod(part: str, before: int) -> Iterator[Finding]:

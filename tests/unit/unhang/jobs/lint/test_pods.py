@@ -214,3 +214,20 @@ def test_hostile_yaml_is_linted_in_bounded_time(text):
     began = time.monotonic()
     lint_text(text, "kubernetes", Context())
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("head", "advice"),
+    [
+        ("apiVersion: batch/v1\nkind: Job", "JOB_COMPLETION_INDEX"), ("apiVersion: kubeflow.org/v1\nkind: PyTorchJob", "the operator sets RANK"),
+        ("kind: 'StatefulSet'", "${HOSTNAME##*-}"), ("kind: LeaderWorkerSet", "$LWS_WORKER_INDEX"), ("kind: Deployment", "another --node_rank for each pod"),
+        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job", "another --node_rank for each pod"), ("a: b", "another --node_rank for each pod"),
+    ],
+)  # fmt: skip
+def test_remedy_of_a_shared_rank_is_one_that_this_kind_of_job_has(head, advice):
+    text = (
+        f"{head}\nspec: {{parallelism: 2, replicas: 2, template: {{spec: {{containers: [{{command: [torchrun, --nnodes=2, --node_rank=0, train.py]}}]}}}}}}\n"
+    )
+    (found,) = lint_text(text, "kubernetes", Context())
+    assert found.rule == "same-node-rank" and advice in found.instead
+    assert ("operator" in found.instead) == ("kubeflow" in head) and ("c10d" in found.instead) == ("kubeflow" not in head)
