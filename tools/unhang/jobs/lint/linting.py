@@ -21,6 +21,7 @@ from unhang.jobs.lint.checks import Context, Finding, check_settings
 from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.launches import check_launch
 from unhang.jobs.lint.lines import about, check_lines, versions_in
+from unhang.jobs.lint.parsed import check_parsed
 from unhang.jobs.lint.pod_launches import check_pod_launches
 from unhang.jobs.lint.pods import check_library_path, check_pods
 from unhang.jobs.lint.python_ranks import check_python
@@ -132,7 +133,7 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl)
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
     found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
-    found += check_pod_launches(text) if kind == "kubernetes" else ()
+    found += [*check_parsed(text, kind), *(check_pod_launches(text) if kind == "kubernetes" else ())]
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND)) for one in found if one.line not in ignored]
     unique = {(one.line, one.rule, one.found): one for one in found}

@@ -9,6 +9,8 @@ import ast
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 LARGEST = 384 * 1024
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
@@ -74,16 +76,32 @@ class Names:
     counted: frozenset[str] = frozenset()
 
 
-def parse_python(text: str) -> ast.Module | None:
-    """The syntax tree; None for a text that is no Python, larger than 384 KiB, or nested too deeply."""
+class PythonRead(NamedTuple):
+    """line: where the text is no valid Python; None if it is valid, and also if it was not read. is_read: whether it was."""
+
+    tree: ast.Module | None = None
+    line: int | None = None
+    is_read: bool = True
+
+
+@lru_cache(maxsize=2)
+def read_python(text: str) -> PythonRead:
+    """The syntax tree of a file. Not read: larger than LARGEST, nested too deeply, not UTF-8."""
     if len(text) > LARGEST:
-        return None
+        return PythonRead(is_read=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+            return PythonRead(ast.parse(text))
+    except SyntaxError as problem:
+        return PythonRead(line=max(problem.lineno or 1, 1)) if "too many nested" not in str(problem) else PythonRead(is_read=False)
+    except (ValueError, RecursionError, MemoryError):
+        return PythonRead(is_read=False)
+
+
+def parse_python(text: str) -> ast.Module | None:
+    """The syntax tree; None for a text that is no Python or was not read."""
+    return read_python(text).tree
 
 
 def dotted(node: ast.AST | None) -> str:

@@ -292,7 +292,7 @@ def test_mark_silences_a_line():
     ],
 )  # fmt: skip
 def test_hostile_text_is_no_finding_and_no_failure(text):
-    assert {one.rule for one in lint_text(text, "python", Context())} <= {"collective-on-some-ranks"}
+    assert {one.rule for one in lint_text(text, "python", Context())} <= {"collective-on-some-ranks", "not-parsed"}
 
 
 def test_script_is_read_and_never_run(tmp_path):
