@@ -45,7 +45,6 @@ MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")  # remarks that an exception of the program does not need
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met", "limit_told")  # facts of a time limit that somebody may want to raise
-START_A_JOB = ("python", "slurm", "shell", "docker")  # not kubernetes: a pod's file may contain the pod's state, which can be read like a log
 _VARIABLE = re.compile(r"\b[A-Z]{2,10}_[A-Z_]{2,40}\b")
 _EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")  # in brackets, with names of variables
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
@@ -87,12 +86,21 @@ def read_all(
                 _read_job_file(name, path, kind, about, sieve, scans)
             else:
                 _read_one(name, path, kind, about, sieve, scans, flights)
-                about.notes += [NO_LOG] if kind in START_A_JOB and about.kind == "log" else []
+                about.notes += _note_of_no_log(path, kind) if about.kind == "log" else []
         except OSError as problem:
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
         together.bytes += about.bytes
     return inputs, scans, flights
+
+
+def _note_of_no_log(path: Path | None, kind: str | None) -> list[str]:
+    """The note that a file starts a job and is not its log, if it does."""
+    if path is None or kind is None:
+        return []
+    from unhang.jobs.diagnose.logs.job_reading import only_starts_a_job  # brings lint along, which a log alone does not need
+
+    return [NO_LOG] if only_starts_a_job(path, kind) else []
 
 
 @cache

@@ -19,7 +19,7 @@ from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
 MEETING_OPTIONS = ("master_addr", "rdzv_endpoint", "dist_init_addr", "nccl_init", "nccl_init_addr", "main_process_ip", "data_parallel_address")
-_STATE = re.compile(r"^\s{0,40}(?:containerStatuses|lastState|lastTransitionTime):", re.MULTILINE)
+_STATE = re.compile(r"^[ \t]{0,40}(?:- )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:", re.MULTILINE)
 _INTERFACE = re.compile(
     r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
 )
@@ -48,8 +48,18 @@ def job_file_of(name: str, text: str, kind: str, first: int | None = None) -> Jo
     settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
     wanted = {*(one.line for one in findings), *(one.line for one in settings)}
     shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
-    whole = JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, kind == "kubernetes" and bool(_STATE.search(text)))
+    whole = JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, has_state(text, kind))
     return whole if first is None else _moved(whole, first - 1)
+
+
+def has_state(text: str, kind: str) -> bool:
+    """Whether a file of pods also has their state or events, which can be read like a log."""
+    return kind == "kubernetes" and _STATE.search(text) is not None
+
+
+def only_starts_a_job(path: Path, kind: str) -> bool:
+    """Whether a job's file has nothing that can be read like a log. Raises UserError if it cannot be read."""
+    return kind != "kubernetes" or not has_state(read_script(path) or "", kind)
 
 
 def _moved(file: JobFile, by: int) -> JobFile:

@@ -22,6 +22,12 @@ STUCK = (
 )
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 CLEAN = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    print('ready')\ndist.barrier()\n"
+POD = """kind: Pod
+spec:
+  containers:
+  - command: [torchrun, --nnodes=2, --nproc_per_node=4, train.py]
+    env: [{name: NCCL_DEBUG, value: INFO}]
+"""
 HEALTHY = "step 10 loss 2.1\nstep 20 loss 1.9\nTraining completed successfully\n"
 
 
@@ -202,8 +208,15 @@ def test_empty_log_beside_a_script_is_nothing_to_read(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "is_noted"), [("train.py", CLEAN, True), ("job.sbatch", "#SBATCH -N 4\nsrun train\n", True), ("job.log", STUCK, False)]
-)
+    ("name", "text", "is_noted"),
+    [
+        ("train.py", CLEAN, True), ("job.sbatch", "#SBATCH -N 4\nsrun train\n", True), ("job.log", STUCK, False), ("pod.yaml", POD, True),
+        ("job.yml", f"{POD}status: {{}}\n", True), ("compose.yml", "services:\n  serve:\n    environment: [NCCL_DEBUG=INFO]\n", True),
+        ("a.yaml", f"{POD}status:\n  phase: Pending\n", False), ("b.yaml", f"{POD}status:\n  containerStatuses:\n  - lastState: {{}}\n", False),
+        ("events.yaml", "kind: List\nitems:\n- kind: Event\n  lastTimestamp: now\n  reason: BackOff\n", False),
+        ("config.json", '{"zero_optimization": {"stage": 3}}\n', True), ("nccl.conf", "NCCL_DEBUG=INFO\n", True), ("notes.yaml", "a: b\n", False),
+    ],
+)  # fmt: skip
 def test_script_without_a_log_is_reported_as_one(tmp_path, name, text, is_noted):
     (tmp_path / name).write_text(text)
     (about,) = diagnose([str(tmp_path / name)])["inputs"]
@@ -213,6 +226,9 @@ def test_script_without_a_log_is_reported_as_one(tmp_path, name, text, is_noted)
 def test_scripts_alone_are_no_log_that_stops(tmp_path, capsys):
     for name, text in (("train.py", f"{CLEAN}import torch.distributed\n"), ("job.sbatch", "export NCCL_DEBUG=INFO\ntorchrun --nproc-per-node=8 train.py\n")):
         (tmp_path / name).write_text(text)
+    (tmp_path / "pod.yaml").write_text(POD)
+    assert cli.main(["diagnose", str(tmp_path / "pod.yaml")]) == 2
+    assert "expected the log of a job, found only what starts one; unhang lint checks it" in capsys.readouterr().err
     assert cli.main(["diagnose", str(tmp_path)]) == 2
     shown = capsys.readouterr()
     assert "expected the log of a job, found only what starts one; unhang lint checks it" in shown.err and shown.out == ""
