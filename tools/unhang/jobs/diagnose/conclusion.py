@@ -16,8 +16,10 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, is_slow, near_end, own_errors, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, is_slow, near_end, own_errors, server_stands, states_of_ranks
 
+# A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
+_ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_IN_ONE_PLACE = (
@@ -34,6 +36,7 @@ TOLD = "the text tells of a fault; no message that unhang knows shows it"
 REBOOTS = (
     "the machine restarts or goes down; no message that unhang knows shows why, and a restart without a line in the kernel log comes from power, board or PCIe"
 )
+SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
@@ -82,6 +85,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
     if (end := reported_end(facts)) and not told:
         return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
+    if started := [event for event in facts.of("server_started") if not event.quoted]:
+        return _of_a_server(facts, started[-1], told)
     if inputs and all(NO_LOG in one.notes for one in inputs):
         return Conclusion("nothing", NO_LOG_AMONG)
     if facts.stopped:
@@ -101,6 +106,16 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
     return _with_unlike_words(Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job"), facts)
+
+
+def _of_a_server(facts: Facts, started: Event, told: Event | None) -> Conclusion:
+    """The conclusion about a server that started: that says nothing of what came later. An error of a request does not end it: an answer follows."""
+    failed = _unknown_failure(facts)
+    after = failed.event.line if failed and isinstance(failed.event, Event) and failed.event.file == started.file else 0
+    answered = max((number for number, text in facts.last.get(started.file, ()) if _ANSWERED.search(text)), default=0)
+    if failed and after > max(started.line, answered):
+        return failed
+    return Conclusion("no_end", TOLD, told) if told else Conclusion("healthy", SERVES, started)
 
 
 def reported_end(facts: Facts) -> Event | None:
@@ -140,6 +155,9 @@ def _without_cause(facts: Facts) -> Conclusion:
             return Conclusion("failure", UNKNOWN_ERROR, before[0])
         why = f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS
         return Conclusion("failure", why, event)
+    if stands := server_stands(facts):
+        count = stands[-1].fields["running"]
+        return Conclusion("no_end", f"the server stands: it makes no token, {count} requests run and {stands[-1].fields['waiting']} wait", stands[0])
     if facts.timeouts and killed_first(facts) is None:
         return _hang_in_a_collective(facts)
     if place := common_place(facts):

@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.matching.scanning import Event
 if TYPE_CHECKING:
     from unhang.jobs.diagnose.log_facts import Facts
 
-ENDS = ("healthy_end", "average_bandwidth", "end_told")
+ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
 FAULTS = ("error", "symptom")
 # Messages of ranks that still run when the rank with the store has ended; they appear after a normal end too.
 AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")

@@ -92,7 +92,7 @@ def no_such_device(facts: Facts) -> Event | None:
 
 def did_not_meet(facts: Facts) -> Event | None:
     """Ranks or nodes that waited for each other before the first step."""
-    if facts.of("training_step") or facts.of("healthy_end"):
+    if any(facts.of(name) for name in ("training_step", "healthy_end", "server_started")):
         return None
     missed = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
     lost = [
@@ -263,7 +263,7 @@ def _of_memory(facts: Facts) -> Iterator[Evidence]:
 
 def _of_silence(facts: Facts) -> Iterator[Evidence]:
     """A log that just stops: a remark."""
-    ended = any(facts.of(name) for name in ("healthy_end", "average_bandwidth", "end_told"))
+    ended = any(facts.of(name) for name in ("healthy_end", "average_bandwidth", "end_told", "server_started"))
     failed = any(event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events)
     if ended or failed or hang_signs(facts):
         return

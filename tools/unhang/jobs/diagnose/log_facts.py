@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
 MOST_LISTED = 64
-WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
+WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
 RETRIED = (
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
@@ -196,7 +196,7 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
     too_large = _lines_of_batches_too_large(events)
     if any(event.signature.fact in ENDED and not event.quoted and event.line not in too_large for event in events):
         return 0
-    return max((event.line for event in events if event.signature.fact == "healthy_end" and not event.quoted), default=0)
+    return max((event.line for event in events if event.signature.fact in ("healthy_end", "server_started") and not event.quoted), default=0)
 
 
 def _timeout(event: Event) -> Timeout:

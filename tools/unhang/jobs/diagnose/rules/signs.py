@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
 from unhang.jobs.diagnose.matching.statements import is_spoken
 
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
@@ -19,7 +19,7 @@ def hang_signs(facts: Facts) -> list[Event]:
     if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
     signs = [event for name in names for event in facts.of(name) if not event.quoted]
-    return signs + _busy_and_cool(facts)
+    return signs + _busy_and_cool(facts) + server_stands(facts)
 
 
 def _busy_and_cool(facts: Facts) -> list[Event]:
@@ -30,6 +30,19 @@ def _busy_and_cool(facts: Facts) -> list[Event]:
         if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
     ]
     return rows if len(rows) > 1 else []
+
+
+def server_stands(facts: Facts) -> list[Event]:
+    """The last lines of a server that has running requests and makes no token: several, or one with more requests waiting than running, because a long prompt
+    alone also makes no token for some seconds.
+    """
+    idle = [event for event in facts.of("server_stands") if not event.quoted]
+    served = [event.line for event in facts.of("server_serves") if idle and event.file == idle[-1].file]
+    if not idle or (len(served) >= MOST_EVENTS and not near_end(facts, idle[-1])):  # later lines with tokens were not kept
+        return []
+    rows = [event for event in idle if event.file == idle[-1].file and event.line > max(served, default=0)]
+    crowded = bool(rows) and int(rows[-1].fields["waiting"] or 0) > int(rows[-1].fields["running"] or 0)
+    return rows if len(rows) > 1 or crowded else []
 
 
 def is_slow(facts: Facts) -> bool:
