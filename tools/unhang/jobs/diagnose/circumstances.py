@@ -11,6 +11,7 @@ from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, own_errors, sp
 
 # circumstance -> facts any of which tells it
 TOLD_BY = {
+    "ended-by-slurm": ("slurm_ended",),
     "killed": ("killed", "killed_told"),
     "compiled": ("compiled_told",),
     "error-line": ("error_line",),

@@ -231,7 +231,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
-        "owner": row.get("owner", DEFAULT_OWNER),
+        "owner": own.get("owner") or row.get("owner", DEFAULT_OWNER),
         "certainty": certainty_of(cause),
         "where": who_is_meant(cause.for_, facts),
         "means": _narrowed(own.get("means") or row["means"], cause),

@@ -33,6 +33,8 @@ OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")  # a plugin tries 
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
 ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
 ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that then kills its own processes
+# After one of these Slurm kills what is left of the job.
+KILLED_BY_SLURM, ENDED_BY_SLURM = "task-was-killed", ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler")
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
@@ -145,9 +147,14 @@ def without_another_run(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without processes that a server killed itself, after its watchdog had run out or one of them had failed (sglang-27221)."""
-    ended = min((event.line for event in events if event.signature.id in ENDS_THE_REST and not event.quoted), default=None)
-    return events if ended is None else [event for event in events if event.signature.fact != "killed" or event.line < ended]
+    """The events of one file without processes that a server killed itself, after its watchdog had run out or one of them had failed (sglang-27221), and
+    without tasks that Slurm killed after it had ended the job.
+    """
+    ended, by_slurm = (
+        min((event.line for event in events if event.signature.id in ids and not event.quoted), default=None) for ids in (ENDS_THE_REST, ENDED_BY_SLURM)
+    )
+    events = events if ended is None else [event for event in events if event.signature.fact != "killed" or event.line < ended]
+    return events if by_slurm is None else [event for event in events if event.signature.id != KILLED_BY_SLURM or event.line < by_slurm]
 
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:

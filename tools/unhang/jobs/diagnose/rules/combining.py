@@ -24,6 +24,7 @@ from unhang.jobs.diagnose.rules import work_rules as work
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,
     failures.rank_was_killed,
+    failures.scheduler_ended_the_job,
     collective.ranks_called_different_things,
     collective.ranks_wait_in_one_collective,
     collective.stages_wait_for_messages,

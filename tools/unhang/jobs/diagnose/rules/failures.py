@@ -9,12 +9,17 @@ from typing import NamedTuple
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.rules.signs import hang_signs, own_errors
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 ENDINGS = ("crash", "host_lost", "task_lost")
 # A launcher's report of a failure, and the end of a failed job's remaining processes.
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
+TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
+HARDLY = 0.5  # below any other evidence
+ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost", "killed_told")
+OUTPUT = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "init_complete", "network_used", "nccl_version", "server_started")
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
 NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
@@ -36,6 +41,35 @@ def _is_own_fault(first: Event) -> bool:
     """Whether the failure is one of the program or of its process; an exception of a library may have a cause outside, which no line names."""
     what = (first.fields.get("what") or "").rsplit(".", 1)[-1]
     return not what.endswith(("RuntimeError", "AcceleratorError", "BackendError", "launch failure", "illegal memory access was encountered"))
+
+
+def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
+    """The scheduler or somebody ended a job that had not failed before. Without a step until then it may have hung. Who cancels a job has a reason: any other
+    evidence comes first.
+    """
+    ends = {event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted}
+    for name, end in ends.items():
+        before = [event for event in facts.events if event.file == end.file and event.line < end.line and not event.quoted]
+        step = max((event.line for event in before if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar")), default=0)
+        if why := _reason_before(facts, end, step) or ("the job shows no step before it was ended" if not step and _has_output(before) else None):
+            yield Evidence("ended_by_scheduler", HARDLY - WEIGHTS["supporting"], why, (end,), "ended-for-a-reason")
+        elif name != CANCELLED:
+            known = "decisive" if step or name != TIME_LIMIT else "strong"
+            yield Evidence("ended_by_scheduler", WEIGHTS[known], end.signature.says, (end,), name)
+
+
+def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
+    """Why a job was ended that had failed or stood before: after its last step, or told of anywhere else; None for a job that ran."""
+    faults = [*own_errors(facts), *(event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted)]
+    faults = [event for event in faults if event.signature.fact not in ENDED_FROM_OUTSIDE and event.file == end.file and step < event.line < end.line]
+    stands = [event for event in hang_signs(facts) if event.signature.fact != "interrupted"]
+    stands = [event for event in stands if event.signature.fact == "hang_told" or event.file != end.file or event.line < end.line]
+    others = [event for event in facts.events if end.signature.id == CANCELLED and event.signature.for_.keys() - end.signature.for_.keys() and not event.quoted]
+    return "the job failed or stood before it was ended" if faults or stands else "another cause may be why it was cancelled" if others else None
+
+
+def _has_output(events: Sequence[Event]) -> bool:
+    return any(event.signature.fact in OUTPUT for event in events)
 
 
 def rank_was_killed(facts: Facts) -> Iterator[Evidence]:

@@ -25,7 +25,7 @@ KNOWN = {
     "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
     "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
     "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
-    "no_free_gpu", "stale_store",
+    "no_free_gpu", "stale_store", "ended_by_scheduler",
 }  # fmt: skip
 HOME = Path(__file__).parents[6]
 ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
