@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 MOST_NAMED = 8
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _FIELDS = {
-    "pod": "pod {}", "container": "container {}",
+    "pod": "pod {}", "target": "storage target {}", "server": "server {}", "container": "container {}",
     "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "peer": "peer {}", "address": "address {}", "interface": "interface {}",
     "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "of {}", "segment": "segment {}", "symbol": "symbol {}",
     "port": "port {}", "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",

@@ -218,7 +218,7 @@ def _raised_alone(facts: Facts) -> bool:
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[str]) -> dict[str, Any]:
     own = own_words(cause.id, cause.for_)
     remedy = fitting_remedy(row["remedy"], facts, own)
-    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and any(facts.of(name) for name in WITH_LIMIT):
+    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and own.get("owner") != "sre" and any(facts.of(name) for name in WITH_LIMIT):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):
         remedy["how"] = {**repairs, **remedy.get("how", {})}

@@ -22,6 +22,7 @@ RETRIED = (
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
     "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",
+    "pod-lacks-toleration-for-gpus", "pod-gets-no-network",
     "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
 WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
@@ -186,7 +187,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
     """Whether a pod that fitted on no node got one later in the same file, as after the start of more nodes. An event may have no name of a pod."""
-    if event.signature.id not in ("pod-finds-no-gpu", "pod-fits-no-node"):
+    if event.signature.id not in ("pod-finds-no-gpu", "pod-fits-no-node", "pod-lacks-toleration-for-gpus"):
         return False
     pod = event.fields.get("pod")
     return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)

@@ -11,7 +11,10 @@ LINE = "slurmstepd: error: *** JOB 7007 ON n17 CANCELLED AT 2026-02-03T04:05:06{
 LIMIT, PREEMPTED, LOST, CANCELLED = (
     LINE.format(why) for why in (" DUE TO TIME LIMIT", " DUE TO PREEMPTION", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "")
 )
-SWEPT = "W0203 04:05:06.3 812 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers\nsrun: error: n18: task 9: Killed\n"
+SWEPT = (
+    "W0203 04:05:06.3 812 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers\n"
+    "srun: error: n18: task 9: Killed\n"
+)
 TABLE = """JobID             State ExitCode     MaxRSS     ReqMem    Elapsed  Timelimit
 ------------ ---------- -------- ---------- ---------- ---------- ----------
 7007      {:>13}      0:0                  500G   08:00:12   08:00:00
