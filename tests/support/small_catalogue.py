@@ -19,7 +19,8 @@ RULES = (
     "gpu-fell-off-the-bus", "gpu-persistence-off", "kernel-below-5-5", "kernel-next-boot-without-driver", "kernel-one-shot-boot-pending",
     "kernel-reboot-required", "memlock-too-low-for-rdma", "nccl-interface-does-not-exist", "nccl-p2p-disabled", "nccl-setting-not-real",
     "nccl-unlimited-stack", "node-answer-invalid", "node-failed", "node-missing", "node-python-too-old", "node-timeout", "node-unreachable",
-    "nofile-too-low-for-rdma", "nvlink-some-inactive", "packages-driver-not-held", "packages-unattended-reboot", "pcie-width-below-max", "policy-driver-not-held", "policy-driver-version", "policy-kernel-min", "policy-kernel-version", "policy-memlock",
+    "nofile-too-low-for-rdma", "nvlink-some-inactive", "packages-driver-not-held", "packages-unattended-reboot", "pcie-width-below-max",
+    "policy-driver-not-held", "policy-driver-version", "policy-kernel-min", "policy-kernel-version", "policy-memlock",
     "policy-nccl-min", "policy-nccl-setting", "policy-nccl-version", "policy-nofile", "policy-not-usable", "policy-shm", "remove-ipc-on",
     "torch-setting-renamed", "xid-fatal",
 )  # fmt: skip

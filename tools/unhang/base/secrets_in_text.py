@@ -46,6 +46,7 @@ _ISSUED = (
 )  # fmt: skip
 # A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two letters of five. A name in camel case changes less
 # often; a symbol (_Z, _R), JSON in base64 (eyJ), a public key (AAAA) and a fingerprint are no secrets, nor is what stands in a path.
+# Chinese words, which stand beside it without a blank, are not part of it.
 _WORD = re.compile(
     r"(?<![\w+/@%-])(?<!SHA256:)(?!_[ZR]|eyJ|AAAA)[\w-]{24,2000}(?![\w+/@-]|\.\w)", re.ASCII
 )  # words of a sentence without blanks are not part of it

@@ -94,6 +94,7 @@ TOLD_BY = {
     "some-counts-work": ("some_gpus_work", "more_gpus_work"),
     "one-process-fails": ("one_process_fails",),
     "little-memory-left": ("memory_share_high",),
+    "picture": ("picture_shown",),
 }  # fmt: skip
 # Where several of these are told, the first one says where the job stands.
 PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")
@@ -127,7 +128,7 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told -= {"rendezvous"} if "met" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
-    told -= {"error-told"} if facts.first_error or own_errors(facts) else set()
+    told -= {"error-told", "picture"} if facts.first_error or own_errors(facts) else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
     return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))

@@ -91,7 +91,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("nothing", NO_LOG_AMONG)
     if facts.stopped:
         return _stopped_first(facts.stopped)
-    if is_slow(facts):
+    if is_slow(facts) and not heading_of_a_failure(facts):
         return Conclusion("no_end", SLOW)
     if ended := _unknown_failure(facts):
         return ended
@@ -178,7 +178,7 @@ def _without_cause(facts: Facts) -> Conclusion:
         return Conclusion("no_end", why, peer.event, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
     if facts.stopped:
         return _stopped_first(facts.stopped)
-    if is_slow(facts):
+    if is_slow(facts) and not heading_of_a_failure(facts):
         return Conclusion("no_end", SLOW)
     if reboots := [event for event in facts.of("reboots_told") if not event.quoted]:
         return Conclusion("no_end", REBOOTS, reboots[0])

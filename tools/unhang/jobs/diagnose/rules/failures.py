@@ -17,6 +17,7 @@ ENDINGS = ("crash", "host_lost", "task_lost")
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
+_NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)")  # every rank raises it, whatever is wrong between them
 HARDLY = 0.5  # below any other evidence
 ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost", "killed_told")
 OUTPUT = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "init_complete", "network_used", "nccl_version", "server_started")
@@ -94,6 +95,7 @@ def first_failure(facts: Facts) -> Event | None:
     ended = [
         event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
     ]
+    ended = [event for event in ended if not _NCCL_GAVE_UP.search(event.text)]
     ended = [event for event in ended if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))]
     explained = _explained_by_hardware(facts, with_cause)
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
