@@ -130,10 +130,10 @@ def _causes(text: str) -> Iterator[Topic]:
         sure = f"{cause['certainty']}, by this text alone"
         lines = (("read as", cause["means"]), ("how sure", sure), ("do", remedy_in_words(cause["remedy"])), more)
         yield Topic("cause", cause["cause"], cause["title"], lines, cause["confidence"], tuple(cause["sources"][:3]))
-    error, row = found["facts"].get("first_error"), row_of(text)
-    if (error or row) and not named:
+    error, family = found["facts"].get("first_error"), row_of(text)
+    if (error or family) and not named:
         usual = "; ".join(cause["title"] for cause in found["causes"])
-        words = (("words mean", row["means"]), ("run", row["run"]), *(("if it shows", one) for one in row["tells"])) if row else ()
+        words = (("words mean", family["means"]), ("run", family["run"]), *(("if it shows", one) for one in family["tells"])) if family else ()
         remarks = (("names", "no cause by itself"), *([("usual causes", usual)] if usual else []), *words, more)
         yield Topic("message", "error message", error["says"] if error else "the words of an error that many programs print", remarks, "inferred", ())
     elif not named and len(text.split()) >= LEAST_OF_A_MESSAGE:  # a piece of a known message, without what stands around it in a log
