@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from unhang.base.no_user_names import ALSO_WORDS, NO_USER_NAMES
 from unhang.base.secrets_in_text import without_secrets
 
 _V4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
@@ -13,6 +14,14 @@ _V6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}(?:[0-9a-fA-F]{2})(?:(?::[0-9a-fA-F]{2}){14})?(?![\w:])")
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _HOME = re.compile(r"(/(?:home|Users|nfs/home|data/home)/)([^/\s\"':,]{1,64})")
+_USER = r"(?P<user>[A-Za-z_][\w.-]{0,31}(?<![.-]))"
+# Where a user's name stands; what stands before it stays.
+_USERS = (
+    re.compile(rf"(?:\b(?:[ug]id|groups)=|(?<=\),))\d{{1,10}}\({_USER}(?=\))"),
+    re.compile(rf"\b(?:[Uu]ser(?: ?name)?|USER|LOGNAME|[Oo]wner|owned by)[\"']?(?: ?[:=] ?| )[\"'`(]?{_USER}(?![\w/])"),
+    re.compile(rf"(?<![\w.+/:-]){_USER}(?=@[A-Za-z][\w-]{{0,62}}(?:\.[\w-]{{1,63}}){{0,4}}\.[a-z]{{2,12}}\b)"),
+)
+_SHORTEST_EVERYWHERE = 3
 _DOMAIN = re.compile(r"\b(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,62})\.){1,6}(?:local|internal|lan|corp|cluster|svc|com|net|org|io|edu|gov|de|cloud)\b(?!\()")
 _MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}\b")
 _HOSTS = (
@@ -29,10 +38,13 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class Mask:
-    """Remembers the mask of each name, so that a host has one mask everywhere."""
+    """Remembers the mask of each name, so that a host and a user have one mask everywhere."""
 
-    def __init__(self, hosts: Iterable[str]) -> None:
+    def __init__(self, hosts: Iterable[str], users: Iterable[str] = ()) -> None:
         self._names: dict[tuple[str, str], str] = {}
+        self._known = frozenset(users)
+        names = "|".join(map(re.escape, sorted(filter(_is_no_word, self._known), key=lambda name: (-len(name), name))))
+        self._users = re.compile(rf"(?<![A-Za-z0-9<])(?:{names})(?![A-Za-z0-9>])") if names else None
         self._hosts: dict[str, str] = {}
         for host in hosts:
             bare = host.split(".")[0]
@@ -45,12 +57,15 @@ class Mask:
         text = without_secrets(text)
         text = _MAIL.sub(lambda found: self._named("mail", found.group()), text)
         text = _HOME.sub(lambda found: found.group(1) + self._named("user", found.group(2)), text)
+        for pattern in _USERS:
+            text = pattern.sub(self._user, text)
         text = _UUID.sub(lambda found: self._named("gpu", found.group()), text)
         text = _MAC.sub(lambda found: self._named("mac", found.group()), text)
         text = _V4.sub(lambda found: found.group() if found.group() in _KEPT_V4 or _is_version(found) else self._named("ip", found.group()), text)
         text = _V6.sub(lambda found: self._named("ip", found.group().lower()), text)
         text = _DOMAIN.sub(self._domain, text)
-        return _WORD.sub(lambda found: self._host(found.group()), text) if self._hosts else text
+        text = _WORD.sub(lambda found: self._host(found.group()), text) if self._hosts else text
+        return self._users.sub(lambda found: self._named("user", found.group()), text) if self._users else text
 
     def value(self, value: Any) -> Any:
         """The same for every text in a document, except keys of maps."""
@@ -65,6 +80,11 @@ class Mask:
     def _named(self, kind: str, name: str) -> str:
         count = sum(1 for other, _ in self._names if other == kind)
         return self._names.setdefault((kind, name), f"<{kind}-{count + 1}>")
+
+    def _user(self, found: re.Match[str]) -> str:
+        """A name that the evidence shows to be one; other words stand behind "user" too."""
+        name = found["user"]
+        return found.group()[: -len(name)] + self._named("user", name) if name in self._known else found.group()
 
     def _domain(self, found: re.Match[str]) -> str:
         name = found.group()
@@ -87,19 +107,38 @@ def _is_version(found: re.Match[str]) -> bool:
 
 def hosts_in(value: Any) -> Iterator[str]:
     """Names that the texts of a document use as hosts."""
-    if isinstance(value, str):
+    for text in _texts(value):
         for pattern in _HOSTS:
-            for found in pattern.finditer(value):
+            for found in pattern.finditer(text):
                 name = found["host"].rstrip(".-")
                 if not name.replace(".", "").isdigit() and name.lower() not in _NO_HOSTS:
                     yield name
+
+
+def users_in(value: Any) -> Iterator[str]:
+    """Names that the texts of a document use as users."""
+    for text in _texts(value):
+        homes = (found.group(2) for found in _HOME.finditer(text))
+        for name in (*homes, *(found["user"] for pattern in _USERS for found in pattern.finditer(text))):
+            if name.lower() not in NO_USER_NAMES:
+                yield name
+
+
+def _is_no_word(user: str) -> bool:
+    """Whether a user's name can be masked wherever it stands, because it is no ordinary word."""
+    return len(user) >= _SHORTEST_EVERYWHERE and user.lower() not in ALSO_WORDS and re.fullmatch(r"[A-Za-z_][\w-]*", user) is not None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
     elif isinstance(value, Mapping):
         for key, one in value.items():
             if key not in ("sources", "url"):
-                yield from hosts_in(one)
+                yield from _texts(one)
     elif isinstance(value, (list, tuple)):
         for one in value:
-            yield from hosts_in(one)
+            yield from _texts(one)
 
 
 def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,5 +146,6 @@ def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     facts = diagnosis["facts"]
     hosts = [*facts["hosts"], *(one["node"] for one in facts.get("nodes", []) if one.get("node")), *(one["host"] for one in facts.get("audited", []))]
     shown = [diagnosis["inputs"], facts, *(cause[side] for cause in diagnosis["causes"] for side in ("evidence", "against")), diagnosis["remarks"]]
-    masked: dict[str, Any] = Mask([*hosts, *dict.fromkeys(name for one in shown for name in hosts_in(one))]).value(diagnosis)
+    users = dict.fromkeys(name for one in (*shown, diagnosis["outcome"]) for name in users_in(one))
+    masked: dict[str, Any] = Mask([*hosts, *dict.fromkeys(name for one in shown for name in hosts_in(one))], users).value(diagnosis)
     return masked

@@ -67,6 +67,43 @@ def test_mask_knows_hosts_by_where_they_stand(tmp_path, line):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA out of memory for user verysecret at /home/verysecret/train.py",
+        "PermissionError: [Errno 13] Permission denied: '/gpfs/projects/verysecret/ck.pt' owner x@a.example.org uid=1001(verysecret)",
+        "PermissionError: [Errno 13] Permission denied: '/tmp/x' uid=0(root) gid=0(root) groups=0(root),1001(verysecret)",
+        "RuntimeError: disk quota exceeded: '/work/verysecret-runs/a' belongs to owner: 'verysecret'",
+        "RuntimeError: could not write /work/verysecret_2/a, USER=verysecret",
+        "RuntimeError: could not write /work/verysecret/a, mail to verysecret@hpc.example.org",
+    ],
+)
+def test_mask_knows_users_by_where_they_stand_and_masks_them_everywhere(tmp_path, line):
+    answer = diagnose([written(tmp_path, f"{line}\nRuntimeError: no room in /scratch/verysecret/x\n")])
+    shown = json.dumps(redacted(answer))
+    assert "verysecret" in json.dumps(answer) and "verysecret" not in shown
+    assert "<user-1>" in shown and "<user-2>" not in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: error in user code, for user input: the owner is root, uid=0(root) gid=100(users)",
+        "RuntimeError: the user asked for user namespaces as user root in /home/train/run.py, user=docker",
+    ],
+)
+def test_mask_takes_no_ordinary_word_for_a_user(tmp_path, line):
+    answer = diagnose([written(tmp_path, f"{line}\nRuntimeError: train loss\n")])
+    shown = json.dumps(redacted(answer))
+    assert line.replace("/home/train", "/home/<user-1>") in shown or "<user" not in shown
+    assert "<user-2>" not in shown
+
+
+def test_a_name_that_is_a_word_is_masked_only_where_it_names_a_user(tmp_path):
+    shown = json.dumps(redacted(diagnose([written(tmp_path, "RuntimeError: out of memory at mark 3 for user mark in /home/mark/a.py\n")])))
+    assert "at mark 3 for user <user-1> in /home/<user-1>/a.py" in shown
+
+
+@pytest.mark.parametrize(
     "text", ["nvidia-cublas-cu12==12.8.4.1", "torch 2.4.1", "at 127.0.0.1:29500", "see https://github.com/NVIDIA/nccl", "00:01.0 PCI bridge"]
 )
 def test_mask_leaves_versions_and_public_addresses(text):
