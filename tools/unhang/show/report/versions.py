@@ -18,7 +18,7 @@ ORDER = ("driver", "fabric manager", "kernel", "NCCL", "CUDA toolkit", "torch", 
 
 @dataclass(frozen=True)
 class Spread:
-    """One version of a thing. hosts: with this version; usual: whether most nodes have it."""
+    """One version of a thing. hosts: with this version; usual: whether more nodes have it than any other version."""
 
     version: str
     hosts: tuple[str, ...]
