@@ -40,8 +40,7 @@ def test_the_list_is_what_the_pages_show():
 
 @pytest.mark.parametrize("typed", OWN, ids=str)
 def test_its_options_are_those_that_the_command_takes(typed):
-    name, arguments, old = command_and_arguments(typed.argv[1:])
-    assert not old
+    name, arguments = command_and_arguments(typed.argv[1:])
     _, parser = command_and_parser(name)
     output = io.StringIO()
     try:
@@ -120,10 +119,7 @@ def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
         if argv[1] not in {*READS, *ACTS}:
             wrong.append(f"{page}: {typed}")
             continue
-        name, _, old = command_and_arguments(argv[1:])
-        if old:
-            wrong.append(f"{page}: {old}")
-            continue
+        name, _ = command_and_arguments(argv[1:])
         _, parser = command_and_parser(name)
         own = typed.partition(" -- ")[0].partition(" | ")[0]  # the rest belongs to Ansible or to another program
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)

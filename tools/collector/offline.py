@@ -50,7 +50,7 @@ def own_sources() -> dict[str, bytes]:
     texts = {name: for_python_3_9(text) for name, text in modules(["unhang.cli", *(f"unhang.commands.{name}" for name in OFFLINE)]).items()}
     kept = {name: COMMANDS[name] for name in OFFLINE}
     names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
-    texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = OLD_NAMES = OLD_OPTIONS = {{}}\n"
+    texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = {{}}\n"
     texts["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     shown = f"SEVERITIES = {SEVERITIES!r}\n\n\n{inspect.getsource(hosts_of)}"  # without the readers, which need msgspec
     texts["unhang/run/findings.py"] = f"from __future__ import annotations\n\n{shown}"

@@ -80,9 +80,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 0
     if name == "help":
         return _main([*arguments[1:3], "--help"])
-    name, rest, old = command_and_arguments(arguments)
-    if old:
-        print(old, file=sys.stderr)
+    name, rest = command_and_arguments(arguments)
     try:
         return _run(name, rest)
     except UserError as problem:

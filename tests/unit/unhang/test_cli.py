@@ -125,25 +125,6 @@ def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
 
 
 @pytest.mark.parametrize(
-    ("typed", "now"),
-    [
-        ("compare", "diff --run latest"),
-        ("verify", "admit verify"),
-        ("catalogue --new", "rule new"),
-        ("catalogue --check", "rule check"),
-        ("catalogue --rules own --new", "rule new"),
-    ],
-)
-def test_an_old_name_works_and_says_what_it_is_now(capsys, typed, now):
-    with pytest.raises(SystemExit) as ended:
-        main([*typed.split(), "--help"])
-    out, problems = capsys.readouterr()
-    assert ended.value.code == 0
-    assert out.startswith(f"usage: unhang {now.partition(' --')[0]} ")
-    assert f"is now `unhang {now}`; the next release has only the new name" in problems and len(problems.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
     ("typed", "named", "now"),
     [
         ("--score DIR", "--score", "DIR"),

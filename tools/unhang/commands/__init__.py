@@ -40,9 +40,6 @@ GROUPS = {
     "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
 }
 SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
-# Earlier names and options, which go with the next release: {typed: what it is now}.
-OLD_NAMES = {"compare": "diff --run latest", "verify": "admit verify"}
-OLD_OPTIONS = {("catalogue", "--new"): "rule new", ("catalogue", "--check"): "rule check"}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
