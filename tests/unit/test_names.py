@@ -24,7 +24,6 @@ ALLOWED = {
     "module_utils/unhang_node/change/drain/hook.py: _found",  # after "expected", as everywhere
     "module_utils/unhang_node/sections/processes.py: _place",
     "tools/unhang/audit/collect/starter.py: kept",
-    "tools/unhang/schemas/configuration.py: _kept",
     "tools/unhang/show/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
 }
 

@@ -16,22 +16,15 @@ from unhang.schemas.shapes import Shape, fact_shapes
 
 # Marks of rows that exist only while a job runs: its libraries, its environment, its container.
 _OF_A_PROCESS = (("origin", "mapped"), ("where", "container"), ("source", "process"))
-_LEFT_OUT = object()
 _INDEX = re.compile(r"\[\d+\]")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def configuration(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """{section: fields} of a facts document (unhang/node-facts/1): fields that are marked `config` or `identity`, without counters, samples, values that were
-    not read (null), and rows that belong to a running process. Lists are sorted: the order of reading does not count.
-    """
-    sections = facts.get("sections") or {}
-    kept = {name: _kept(sections[name], shape) for name, shape in fact_shapes().items() if isinstance(sections.get(name), Mapping)}
-    return {name: value for name, value in kept.items() if value is not _LEFT_OUT}
-
-
 def config_hash(facts: Mapping[str, Any]) -> str:
-    """sha256:… of the configuration; equal for two readings of a node if no marked fact has changed."""
+    """sha256:… of the configuration of a facts document (unhang/node-facts/1); equal for two readings of a node if no marked fact has changed.
+
+    Fields marked `config` or `identity` count, without values that were not read (null) and rows of a running process. The order of reading does not.
+    """
     return hash_of_sections(facts.get("sections") or {})
 
 
@@ -223,20 +216,6 @@ def _type_of(shape: Shape, name: str) -> Any:
     if shape.kind == "list" and shape.item is not None:
         return list[_type_of(shape.item, f"{name}_item") | None]  # type: ignore[misc]
     return Any
-
-
-def _kept(value: Any, shape: Shape) -> Any:
-    if value is None or not _marked(shape):
-        return _LEFT_OUT
-    if isinstance(value, Mapping) and shape.kind == "object":
-        if any(value.get(name) == mark for name, mark in _OF_A_PROCESS):
-            return _LEFT_OUT
-        rows = {name: _kept(below, shape.fields[name]) for name, below in value.items() if name in shape.fields and name != "probe"}
-        return {name: below for name, below in rows.items() if below is not _LEFT_OUT} or _LEFT_OUT
-    if isinstance(value, list) and shape.item is not None:
-        items = [kept for kept in (_kept(one, shape.item) for one in value) if kept is not _LEFT_OUT]
-        return sorted(items, key=_canonical)
-    return value
 
 
 def _marked(shape: Shape) -> bool:

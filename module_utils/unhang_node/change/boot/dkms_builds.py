@@ -17,7 +17,6 @@ from ...untrusted_files import names_or_none
 TREE = "/var/lib/dkms"
 LOG_LIMIT_BYTES = 8 << 20
 PLACES = ("updates/dkms", "updates", "extra", "weak-updates")
-_RELEASE = re.compile(r"^[0-9]+\.[0-9]+")
 _HEAD = re.compile(r"^DKMS make\.log for (\S+) for kernel (\S+)(?: \((\S+)\))?", re.M)
 # In the order of their value: compiler and linker name the cause, make only reports that there was an error.
 _ERRORS = (
@@ -132,21 +131,6 @@ def why_not_built(builds: list[Build], pattern: str, kernel: str, version: str |
     known = sorted({f"{build.module} {build.version}" for build in builds if fnmatch.fnmatchcase(build.module, pattern)})
     others = f"{', '.join(known)} is known" if known else "DKMS knows no such module"
     return f"expected DKMS to have built {what} for kernel {kernel}, found no build of it ({others}); are the kernel's headers installed?"
-
-
-def kernels_of(root: Root) -> list[str]:
-    """Kernel releases that have modules on the node."""
-    return _folders(root, "/lib/modules")
-
-
-def installed_kernels(root: Root) -> list[str]:
-    """Kernel releases that can boot: those with an image in /boot, or beside their modules."""
-    images = {name.split("-", 1)[1] for name in names_or_none(root, "/boot") if name.startswith(("vmlinuz-", "vmlinux-"))}
-    return sorted(name for name in set(kernels_of(root)) | images if _RELEASE.match(name) and (name in images or _has_image(root, name)))
-
-
-def _has_image(root: Root, kernel: str) -> bool:
-    return "vmlinuz" in (names_or_none(root, "/lib/modules/" + kernel))
 
 
 def parse_make_log(text: str) -> MakeLog:

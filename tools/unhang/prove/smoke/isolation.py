@@ -1,7 +1,7 @@
 """Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to try at the same time, and is sent the results.
 
     search = isolate(hosts, switches)          # the group as a whole has failed already
-    answer = drive(search, try_round)        # try_round([("a", "b"), ("c", "d")]) -> [True, False]
+    groups = next(search)                      # [("a", "b"), ("c", "d")]; then search.send([True, False]), until StopIteration has the IsolationResult
 
 The search begins with pairs: a node that fails with two different good partners is bad; a pair that fails although both its nodes are good is a bad link.
 One bad node of 64 takes three rounds, two take four, the last of them the proof that the rest passes. When all pairs pass and the group fails, bisection tells
@@ -12,7 +12,7 @@ Faults are assumed to be permanent: a group that contains a failing group fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Group = tuple[str, ...]
@@ -74,17 +74,6 @@ def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> 
             break
         yield from _bisect(search, rest)
     return _answer(search)
-
-
-def drive(search: Rounds, try_round: Callable[[list[Group]], list[bool]]) -> IsolationResult:
-    """Runs a search to its answer."""
-    try:
-        groups = next(search)
-        while True:
-            groups = search.send(try_round(groups))
-    except StopIteration as done:
-        answer: IsolationResult = done.value
-        return answer
 
 
 def _ask(search: _Search, groups: list[Group]) -> Generator[list[Group], list[bool], list[bool]]:
