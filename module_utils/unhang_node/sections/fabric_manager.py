@@ -7,7 +7,7 @@ import stat
 from ..parse.nvidia_driver import upstream_version
 from ..parse.values import clean
 from ..untrusted_files import names_or_none, read_tail
-from .daemons import is_running, started_s
+from .daemons import find_comm, is_running, started_s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ def read_fabric_manager(root: Root, unread: Unread, database: Database | None) -
     if installed and version is None:
         unread.add("version", "absent", f"{BINARY} is not from a package that the package database knows")
     running = _is_running(root, "nv-fabricmanager", UNIT, installed or switches, PID_FILE)
+    if switches and running is False:  # the GPU operator runs it in a container, where systemd has no unit of it
+        running = bool(find_comm(root, "nv-fabricmanager"))
     return {
         "nvswitch_present": None if switches is None else switches > 0,
         "nvswitch_count": switches,

@@ -66,6 +66,12 @@ def test_running_daemon_is_seen(tmp_path, files, running):
     assert read(tmp_path, {**PACKAGE, **files})[0]["running"] is running
 
 
+@pytest.mark.parametrize(("comm", "running"), [("nv-fabricmanage\n", True), ("bash\n", False)])
+def test_daemon_of_a_container_is_seen_on_a_host_with_switches(tmp_path, comm, running):
+    files = {**devices(), "/sys/fs/cgroup/system.slice/": "", "/proc/42/comm": comm}
+    assert read(tmp_path, files)[0]["running"] is running
+
+
 @pytest.mark.parametrize("target", ["/lib/systemd/system/nvidia-fabricmanager.service", "/gone"])
 def test_enabled_is_the_link_and_not_what_it_leads_to(tmp_path, target):
     link = "/etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service"
