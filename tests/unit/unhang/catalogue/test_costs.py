@@ -37,7 +37,7 @@ ONE_REPORT = {
     "gpu-hot-without-work": "the temperature of an idle GPU",
     "gpu-library-crashed": "the crash is in the kernel log",
     "gpu-not-taken-by-open-modules": "more GPUs on the PCI bus than the driver has",
-    "gpus-without-room-in-guest": "more GPUs on the PCI bus than the driver has",
+    "gpus-without-room-in-guest": "the kernel log says that a GPU has no address space",
     "group-driver-differs": "the versions differ",
     "group-fabric-manager-differs": "the versions differ",
     "iommu-on-with-rtx-pro-6000-and-amd": "the vendor asks for it to be off on these cards",

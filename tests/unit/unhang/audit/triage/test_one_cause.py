@@ -67,6 +67,22 @@ def test_another_fatal_xid_does_not_account_for_a_gpu_that_is_gone(causes_of):
     assert {cause["rule"] for cause in causes_of("h200_infiniband", {"facts": other})} == {"xid-fatal", "gpu-gives-no-handle"}
 
 
+NO_ROOM = {
+    "kind": "other", "subject": "gpu-bar-no-space", "count": 1, "pci_address": "0000:15:00.0",
+    "line": "pci 0000:15:00.0: BAR 2 [mem size 0x4000000000 64bit pref]: can't assign; no space",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "complete", "expected"),
+    [([], True, "gpu-fell-off-the-bus"), ([], False, "gpu-fell-off-the-bus"), ([NO_ROOM], True, "gpus-without-room-in-guest")],
+)
+def test_a_gpu_that_a_guest_lacks_has_no_room_only_where_the_kernel_says_so(causes_of, events, complete, expected):
+    facts = {"node.virtualization": {"kind": "qemu", "is_vm": True, "is_container": False}, "gpus.pci_count": 9, "faults.events": events, "faults.complete": complete}
+    causes = causes_of("h200_infiniband", {"facts": facts})
+    assert [cause["rule"] for cause in causes if cause["severity"] == "critical"] == [expected]
+
+
 def test_a_link_that_is_down_is_one_cause(causes_of):
     (cause,) = causes_of("h200_infiniband", {"facts": DOWN})
     assert (cause["rule"], cause["nodes"]) == ("nvlink-some-inactive", ["gpu3"])
