@@ -150,7 +150,11 @@ def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     default = read_systemd_default(root)
     if default:
         scopes.append(default)
-    return (scopes + read_limits_conf(root, unread))[:SCOPES]
+    scopes = (scopes + read_limits_conf(root, unread))[:SCOPES]
+    for key in KEYS:
+        if any(scope[key] is None for scope in scopes):
+            unread.add(f"scopes[*].{key}", "absent", "this scope sets no such limit")
+    return scopes
 
 
 def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:

@@ -34,6 +34,13 @@ def test_a_later_limits_file_wins(tmp_path):
     assert row["evidence"] == "/etc/security/limits.d/90-shm.conf:1"
 
 
+def test_a_limit_that_a_file_does_not_set_is_absent(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/etc/security/limits.d/95-memlock.conf", "* - memlock unlimited\n")
+    assert scope(facts(folder, "limits"), "limits.conf")["nofile_hard"] is None
+    assert unread(folder, "limits")["scopes[*].nofile_hard"]["status"] == "absent"
+
+
 def test_processes_of_one_user_are_limited_by_the_service_the_configuration_and_systemd(tmp_path):
     folder = copied("a6000x3-kernel-5.4", tmp_path)
     own = (folder / "proc/812/limits").read_text()
