@@ -13,10 +13,11 @@ BURST = Shape(
     "object",
     {
         "code": NUMBER, "codes": Shape("list", item=NUMBER), "count": NUMBER, "pci_address": TEXT, "pci_addresses": Shape("list", item=TEXT), "line": TEXT,
-        "first_s": NUMBER, "duration_s": NUMBER,
+        "first_s": NUMBER, "duration_s": NUMBER, "counts": Shape("list", item=TEXT),
+        "events": Shape("list", item=Shape("object", {"code": NUMBER, "count": NUMBER, "pci_address": TEXT})),
     },
 )  # fmt: skip
-"""code, pci_address and line: of the event that came first; codes and pci_addresses: of all, in the order in which they came."""
+"""code, pci_address and line: of the event that came first; codes and pci_addresses: of all, in the order of time; counts: "48 x 1" for each code."""
 
 
 def bursts(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]]) -> tuple[Kind, Run]:
@@ -61,15 +62,27 @@ def _burst(world: World, events: list[Any]) -> Fact:
         return list(dict.fromkeys(plain(one) for one in found if not isinstance(one, Unknown)))
 
     codes = list(dict.fromkeys(plain(world.field(event, "code")) for event in events))  # an event without a code leaves the burst undecided
-    counts = [world.field(event, "count") for event in events]
+    rows = [{"code": plain(world.field(event, "code")), "count": _count(world, event), "pci_address": _known(world, event, "pci_address")} for event in events]
+    counts = {code: sum(row["count"] for row in rows if row["code"] == code) for code in codes}
     start = first_known("first_s")
     end = max((plain(one) for one in (world.field(event, "last_s") for event in events) if not isinstance(one, Unknown)), default=start)
     value = {
-        "code": codes[0], "codes": codes, "count": sum(1 if isinstance(one, Unknown) else plain(one) for one in counts),
+        "code": codes[0], "codes": codes, "count": sum(counts.values()), "counts": [f"{code} x {count}" for code, count in counts.items()], "events": rows,
         "pci_address": first_known("pci_address"), "pci_addresses": all_of("pci_address"), "line": first_known("line"),
         "first_s": start, "duration_s": None if start is None else max(0, end - start),
     }  # fmt: skip
     return Fact(value, BURST, events[0].path)
+
+
+def _known(world: World, event: Any, name: str) -> Any:
+    value = world.field(event, name)
+    return None if isinstance(value, Unknown) else plain(value)
+
+
+def _count(world: World, event: Any) -> Any:
+    """How often the event came; once where that was not read."""
+    count = _known(world, event, "count")
+    return 1 if count is None else count
 
 
 def rows_of(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]]) -> tuple[Kind, Run]:

@@ -50,6 +50,11 @@ def test_a_burst_tells_what_came_first_and_where_all_of_it_was():
     assert evaluated("(faults.events | bursts(180) | first).pci_addresses", *events) == ["0000:0a:00.0", "0000:0b:00.0"]
 
 
+def test_a_burst_counts_each_code_by_itself():
+    events = [event(48, 10.0, count=1), event(63, 11.0, count=1), event(45, 12.0, count=3), event(45, 13.0, count=2)]
+    assert evaluated("(faults.events | bursts(180) | first).counts", *events) == ["48 x 1", "63 x 1", "45 x 5"]
+
+
 def test_an_event_without_a_code_leaves_its_bursts_undecided():
     with pytest.raises(Undecided):
         evaluated(BURSTS, event(79, 1.0), event(None, 2.0))

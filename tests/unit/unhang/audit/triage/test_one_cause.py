@@ -78,7 +78,12 @@ NO_ROOM = {
     [([], True, "gpu-fell-off-the-bus"), ([], False, "gpu-fell-off-the-bus"), ([NO_ROOM], True, "gpus-without-room-in-guest")],
 )
 def test_a_gpu_that_a_guest_lacks_has_no_room_only_where_the_kernel_says_so(causes_of, events, complete, expected):
-    facts = {"node.virtualization": {"kind": "qemu", "is_vm": True, "is_container": False}, "gpus.pci_count": 9, "faults.events": events, "faults.complete": complete}
+    facts = {
+        "node.virtualization": {"kind": "qemu", "is_vm": True, "is_container": False},
+        "gpus.pci_count": 9,
+        "faults.events": events,
+        "faults.complete": complete,
+    }
     causes = causes_of("h200_infiniband", {"facts": facts})
     assert [cause["rule"] for cause in causes if cause["severity"] == "critical"] == [expected]
 
