@@ -88,6 +88,11 @@ def test_a_gpu_that_a_guest_lacks_has_no_room_only_where_the_kernel_says_so(caus
     assert [cause["rule"] for cause in causes if cause["severity"] == "critical"] == [expected]
 
 
+def test_memory_that_no_process_holds_asks_no_vendor(causes_of):
+    (cause,) = causes_of("h200_infiniband", {"facts": {"gpus.devices[3].memory_used_mib": 120000.0, "gpus.devices[3].processes": []}})
+    assert (cause["rule"], cause["owner"]) == ("gpu-memory-without-process", "sre")
+
+
 def test_a_link_that_is_down_is_one_cause(causes_of):
     (cause,) = causes_of("h200_infiniband", {"facts": DOWN})
     assert (cause["rule"], cause["nodes"]) == ("nvlink-some-inactive", ["gpu3"])
