@@ -14,6 +14,7 @@ import msgspec
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
+from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
 from unhang.base.errors import UserError
 from unhang.rules.compiled_catalogue import Catalogue
 from unhang.rules.engine import Engine, NodeVerdicts, view_of
@@ -59,16 +60,6 @@ class _Policies:
         return "/".join(own[0].parts[-2:]) if len(own) == 1 else ""
 
 
-@dataclass
-class _Peers:
-    """A peer group: its first node's policy applies to all. ballots: by rule."""
-
-    policy: dict[str, Any]
-    waivers: dict[str, list[Waiver]]
-    groups: tuple[str, ...]
-    ballots: dict[int, Ballot] = field(default_factory=dict)
-
-
 class _NodeTooCostly(Exception):
     """A node document that takes more processor time to judge than any regular one."""
 
@@ -105,7 +96,7 @@ class _State:
     entries: list[Entry] = field(default_factory=list)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
-    peers: dict[str, _Peers] = field(default_factory=dict)
+    cells: dict[str, Cell] = field(default_factory=dict)
     counts: dict[tuple[int, str], int] = field(default_factory=dict)  # rule, verdict -> items of all nodes
     in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)  # inventory groups -> hosts
     unread: int = 0
@@ -204,12 +195,15 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     if verdicts.unread:
         return
     name = peers_of(document.groups, node.policy)
-    peers = state.peers.get(name)
-    if peers is None:
-        peers = state.peers[name] = _Peers(node.policy, waivers, document.groups)
+    cell = state.cells.get(name)
+    if cell is None:
+        cell = state.cells[name] = Cell(node.policy, waivers, document.groups)
+    cell.hosts.append(document.host)
+    cell.policies[policy_key(document.policy, node.policy)] += 1
+    cell.hardware[hardware_of(document.sections)] += 1
     for answers in verdicts.answers:
         for rule, compared in answers.compared:
-            add_votes(peers.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
+            add_votes(cell.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
     state.in_groups.setdefault(document.groups, []).append(document.host)
 
 
@@ -241,7 +235,7 @@ def _count_nodes(state: _State) -> None:
 
 
 def _judge_peers(state: _State, view: CatalogueView) -> None:
-    for name, peers in state.peers.items():
+    for name, peers in joined(state.cells):
         same_as = peers.policy.get("same_as")
         there = _ballots_of_group(state, same_as) if same_as else {}
         for number, ballot in peers.ballots.items():
@@ -262,8 +256,8 @@ def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
     """The values of all hosts of one inventory group, in any peer group."""
     wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host in hosts}
     found: dict[int, Ballot] = {}
-    for peers in state.peers.values():
-        for number, ballot in peers.ballots.items():
+    for cell in state.cells.values():
+        for number, ballot in cell.ballots.items():
             add_ballot(found.setdefault(number, Ballot(inventory_group)), ballot, wanted)
     return found
 
@@ -278,10 +272,10 @@ def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
         state.entries.append(Entry(rule, "unknown", None, known, texts, {}))
 
 
-def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: _Peers) -> None:
+def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: Peers) -> None:
     verdict, waiver = judged.verdict, None
-    if verdict == "fail" and rule.id in peers.waivers:
-        held = [_waiver(state, peers.waivers[rule.id], host, peers.groups) for host in judged.hosts]
+    if verdict == "fail" and any(rule.id in cell.waivers for cell in peers.cells):
+        held = [_waiver(state, cell.waivers.get(rule.id, []), host, cell.groups) for host, cell in zip(judged.hosts, peers.cells_of(judged.hosts), strict=True)]
         if held and all(held):
             verdict, waiver = "waived", held[0]
     state.count(rule, verdict)

@@ -1,0 +1,110 @@
+"""Which nodes are compared with each other: those of the same inventory groups, and sets of such nodes that a rack, switch or partition keeps apart.
+
+Nodes of exactly the same groups are one cell, and so are those whose policy names the same `peers`. Cells are joined if they share a group, have the same
+hardware and the same policy. Hardware and policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his peers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from unhang.rules.groups import EVERYBODY, Ballot, add_ballot
+
+
+@dataclass
+class Cell:
+    """Nodes that are compared in any case. policy, waivers and groups: of its first node; ballots: by rule."""
+
+    policy: dict[str, Any]
+    waivers: Mapping[str, Any]
+    groups: tuple[str, ...]
+    hosts: list[str] = field(default_factory=list)
+    ballots: dict[int, Ballot] = field(default_factory=dict)
+    policies: Counter[bytes] = field(default_factory=Counter)
+    hardware: Counter[Hashable] = field(default_factory=Counter)
+
+
+@dataclass
+class Peers:
+    """A peer group of one or several cells. ballots: by rule."""
+
+    cells: list[Cell]
+    ballots: dict[int, Ballot]
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        return self.cells[0].policy
+
+    def cells_of(self, hosts: Iterable[str]) -> list[Cell]:
+        """The cell of each host."""
+        of_host = {host: cell for cell in self.cells for host in cell.hosts}
+        return [of_host[host] for host in hosts]
+
+
+def hardware_of(sections: Any) -> Hashable | None:
+    """What makes nodes comparable: models and number of GPUs, and the machine; None for a node without GPUs. The number is the next power of two, because a
+    node that has lost a GPU stays with its peers.
+    """
+    gpus = sections.gpus if sections is not None else None
+    models = {one.model for one in (gpus.devices if gpus is not None else None) or () if one.model}
+    if gpus is None or not gpus.count or not (models or gpus.model):
+        return None
+    dmi = sections.node.dmi if sections.node is not None else None
+    machine = (dmi.vendor, dmi.product) if dmi is not None else ()
+    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine)
+
+
+def policy_key(*policies: Mapping[str, Any]) -> bytes:
+    """Equal for policies that want the same of a node; a waiver wants nothing."""
+    return msgspec.json.encode([{key: value for key, value in one.items() if key != "waivers"} for one in policies], order="sorted")
+
+
+def joined(cells: Mapping[str, Cell]) -> list[tuple[str, Peers]]:
+    """The peer groups with their names, in the order of the cells. A joined one is named for the groups that all of its nodes share."""
+    kinds: dict[Hashable, dict[str, Cell]] = {}
+    for name, cell in cells.items():
+        kinds.setdefault(_kind(name, cell), {})[name] = cell
+    found: dict[str, list[Cell]] = {}
+    for together in (one for kind in kinds.values() for one in _by_largest_group(kind)):
+        shared = "+".join(sorted(set.intersection(*(set(cell.groups) for cell in together.values())) - EVERYBODY))
+        first = next(iter(together))
+        is_new = len(together) > 1 and shared not in found and shared not in cells
+        found[shared if is_new else first] = list(together.values())
+    order = {id(cell): place for place, cell in enumerate(cells.values())}
+    return [(name, _peers(name, together)) for name, together in sorted(found.items(), key=lambda one: order[id(one[1][0])])]
+
+
+def _kind(name: str, cell: Cell) -> Hashable:
+    """Cells of one kind may be joined. Cells of a policy's `peers` and of nodes without GPUs are the only ones of their kind."""
+    hardware = cell.hardware.most_common(1)[0][0]
+    return name if "peers" in cell.policy or hardware is None else (hardware, cell.policies.most_common(1)[0][0])
+
+
+def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
+    """Cells that share a group, together; the group with most nodes first."""
+    waiting = dict(cells)
+    while True:
+        sizes: dict[str, list[int]] = {}
+        for cell in waiting.values():
+            for group in set(cell.groups) - EVERYBODY:
+                sizes.setdefault(group, []).append(len(cell.hosts))
+        largest = max(((sum(hosts), group) for group, hosts in sizes.items() if len(hosts) > 1), default=None)
+        if largest is None:
+            break
+        yield {name: waiting.pop(name) for name in [name for name, cell in waiting.items() if largest[1] in cell.groups]}
+    yield from ({name: cell} for name, cell in waiting.items())
+
+
+def _peers(name: str, cells: list[Cell]) -> Peers:
+    if len(cells) == 1:
+        return Peers(cells, cells[0].ballots)
+    ballots: dict[int, Ballot] = {}
+    for cell in cells:
+        for number, ballot in cell.ballots.items():
+            add_ballot(ballots.setdefault(number, Ballot(name)), ballot, frozenset(cell.hosts))
+    return Peers(cells, ballots)
