@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from unhang.audit.judge.bad_waivers import BadWaiver, waiver_at
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
@@ -93,11 +94,13 @@ class _State:
     policies: _Policies
     today: str
     budget: _Budget
+    is_limited: bool = False  # the run may lack nodes of the inventory
     entries: list[Entry] = field(default_factory=list)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
     cells: dict[str, Cell] = field(default_factory=dict)
     counts: dict[tuple[int, str], int] = field(default_factory=dict)  # rule, verdict -> items of all nodes
+    bad_waivers: dict[tuple[str, str], BadWaiver] = field(default_factory=dict)
     in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)  # inventory groups -> hosts
     unread: int = 0
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
@@ -136,7 +139,7 @@ def judge_run(
 
     nodes_first = True
     policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
-    state = _State(Engine(rules, view, note), policies, today, budget)
+    state = _State(Engine(rules, view, note), policies, today, budget, bool(run.document.get("limit")))
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
         parts = EarlierParts(run)
@@ -150,6 +153,7 @@ def judge_run(
         nodes_first = False
         _count_nodes(state)
         _judge_peers(state, view)
+        _add_bad_waivers(state)
         _add_stopped(state, stopped.values())
         entries = in_order(state.entries)
         head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
@@ -191,7 +195,7 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     for answers in verdicts.answers:
         for rule, verdict, count in answers.counts:
             state.counts[rule, verdict] = state.counts.get((rule, verdict), 0) + count
-    _add_entries(state, verdicts, document, waivers)
+    _add_entries(state, verdicts, document, waivers, node.policy)
     if verdicts.unread:
         return
     name = peers_of(document.groups, node.policy)
@@ -207,7 +211,7 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     state.in_groups.setdefault(document.groups, []).append(document.host)
 
 
-def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]]) -> None:
+def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]], policy: dict[str, Any]) -> None:
     for number, judged, texts, where in verdicts.listed:
         rule = state.engine.rules[number]
         verdict, waiver = judged.verdict, None
@@ -217,6 +221,12 @@ def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, 
                 verdict = "waived"
                 state.count(rule, "fail", -judged.items)
                 state.count(rule, "waived", judged.items)
+        if verdict == "fail" and (bad := waiver_at(rule, judged.item, policy)) is not None:
+            state.count(rule, "fail", -judged.items)
+            state.count(rule, "skip", judged.items)
+            row = state.bad_waivers.setdefault((rule.id, msgspec.json.encode(bad.row).decode()), BadWaiver(rule, judged, texts, bad))
+            row.hosts += [document.host] if bad.covers(document.host, document.groups) else []
+            continue
         state.entries.append(Entry(rule, verdict, document.host, judged, texts, where, waiver))
 
 
@@ -283,6 +293,13 @@ def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: Peers) -> 
         lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
         texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
         state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
+
+
+def _add_bad_waivers(state: _State) -> None:
+    for one in state.bad_waivers.values():
+        if one.hosts or not state.is_limited:
+            state.count(one.rule, "fail")
+            state.entries.append(one.entry({rule.id for rule in state.engine.rules}))
 
 
 def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:

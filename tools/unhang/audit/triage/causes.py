@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from unhang.audit.judge.judged_node import Board
+from unhang.audit.triage.found import LAST
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
 from unhang.rules.found import Found
 from unhang.rules.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
@@ -88,7 +89,8 @@ def triage(
     verdicts = node_verdicts(shares, nodes, order)
     usual = _usual_rules(causes, frozenset(verdicts["healthy"]))
     causes = [cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"]
-    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), -len(cause["findings"])))
+    last = {kind.rule for kind, members in by_layer if members[0].root.layer == LAST}
+    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], cause["rule"] in last, -len(cause["nodes"]), -len(cause["findings"])))
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from unhang.audit.judge.bad_waivers import is_of_waivers
 from unhang.audit.judge.findings import Entry
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.rules.found import Found
@@ -15,6 +16,7 @@ _SECTIONS = (
     *("run_status", "policy_error", "faults", "gpus", "fabric_manager", "interconnect", "driver", "kernel"),
     *("network", "limits", "nccl", "cuda", "torch", "packages"),
 )
+LAST = len(_SECTIONS) + 1  # what is about a waiver comes after everything of equal weight that is about a node
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -30,7 +32,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         where = {} if grouped else entry.where
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
-        layer = _layer({path[0] for path in entry.rule.decision_reads})
+        layer = LAST if is_of_waivers(entry.rule) else _layer({path[0] for path in entry.rule.decision_reads})
         yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
 
 

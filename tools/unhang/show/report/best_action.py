@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.run.run_input import natural
+from unhang.show.report import phrases
 
 LEAST = "info"  # a cause of this severity needs no action
 
@@ -25,7 +26,8 @@ def best_action(causes: Sequence[Mapping[str, Any]]) -> BestAction | None:
     """causes: of findings-1. None if there are fewer than two to choose from. A cause in conflict has no action yet."""
     by_action: dict[str, list[Mapping[str, Any]]] = {}
     for cause in causes:
-        if cause["severity"] != LEAST and cause["nodes"] and not cause["unread"] and not cause["remedy"]["conflicts"]:
+        acts = cause["severity"] != LEAST and cause["rule"] not in phrases.OF_POLICY and not cause["unread"]
+        if acts and cause["nodes"] and not cause["remedy"]["conflicts"]:
             by_action.setdefault(cause["remedy"]["role"] or f"\0{cause['id']}", []).append(cause)
     if sum(map(len, by_action.values())) < 2:
         return None

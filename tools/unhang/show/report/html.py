@@ -158,7 +158,7 @@ def _fleet_view(
 
 def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:
     """The content of the printed summary (two pages): the worst of each part."""
-    placed = [{**card, "summary_place": phrases.hosts(card["nodes"], SUMMARY_PLACE) if card["nodes"] else "the whole fleet"} for card in cards]
+    placed = [{**card, "summary_place": phrases.hosts(card["nodes"], SUMMARY_PLACE) or phrases.without_nodes(card["rule"])} for card in cards]
     worst_first = sorted(mapped, key=lambda panel: min((KINDS.index(cell.kind) for cell in panel.cells), default=len(KINDS)))
     return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": worst_first, "run_name": visible(run_name, 120)}
 

@@ -41,6 +41,7 @@ STATUS_WORDS = {
 
 
 POLICIES_FROM = {"documents": "the policies in the nodes' documents", "none": "no policy"}
+OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")  # rules of the policy's waivers: to correct one repairs no node
 NO_NODES = "No nodes: the inventory or the limit names none"
 
 
@@ -95,6 +96,11 @@ def headline(totals: Tally) -> str:
         usual = "Only remarks that hold for most healthy nodes" if totals.verdicts.get("fail") else "Nothing found"
         return f"{counted(totals.remarks, 'remark')} on {nodes}" if totals.remarks else f"{usual} on {nodes}"
     return f"{nodes} healthy{remarks}{unknown}"
+
+
+def without_nodes(rule: str) -> str:
+    """Where a cause is that names no node."""
+    return "the policy" if rule in OF_POLICY else "the whole fleet"
 
 
 def node_verdicts(findings: Mapping[str, Any]) -> str:

@@ -174,7 +174,7 @@ def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
 def _where(cause: Mapping[str, Any]) -> str:
     hosts = cause["nodes"]
     if not hosts:
-        return "the whole fleet"
+        return phrases.without_nodes(cause["rule"])
     return shortened(fold_hosts(hosts), LONGEST_NODES) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
 
 
