@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,17 @@ class Waiver:
         return host in self.hosts or any(fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns)
 
 
-def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
-    """(path, message) of every fault; threshold_names: those that rules read, [] if unknown."""
+def policy_faults(policy: Any, threshold_names: Iterable[str] = (), groups: Collection[str] = ()) -> list[tuple[tuple, str]]:
+    """(path, message) of every fault; threshold_names: those that rules read, [] if unknown; groups: all of the inventory, [] if unknown."""
     found = [(one.path, one.message) for one in check_schema(policy, read_schema("policy-1"))]
     if found:
         return found
     found = list(_bad_versions(policy, policy_shape(), ()))
     found += _bad_bounds(policy) if not found else ()
     found += _bad_waivers(policy.get("waivers", ()))
+    same_as = policy.get("same_as")
+    if groups and same_as and same_as not in groups and (near := nearest(same_as, sorted(groups))):
+        found.append((("same_as",), f"no node is in a group {same_as!r}{near}"))
     known = sorted(threshold_names)
     for name in policy.get("thresholds", ()) if known else ():
         if name not in known:
@@ -106,6 +109,17 @@ class PolicyFile:
 
     everybody: Mapping[str, Any] | None
     groups: Mapping[str, Mapping[str, Any]]
+    places: Mapping[str, str] = field(default_factory=dict)  # group -> file:line
+
+    def check_groups(self, known: Collection[str]) -> None:
+        """Raises UserError for a group that looks misspelt, or if no policy is for any node. known: the groups of all nodes. A file may be for several
+        inventories, so other groups may be unknown.
+        """
+        unknown = {name: nearest(name, sorted(known)) for name in self.groups if name != "all" and name not in known}
+        faults = {name: near for name, near in unknown.items() if near} or (unknown if len(unknown) == len(self.groups) else {})
+        if faults:
+            lines = [f"{self.places.get(name, 'policy')}: groups.{name}: no node of the run is in this group{near}" for name, near in faults.items()]
+            raise UserError("\n".join([*lines, f"groups of the run are {', '.join(sorted(known)) or 'none'}"]))
 
     def for_groups(self, groups: Iterable[str]) -> dict[str, Any]:
         """The policy of a host: the policies of its groups, merged in the order of the file."""
@@ -151,5 +165,6 @@ def load_policy(path: Path, threshold_names: Iterable[str] = ()) -> PolicyFile:
         more = [f"and {len(lines) - MOST_FAULTS_SHOWN} more"] if len(lines) > MOST_FAULTS_SHOWN else []
         raise UserError("\n".join([*lines[:MOST_FAULTS_SHOWN], *more]))
     if grouped:
-        return PolicyFile(None, {str(name): one or {} for name, one in content["groups"].items()})
+        lines_of = {str(name): f"{path}:{places[*start, 'groups', name].line}" for name in content["groups"]}
+        return PolicyFile(None, {str(name): one or {} for name, one in content["groups"].items()}, lines_of)
     return PolicyFile(content or {}, {})

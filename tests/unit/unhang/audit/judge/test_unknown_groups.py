@@ -1,0 +1,60 @@
+"""A policy that names a group which no node is in says so, and names the group that it nearly names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from judge_cases import node, rule, sections, write_rules, write_run
+
+from unhang.audit.judge.judging import judge_run
+from unhang.base.errors import UserError
+from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.run.run_input import read_run_input
+from unhang.schemas.policy import load_policy
+
+FLEET = rule(None, id="fleet-differs", scope="fleet", compare="driver.loaded.version")
+FAULT = rule("policy_error != ''", id="bad-policy", found="{{ policy_error }}")
+
+
+def judged(tmp_path, same_as, limit=None, policy=None):
+    """(rule, verdict, hosts, found) of each finding."""
+    catalogue = load_catalogue([write_rules(tmp_path / "rules", FLEET, FAULT)], built_in=False)
+    dev = {"groups": ["all", "dev"], "policy": {"same_as": same_as}}
+    run = write_run(tmp_path / "run", node("p1", sections("580.1"), groups=["all", "production"]), node("d1", sections("580.2"), **dev))
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "limit": limit}))
+    judge_run(read_run_input(run), catalogue, "2026-06-01", policy)
+    found = json.loads((run / "findings.json").read_text())["findings"]
+    return [(one["rule"], one["verdict"], one["host"] or one["hosts"], one["found"]) for one in found]
+
+
+def test_a_misspelt_same_as_is_a_fault_of_the_policy(tmp_path):
+    assert judged(tmp_path, "prodution") == [("bad-policy", "fail", "d1", "same_as: no node is in a group 'prodution' (did you mean production?)")]
+
+
+def test_a_group_that_is_in_no_inventory_makes_the_comparison_unknown(tmp_path):
+    ((rule_id, verdict, _, found),) = judged(tmp_path, "reference")
+    assert (rule_id, verdict) == ("fleet-differs", "unknown")
+    assert "no node of the run is in this group" in found
+
+
+@pytest.mark.parametrize("same_as", ["prodution", "reference"])
+def test_a_limited_run_does_not_know_all_groups(tmp_path, same_as):
+    assert judged(tmp_path, same_as, limit="dev") == []
+
+
+@pytest.mark.parametrize(("groups", "near"), [("dve: {gpu: {count: 8}}", " (did you mean dev?)"), ("h200: {gpu: {count: 8}}", "")])
+def test_a_policy_file_for_an_unknown_group_is_refused(tmp_path, groups, near):
+    path = tmp_path / "next.yml"
+    path.write_text(f"groups:\n  {groups}\n")
+    with pytest.raises(UserError) as refused:
+        judged(tmp_path, "production", policy=load_policy(path))
+    name = groups.partition(":")[0]
+    assert str(refused.value) == f"{path}:2: groups.{name}: no node of the run is in this group{near}\ngroups of the run are all, dev, production"
+
+
+def test_a_policy_file_may_name_a_group_of_another_inventory(tmp_path):
+    path = tmp_path / "next.yml"
+    path.write_text("groups:\n  all: {}\n  h200: {gpu: {count: 8}}\n")
+    assert judged(tmp_path, "production", policy=load_policy(path)) == []
