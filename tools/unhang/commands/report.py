@@ -11,7 +11,7 @@ from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.report_ticket import write_ticket
-from unhang.commands.run_output import add_format, show
+from unhang.commands.run_output import add_format, run_of_file, show
 from unhang.run import run_folder
 from unhang.run.findings import read_findings
 from unhang.show.report.phrases import left_out
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="?",
         default=run_folder.latest_run(),
-        help="run folder or its id, or a file of findings in a run folder (default: %(default)s)",
+        help="run folder or its id, or a file of findings (default: %(default)s)",
     )
     add_format(parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"})
     add_filters(parser)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.smoke and arguments.format != "html":
         raise UserError("--smoke: expected --format html, which draws it")
     given = Path(arguments.run)
-    folder = given.parent if given.is_file() else run_folder.find_run(arguments.run)
+    folder = run_of_file(given) if given.is_file() else run_folder.find_run(arguments.run)
     findings = read_findings(folder, given if given.is_file() else None)
     if arguments.format == "ticket":
         return write_ticket(folder, findings, arguments)

@@ -21,6 +21,7 @@ from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
 from unhang.run import run_folder
 from unhang.run.actions import Setting, command, needs_list
+from unhang.run.findings import read_findings
 from unhang.run.own_runs import own_options
 from unhang.show.history.node_pasts import node_pasts
 from unhang.show.report.exports import RENDERERS, render_junit
@@ -62,7 +63,7 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     given = Path(arguments.run)
     check_page(arguments)
     if arguments.format == "html":
-        out = out or str(page or (given if given.is_dir() else folder) / "report.html")
+        out = out or str(page or (given if given.is_dir() else given.parent if given.is_file() else folder) / "report.html")
         beside = given if given.is_file() else None
         plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
         commands = commands_here(folder, findings, arguments.run)
@@ -79,8 +80,30 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     elif arguments.format == "junit":
         text = render_junit(findings, arguments.fail_on)
     else:
-        text = {"json": render_json, **RENDERERS}[arguments.format](findings)
+        text = {"json": render_json, **RENDERERS}[arguments.format](_with_commands(folder, findings, arguments.run))
     deliver(text, out or "-")
+
+
+def _with_commands(folder: Path, findings: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """The findings with commands that work in the current folder, and that contain every host."""
+    here = setting_here(folder, findings, run)
+    return {**findings, "causes": [{**cause, "command": command(cause, here)} for cause in findings["causes"]]}
+
+
+def run_of_file(file: Path) -> Path:
+    """The run folder of a file of findings: the folder that the file is in, else the run that was judged, by its id. Raises UserError."""
+    if (file.parent / "run.json").is_file():
+        return file.parent
+    return run_folder.find_run(read_findings(file.parent, file)["run"]["id"])
+
+
+def _as_shown(folder: Path, run: str) -> str:
+    """The run for the commands that show it again; "" for a file of findings whose run `unhang report` does not find."""
+    file = Path(run)
+    try:
+        return run if not file.is_file() or run_of_file(file).samefile(folder) else ""
+    except (OSError, UserError):
+        return ""
 
 
 def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool) -> str:
@@ -89,14 +112,12 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     program = project.program_as_typed()
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
-    ways = read_by_of(folder)
+    ways, shown = read_by_of(folder), _as_shown(folder, arguments.run)
     if arguments.verbose or arguments.format == "wide":
         full = not (to_terminal and sys.stdout.isatty())
-        return render_table(
-            findings, width, colour, plain=plain, full=full, run=arguments.run, program=program, setting_of=setting_of, read_by=_read_by(ways, 10**9)
-        )
+        return render_table(findings, width, colour, plain=plain, full=full, run=shown, program=program, setting_of=setting_of, read_by=_read_by(ways, 10**9))
     return render_screen(
-        findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run), read_by=_read_by(ways, width)
+        findings, width, colour, plain=plain, run=shown, program=program, setting_of=setting_of, planned=bool(here.run), read_by=_read_by(ways, width)
     )
 
 

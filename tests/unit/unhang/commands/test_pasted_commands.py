@@ -13,7 +13,9 @@ from unhang.ansible import run_files
 from unhang.base.nodeset import expand_limit
 from unhang.cli import command_and_parser, main
 from unhang.commands.filters import asked_filter, named_hosts
+from unhang.commands.run_output import show
 from unhang.repair.plan.plan_document import read_plan
+from unhang.run import run_folder
 from unhang.run.findings import read_findings
 from unhang.run.own_runs import mark_as_own
 
@@ -101,6 +103,38 @@ def test_every_form_for_people_and_reports_says_by_what_it_was_judged(tmp_path, 
         main(["report", str(folder), "-o", form])
         shown = " ".join(capsys.readouterr().out.split())
         assert f"run {RUN} of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and policy next.yml" in shown, form
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "json"])
+def test_a_node_that_was_not_read_is_read_again_with_the_inventory_of_the_run_in_every_form(tmp_path, capsys, form):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    main(["report", str(folder), "-o", form])
+    assert "audit -i inventory/here --limit gone-1" in capsys.readouterr().out
+
+
+def test_commands_for_findings_outside_of_their_run_find_the_run_by_its_id(tmp_path, capsys, monkeypatch):
+    folder = write_fleet(tmp_path / "runs" / RUN, FEW)
+    monkeypatch.setattr(run_folder, "runs_folder", lambda: tmp_path / "runs")
+    outside = tmp_path / "elsewhere" / "q.json"
+    outside.parent.mkdir()
+    (folder / "findings.json").rename(outside)
+    for form in ([], ["-v"], ["--format", "html"]):
+        assert main(["report", str(outside), *form]) == 1
+        shown = capsys.readouterr().out
+        assert f"report {outside} --format html" in " ".join(shown.replace("\\\n", " ").split()) or form == ["--format", "html"]
+    assert (outside.parent / "report.html").is_file()
+    assert not (folder / "report.html").exists()
+
+
+def test_findings_of_a_run_that_no_command_finds_have_no_commands_on_it(tmp_path, capsys):
+    folder = write_fleet(tmp_path / "away" / RUN, FEW)
+    found = read_findings(folder)
+    outside = tmp_path / "q.json"
+    (folder / "findings.json").rename(outside)
+    for verbose in (True, False):
+        given = command_and_parser("report")[1].parse_args([str(outside), *(["-v"] if verbose else [])])
+        show(folder, found, given)
+        assert "report" not in capsys.readouterr().out
 
 
 def test_nothing_is_to_be_rolled_out_of_findings_by_another_policy(tmp_path, capsys):

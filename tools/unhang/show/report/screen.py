@@ -56,13 +56,13 @@ def render_screen(
 
     findings    the object of findings.json, with causes
     width       columns; a line that is longer is wrapped between words, and between the names of nodes
-    run         the run folder as the user would type it, program: unhang likewise
+    run         the run folder as the user would type it, "" if no command finds it; program: unhang likewise
     setting_of  cause -> what its command needs to know
     planned     whether a plan can be made of what is shown
     read_by     how the nodes were read, if not all alike
     """
     head = _head(findings, width, read_by)
-    foot = _foot(findings, f"{program} {{}} {run}", planned, width)
+    foot = _foot(findings, f"{program} {{}} {run}" if run else "", planned, width)
     causes: Sequence[Mapping[str, Any]] = findings["causes"]
     shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
     lines = [*head, *shown, *_rest(omitted, width), *foot]
@@ -98,7 +98,7 @@ def _best(causes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) -> list[Line]:
-    """about: a command on the run, with {} in place of its name."""
+    """about: a command on the run, with {} in place of its name, or ""."""
     lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
     totals = findings.get("totals") or {}
     if totals.get("unknown"):
@@ -106,6 +106,8 @@ def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) ->
         lines += [("", line, "bold magenta") for line in _wrapped(unread, width)]
     if totals.get("waived"):
         lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
+    if not about:
+        return lines
     planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
     only = f" {findings['filter']}" if findings.get("filter") else ""
     after = f"{about.format('plan')}{only}" if planned else f"{about.format('report')} --format html"

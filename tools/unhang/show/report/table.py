@@ -70,7 +70,7 @@ def render_table(
     width     columns; nothing is cut to fit, lines are wrapped
     plain     ASCII only
     full      every host; else a set of hosts that would fill more than a few lines is shortened
-    run       the run folder as the user would type it, for the last line
+    run       the run folder as the user would type it, for the last line; "" if no command finds it
     program   unhang as the user would type it, likewise
     setting_of  cause -> what its command needs to know
     read_by   how the nodes were read, if not all alike
@@ -85,7 +85,9 @@ def render_table(
     for fold in failed:
         parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(findings, f"{program} report {run}")
+    parts += (
+        _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(findings, f"{program} report {run}" if run else "")
+    )
     return printed(parts, width, color, plain)
 
 
@@ -220,4 +222,4 @@ def _totals(findings: Mapping[str, Any], report: str) -> list[RenderableType]:
     by_severity = findings.get("totals_by_severity") or {}
     if by_severity:
         lines.append(Text("findings   " + ", ".join(f"{by_severity[severity]:,} {severity}" for severity in SEVERITIES if by_severity.get(severity))))
-    return [*lines, Text(""), Text(f"next: {report} --format html", style="bold")]
+    return [*lines, *([Text(""), Text(f"next: {report} --format html", style="bold")] if report else [])]
