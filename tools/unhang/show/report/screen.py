@@ -20,7 +20,7 @@ from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.rules.rules import SEVERITIES
 from unhang.run.actions import Setting, command, option
 from unhang.show.report import phrases
-from unhang.show.report.best_action import best_action
+from unhang.show.report.best_action import LEAST, best_action
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
 from unhang.show.report.ticket import OWNER
 
@@ -83,7 +83,10 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
             lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
     lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
     if nodes and not findings["causes"]:
-        lines += [("", f"nothing found on {shortened(fold_hosts(verdicts['healthy']), width - 20)}", "")] if len(verdicts["healthy"]) == nodes else []
+        remarks = int((findings.get("totals_by_severity") or {}).get(LEAST) or 0)
+        found, ending = ("nothing above info", f" ({counted(remarks, 'remark')})") if remarks else ("nothing found", "")
+        on = shortened(fold_hosts(verdicts["healthy"]), width - len(found + ending) - 7)
+        lines += [("", f"{found} on {on}{ending}", "")] if len(verdicts["healthy"]) == nodes else []
     return [*lines, ("", "", "")]
 
 

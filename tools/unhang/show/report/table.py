@@ -85,9 +85,8 @@ def render_table(
     for fold in failed:
         parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += (
-        _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(findings, f"{program} report {run}" if run else "")
-    )
+    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)]
+    parts += _totals(findings, f"{program} report {run}" if run else "")
     return printed(parts, width, color, plain)
 
 

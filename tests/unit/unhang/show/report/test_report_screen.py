@@ -34,6 +34,13 @@ def test_more_critical_causes_than_fit_have_a_line_each_and_nothing_else_is_show
     assert re.search(r"and 10 more causes: 4 error, 3 warning, 3 info", shown)
 
 
+def test_a_run_with_remarks_alone_does_not_say_that_nothing_was_found():
+    document = fleets.document([fleets.finding("a-remark", f"gpu{number}", "info", "t", "e", "f") for number in range(4)], {"ok": 4})
+    document |= {"causes": [], "totals_by_severity": {"info": 4}}
+    assert "nothing above info on gpu[0-3] (4 remarks)" in render_screen(document, 80)
+    assert "nothing found on gpu[0-3]" in render_screen(document | {"totals_by_severity": {}}, 80)
+
+
 @pytest.mark.parametrize("owner", ["user", "sre", "facility", "vendor"])
 def test_each_cause_names_who_acts(owner):
     found = fleets.document([fleets.finding("xid-fatal", "gpu007", "critical", "A GPU is lost", "no Xid", "Xid 79", owner=owner)], {"ok": 1})
