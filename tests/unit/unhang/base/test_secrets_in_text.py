@@ -289,6 +289,7 @@ nvidia-smi -pm 1; export HF_HOME=/data/hf WANDB_MODE=offline token=${HF_TOKEN} p
 sha256~ pul-request API-VERSION test_01 live_migration pat.model.layers.0 s.layers access-control eyJ v1.0-rc1 SKIPPED 4b1d0000 sl.rank dt0 nightly-us1
 undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESsQx7Rb2 knvlinkUpdatePostRxDetectLinkMask_GH100 DeepSeek-R1-Distill-Llama-70B-FP8-H100
 SHA256:q2XvJm4f9sYtLr0Zb8KdPw3hNcUe6Gia1oTs5RQxVyM GPU-8f2c1d3e-1111-2222-3333-444455556666 --world_info=eyJsb2NhbGhvc3QiOiBbMCwgMSwgMiwgM119
+多卡部署DeepSeek-R1-Distill-Qwen-32B卡死
 bootstrap.c:102 socket.c:538 torch.distributed.elastic.multiprocessing transport.net nvidia.driver0
 """
 
@@ -311,3 +312,7 @@ def test_what_is_no_secret_stays(line):
 def test_a_document_is_masked_by_its_keys_too():
     given = {"password": "hunter2hunter2", "x": [{"why": "token: hunter3hunter3"}], "tokens": "4096", "key": "layers.0", "n": 1, "none": None}
     assert masked_document(given) == {**given, "password": MASK, "x": [{"why": f"token: {MASK}"}]}
+
+
+def test_a_token_beside_chinese_words_is_masked():
+    assert without_secrets("密钥是aB3xK9pQ7mZ2vR8tY4wN6cL1dF5gH0jS了") == f"密钥是{MASK}了"

@@ -66,3 +66,21 @@ def test_nodes_that_are_given_unlike_addresses_do_not_meet(answer, line):
     assert "node rank 1: 10.0.0.5" in str(found["launch_mismatch"]["evidence"])
     assert "launch_mismatch" not in answer(both + line.format(rank=1, address="10.0.0.4"))
     assert "launch_mismatch" not in answer(both + line.format(rank=0, address="10.0.0.5"))  # another try of the same node
+
+
+def test_host_with_its_slots_is_no_host_that_does_not_resolve(answer):
+    slots = next(iter(answer("ssh: Could not resolve hostname node-1:8: Temporary failure in name resolution\n")))
+    assert slots == "launch_mismatch"
+    assert next(iter(answer("ssh: Could not resolve hostname node-1: Temporary failure in name resolution\n"))) == "dns_hostname"
+
+
+@pytest.mark.parametrize(("name", "cause"), [("eth0", "wrong_interface"), ("bond0.120", "wrong_interface"), ("node-7.lab", "dns_hostname")])
+def test_gloo_looks_for_an_interface_or_for_the_name_of_a_host(answer, name, cause):
+    line = "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:127] rp != nullptr. Unable to find address for: "
+    assert next(iter(answer(f"{line}{name}\n"))) == cause
+
+
+@pytest.mark.parametrize(("remote", "is_between"), [("[localhost]:29500", False), ("[127.0.0.1]:29500", False), ("[node-1]:29500", True)])
+def test_no_firewall_lies_between_a_machine_and_itself(answer, remote, is_between):
+    line = f"[rank2]:[W303 08:23:41.0 socket.cpp:487] [c10d] waitForInput: socket SocketImpl(fd=71, addr=[a]:43246, remote={remote}) timed out after 600000ms\n"
+    assert ("firewall_ports" in answer(line)) is is_between

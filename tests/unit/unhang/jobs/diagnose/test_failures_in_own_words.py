@@ -13,6 +13,15 @@ FAILURES = {
     "a killed process in Chinese": ("python3 tools/train.py\n跑起来后 莫名的被kill了\n", "被kill"),
     "an error at the end": ("mpirun -n 2 singularity exec img.sif ./run.sh\nFATAL:   permission denied\nFATAL:   permission denied\n", "permission denied"),
     "an error of a plugin": ("mpirun -n 2 python run.py --engine_dir a\nFailed, NCCL error plugin.cpp:183 'unknown result code'\n", "unknown result code"),
+    "a heading, and in brackets what is slow elsewhere": (
+        "Error (and crash) with docker on ubuntu\n\nIt works on another system (but is slow there).\n",
+        "Error (and crash)",
+    ),
+    "a log that is announced": ("The training job fails with the following log:\nStarting - Launching instances\n", "fails with the following log"),
+    "a traceback of a notebook": (
+        "# Can't create cluster\nValueError                                Traceback (most recent call last)\n<ipython-input-1> in <module>\n",
+        "ValueError",
+    ),
     "an old check": ("Multi-GPU training error\nTHCudaCheck FAIL file=THCGeneral.cpp line=383 error=11 : invalid argument\n", "invalid argument"),
 }
 
@@ -95,3 +104,15 @@ def test_what_cured_an_earlier_case_is_no_evidence_for_this_one():
     told = "I had met this error before on a single node and solved it then by NCCL_P2P_DISABLE=1. Now I set OMP_NUM_THREADS=1 before running.\n"
     found = diagnose_text(f"RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:272, unhandled system error\n{told}")
     assert not [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
+
+
+def test_refusal_of_nccl_is_no_failure_of_one_rank():
+    found = diagnose_text(
+        "RuntimeError: NCCL invalid usage\nRuntimeError: NCCL error in: /w/torch/lib/c10d/ProcessGroupNCCL.cpp:911, invalid usage, NCCL version 2.7.8\n"
+    )
+    assert "rank_failed" not in [one["cause"] for one in found["causes"]] and "two ranks on one GPU" in found["outcome"]["why"]
+
+
+def test_slow_job_without_a_failure_is_still_slow():
+    found = diagnose_text("Training on two GPUs\n\nIt is very slow with two GPUs.\n")
+    assert "slow" in found["outcome"]["why"]

@@ -118,3 +118,15 @@ def test_no_tool_of_nvidia_is_asked_for_where_there_is_none(maker, where):
 def test_one_machine_gets_no_command_between_machines():
     for where in ("hangs at the first step", "hangs after 300 steps", "hangs in validation", "is very slow"):
         assert not [one for one in asked(f"8 GPUs of one machine, the job {where}.") for word in OF_SEVERAL_NODES if word in one]
+
+
+def test_error_in_a_picture_is_asked_for_as_text_where_the_text_has_none():
+    picture = "It said:\n![error](https://pictures.example/a.png)\nI ran horovodrun -np 4 -H localhost:4 python a.py\n"
+    assert diagnose_text(picture)["collect_next"][0].startswith("the text of the picture")
+    assert not any("picture" in one for one in diagnose_text(f"{picture}plugin: error: manifest unknown\n")["collect_next"])
+
+
+@pytest.mark.parametrize(("share", "is_asked"), [("0.97", True), ("1.0", True), ("0.9", False), ("0.8", False)])
+def test_server_that_takes_nearly_all_memory_is_tried_with_less(share, is_asked):
+    found = diagnose_text(f"lmdeploy serve api_server /m --cache-max-entry-count {share} --tp 2\nIt hangs at the start for half an hour.\n")
+    assert any("at 0.8" in one for one in found["collect_next"]) is is_asked
