@@ -19,6 +19,7 @@ from unhang.base.text import counted, visible
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.rules.rules import SEVERITIES
 from unhang.run.actions import Setting, command, option
+from unhang.run.findings import hosts_of
 from unhang.show.report import phrases
 from unhang.show.report.best_action import LEAST, best_action
 from unhang.show.report.table import PIPED_WIDTH, STYLES, printed
@@ -27,6 +28,7 @@ from unhang.show.report.ticket import OWNER
 LINES = 40
 LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
+LONGEST_REASON = 300
 MOST_DO = 2  # lines for the action, if there is room
 MOST_READ_BY = 3  # lines
 DISPUTED = ". Sources disagree: "  # what follows is for `report -v` and `explain`
@@ -63,10 +65,18 @@ def render_screen(
     """
     head = _head(findings, width, read_by)
     foot = _foot(findings, f"{program} {{}} {run}" if run else "", planned, width)
-    causes: Sequence[Mapping[str, Any]] = findings["causes"]
+    causes = _with_reasons(findings)
     shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
     lines = [*head, *shown, *_rest(omitted, width), *foot]
     return printed([_styled(line) for line in lines], width, color, plain)
+
+
+def _with_reasons(findings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The causes; those for unread nodes with `why`, what is known of the first of these nodes."""
+    found = {(one["rule"], host): one["found"] for one in findings["findings"] if one["verdict"] == "fail" for host in hosts_of(one)}
+    return [
+        {**cause, "why": found.get((cause["rule"], cause["nodes"][0]), "")} if cause["unread"] and cause["nodes"] else cause for cause in findings["causes"]
+    ]
 
 
 def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
@@ -200,6 +210,8 @@ def _block(cause: Mapping[str, Any], also: Sequence[Mapping[str, Any]], width: i
     """A cause in full: title, what to do (at most `most` lines), what a ticket names, the command, the other causes of its nodes."""
     label, style = _label(cause)
     lines = _paragraph(label, _title(cause), style, width)
+    if why := cause.get("why"):
+        lines += [("  found" if not place else MORE, line, "dim") for place, line in enumerate(_wrapped(visible(why, LONGEST_REASON), width - LABEL))]
     if conflicts := cause["remedy"]["conflicts"]:
         lines += _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
     else:

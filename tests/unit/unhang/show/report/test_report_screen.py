@@ -186,3 +186,14 @@ BY_ROLE = {"role": "host_tuning", "policy": {"host": {"persistence": True}}}
 def test_devices_are_named_for_a_ticket_only_where_no_role_repairs_the_cause(remedy, named):
     lost = finding("slow-port", "n1", "error", remedy=remedy, where={"gpu": 3, "uuid": "GPU-1", "pci_address": "0000:41:00.0"})
     assert ("  ticket  n1 GPU 3" in render_screen(fleets.document([lost], {"ok": 1}), 100)) is named
+
+
+def test_an_unread_node_says_why_on_the_first_screen():
+    failed = fleets.finding(
+        "node-failed", "gpu3", "error", "Its facts could not be collected", "facts", "expected seconds in unhang_node_timeout_s, found 'abc'"
+    )
+    document = fleets.document([failed], {"failed": 1})
+    [cause] = document["causes"]
+    assert "  found" not in render_screen({**document, "causes": [{**cause, "unread": False}]}, 100)
+    shown = render_screen({**document, "causes": [{**cause, "unread": True}]}, 100)
+    assert "\n  found   expected seconds in unhang_node_timeout_s, found 'abc'\n" in shown
