@@ -84,7 +84,7 @@ def test_the_catalogue_is_read_by_its_package():
     others = {f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/policy", "commands/rule_check")}
     assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
     assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {
-        f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/fixing")
+        f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/yaml_nodes")
     }
 
 

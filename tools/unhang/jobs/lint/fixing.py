@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-import yaml
-
 from unhang.catalogue.setting_values import reads
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.knowledge import Knowledge, load_knowledge
 from unhang.jobs.lint.lines import versions_in
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import find_settings
+from unhang.jobs.lint.yaml_nodes import read_yaml
 
 SAME_MEANING = (
     "NCCL_MAX_NCHANNELS",
@@ -198,7 +197,7 @@ def _is_read(text: str, kind: str) -> bool:
         if kind == "python":
             ast.parse(text)
         elif kind == "kubernetes":
-            list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    except (SyntaxError, ValueError, RecursionError, MemoryError, yaml.YAMLError):
+            return read_yaml(text).is_valid
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
