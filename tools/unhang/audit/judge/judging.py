@@ -15,6 +15,7 @@ from unhang.audit.judge.bad_waivers import BadWaiver, waiver_at
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
+from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
 from unhang.base.errors import UserError
 from unhang.rules.compiled_catalogue import Catalogue
@@ -309,6 +310,7 @@ def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: Peers) -> 
             verdict, waiver = "waived", held[0]
     state.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
+        judged = labelled(rule, judged)
         lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
         texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
         state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))

@@ -206,7 +206,7 @@ def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
     rows = given.get("counts") or []
     lines = []
     for row in rows[:most]:
-        lines.append(f"{visible(row.get('value'), 200)} on {hosts([str(host) for host in row.get('hosts') or []])}")
+        lines.append(f"{visible(row.get('shown', row.get('value')), 200)} on {hosts([str(host) for host in row.get('hosts') or []])}")
     return lines + ([f"and {counted(len(rows) - most, 'more value')}"] if len(rows) > most else [])
 
 
