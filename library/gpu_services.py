@@ -39,14 +39,6 @@ options:
   expected_version:
     description: With V(reloaded), the version that must be loaded afterwards.
     type: str
-  wait_s:
-    description: Seconds that stopped services may take to close the GPUs.
-    type: int
-    default: 60
-  deadline_s:
-    description: Seconds that the reload of the modules may take.
-    type: int
-    default: 600
 extends_documentation_fragment: [unhang.fencing]
 attributes:
   check_mode:
@@ -113,8 +105,6 @@ OPTIONS = {
     "services": {"type": "list", "elements": "str", "default": []},
     "tolerate_failures": {"type": "bool", "default": False},
     "expected_version": {"type": "str"},
-    "wait_s": {"type": "int", "default": 60},
-    "deadline_s": {"type": "int", "default": 600},
 }
 
 
@@ -126,7 +116,7 @@ def stop(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
     active = {row["unit"] for row in users["services"] if row["active"]}
     units = stop_order(active & set(module.params["services"]))
     if units and not module.check_mode:
-        service_changes.stop_services(units, module.params["wait_s"])
+        service_changes.stop_services(units)
     return {"changed": bool(units), "units": units}
 
 
@@ -166,7 +156,7 @@ def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeSt
     if found:
         raise ValueError(f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot the node")
     if not module.check_mode:
-        service_changes.run_steps(steps, module.params["deadline_s"])
+        service_changes.run_steps(steps)
 
 
 STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}

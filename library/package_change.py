@@ -97,14 +97,6 @@ options:
     description: Fetch the lists of packages first. In check mode this is done on a copy.
     type: bool
     default: true
-  recommends:
-    description: Also install recommended packages.
-    type: bool
-    default: false
-  simulate_only:
-    description: Return what would be done and change nothing, without check mode.
-    type: bool
-    default: false
   lock_timeout_s:
     description: Seconds to wait for another process that has the package manager's locks, and for an earlier change that still runs.
     type: int
@@ -152,12 +144,6 @@ EXAMPLES = r"""
     expect: {libnvidia-ml1: 535.261.03-*}
     allow_downgrade: true
     state_id: "{{ state.id }}"
-
-- name: Simulate
-  package_change:
-    install: {nvidia-tesla-535-driver: ""}
-    allow_remove: ["*nvidia*"]
-    simulate_only: true
 
 - name: Install another branch on a node of rpm, where branches are module streams
   package_change:
@@ -273,8 +259,6 @@ OPTIONS = {
     "modules": {"type": "dict", "default": {}},
     "expect": {"type": "dict", "default": {}},
     "update_cache": {"type": "bool", "default": True},
-    "recommends": {"type": "bool", "default": False},
-    "simulate_only": {"type": "bool", "default": False},
     "lock_timeout_s": {"type": "int", "default": 300},
     "fetch_timeout_s": {"type": "int", "default": 600},
     "deadline_s": {"type": "int", "default": 3600},

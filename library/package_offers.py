@@ -28,10 +28,6 @@ options:
     description: Fetch the lists first, into a copy.
     type: bool
     default: false
-  fetch_timeout_s:
-    description: Seconds that fetching them may take.
-    type: int
-    default: 600
   rootfs:
     description: Folder to use as the node's V(/), such as a mounted image.
     type: path
@@ -90,7 +86,6 @@ OPTIONS = {
     "names": {"type": "list", "elements": "str", "required": True},
     "modules": {"type": "list", "elements": "str", "default": []},
     "update_cache": {"type": "bool", "default": False},
-    "fetch_timeout_s": {"type": "int", "default": 600},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -100,7 +95,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         asked = module.params
-        found = backend_of(asked["rootfs"]).read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["fetch_timeout_s"], asked["modules"])
+        found = backend_of(asked["rootfs"]).read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["modules"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     for line in found.warnings_of_update:

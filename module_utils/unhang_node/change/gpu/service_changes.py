@@ -16,6 +16,8 @@ from .users import STATE, call, read_gpu_users, read_stopped
 UNIT = "unhang-gpu-reload.service"
 SCRIPT = "/var/lib/unhang/gpu-reload.sh"
 PAUSE_S = 0.2
+CLOSE_S = 60  # that stopped services may take to close the GPUs
+RELOAD_S = 600  # that the exchange of the modules may take
 
 
 class Started(NamedTuple):
@@ -25,20 +27,20 @@ class Started(NamedTuple):
     failures: List[str]
 
 
-def stop_services(units: Collection[str], wait_s: float) -> List[str]:
+def stop_services(units: Collection[str]) -> List[str]:
     """Stops units in their order and waits until none of their processes holds a GPU. Their names are saved first. Raises OSError, TimeoutError."""
     order = services.stop_order(units)
     write_state("/", STATE, {"stopped": services.stop_order({*order, *read_stopped()})})
     for unit in order:
         call(["systemctl", "stop", unit])
-    until = time.monotonic() + wait_s
+    until = time.monotonic() + CLOSE_S
     while True:
         holders = [row for row in read_gpu_users()["processes"] if row["service"] in order]
         if not holders:
             return order
         if time.monotonic() >= until:
             found = ", ".join(f"{row['pid']} ({row['command']}, {row['service']})" for row in holders)
-            raise TimeoutError(110, f"stopped, and its processes still hold GPUs after {wait_s:g} s: {found}", ", ".join(order))
+            raise TimeoutError(110, f"stopped, and its processes still hold GPUs after {CLOSE_S} s: {found}", ", ".join(order))
         time.sleep(PAUSE_S)
 
 
@@ -73,7 +75,7 @@ def _running_or_stopped(users: Dict[str, Any]) -> Collection[str]:
     return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped())
 
 
-def run_steps(steps: Sequence[ExchangeStep], deadline_s: float) -> List[str]:
+def run_steps(steps: Sequence[ExchangeStep]) -> List[str]:
     """Runs the steps in a systemd unit, so that a lost connection does not interrupt them, and returns their log. Raises OSError with the step that failed;
     by then the services have been started again, except those that fail to start.
     """
@@ -82,9 +84,9 @@ def run_steps(steps: Sequence[ExchangeStep], deadline_s: float) -> List[str]:
     write_state("/", STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
     argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
     argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
-    result = run_process(argv, deadline_s, merged=True)
+    result = run_process(argv, RELOAD_S, merged=True)
     if result.timed_out:
-        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it continues, see systemctl status {UNIT}", SCRIPT)
+        raise TimeoutError(110, f"still at work after {RELOAD_S} s; it continues, see systemctl status {UNIT}", SCRIPT)
     logged = read_log()
     if result.code != 0:
         failed = next((line for line in logged if line.startswith("failed with ")), result.last_words[-300:])

@@ -10,20 +10,19 @@ from .values import ChangeResult, PackagePlan, Request, Row
 
 
 def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
-    """Carries out a request (options: the keys of Request), unless `check` or simulate_only is set, and returns the result with `failed` and `changed`."""
-    simulates = check or bool(options.get("simulate_only"))
+    """Carries out a request (options: the keys of Request), unless `check` is set, and returns the result with `failed` and `changed`."""
     try:
-        plan, result = _run(Request.of_options(options), simulates)
+        plan, result = _run(Request.of_options(options), check)
     except (OSError, ValueError) as problem:
         return {"failed": True, "changed": False, "msg": str(problem)}
-    answer = package_result(plan, result, simulates)
+    answer = package_result(plan, result, check)
     if plan.refused:
         return dict(answer, failed=True, changed=False, msg="refused: " + "; ".join(plan.refused), refused=plan.refused)
     if result.stopped_at:
         untouched = result.stopped_at == "fetching"
         message = "nothing was touched: " + result.message if untouched else result.message
         return dict(answer, failed=True, changed=not untouched, msg=message, stopped_at=result.stopped_at, audit=result.audit)
-    return dict(answer, failed=False, changed=plan.is_change() and not options.get("simulate_only"))
+    return dict(answer, failed=False, changed=plan.is_change())
 
 
 def _run(request: Request, simulates: bool) -> Tuple[PackagePlan, ChangeResult]:

@@ -37,8 +37,8 @@ class Backend(NamedTuple):
     restore: Callable[[RestoreRequest], List[Row]]
     """Returns the packages that were restored, or would be, as rows."""
     read_installed: Callable[[str], Installed]
-    read_offers: Callable[[str, Sequence[str], bool, float, Sequence[str]], Listing]
-    """(rootfs, names and patterns, update the cache, fetch timeout in s, modules)."""
+    read_offers: Callable[[str, Sequence[str], bool, Sequence[str]], Listing]
+    """(rootfs, names and patterns, update the cache, modules)."""
     plan_holds: Callable[[str, Database, Sequence[str], Dict[str, Any]], HoldPlan]
     """(rootfs, database, groups, what package_pin saved before)."""
     set_holds: Callable[[str, Sequence[str], Sequence[str], float], None]

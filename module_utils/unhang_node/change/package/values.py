@@ -78,8 +78,6 @@ class Request(NamedTuple):
     modules: Dict[str, str] = {}
     expect: Dict[str, str] = {}
     update_cache: bool = True
-    recommends: bool = False
-    simulate_only: bool = False
     lock_timeout_s: float = 300
     fetch_timeout_s: float = 600
     deadline_s: float = 3600

@@ -9,7 +9,7 @@ from ...atomic_files import place_of
 from ..backend import Backend
 from ..offers import chosen_names, installed_rows
 from ..programs import private_folder
-from ..values import Listing
+from ..values import Listing, Request
 from .change import apply_change, close_plan, plan_change
 from .commands import known_names, make_view, offers_of, update
 from .holds import plan_holds
@@ -18,13 +18,13 @@ from .restore import restore, wait_until_free
 from .selections import select_packages
 
 
-def read_offers(rootfs: str, patterns: Sequence[str], update_cache: bool, fetch_timeout_s: float, _modules: Sequence[str]) -> Listing:
+def read_offers(rootfs: str, patterns: Sequence[str], update_cache: bool, _modules: Sequence[str]) -> Listing:
     """Versions that the repositories offer. Fetches into a copy of the lists. Raises ValueError, OSError."""
     installed = read_installed(rootfs)
     folder = private_folder(rootfs)
     try:
         view = make_view(rootfs, folder, private=True)
-        warnings = update(view, fetch_timeout_s) if update_cache else []
+        warnings = update(view, Request().fetch_timeout_s) if update_cache else []
         names = chosen_names(patterns, [*known_names(view), *installed.packages])
         offers = offers_of(view, names)
     finally:

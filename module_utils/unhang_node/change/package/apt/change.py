@@ -82,7 +82,7 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     plan = plan._replace(offers=offers, warnings=warnings)
     if leaving:
         to_come = _still_to_come(request, plan.installed).install
-        leaving = leaving - still_needed(view, leaving, arguments_of(to_come, []), request.recommends)
+        leaving = leaving - still_needed(view, leaving, arguments_of(to_come, []))
         request = request._replace(remove=sorted(set(request.remove) | leaving))
         plan = plan._replace(request=request, arguments=arguments_of(request.install, request.remove))
     missing = not_offered(_still_to_come(request, plan.installed), offers)
@@ -92,7 +92,7 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
         merge_journal(request.rootfs)
         plan = plan._replace(installed=read_installed(request.rootfs))
     try:
-        steps = simulate(view, _fixing(plan) + plan.arguments, request.recommends)
+        steps = simulate(view, _fixing(plan) + plan.arguments)
     except Refused as problem:
         return plan._replace(refused=[f"expected {' '.join(plan.arguments)}, found that apt cannot: {problem}", *warnings])
     plan = plan._replace(steps=steps)
@@ -199,7 +199,7 @@ def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
         fetched, repacked = kept.fetched, kept.repacked
         if kept.missing and not request.allow_no_rollback:
             raise Refused("; ".join(kept.missing) + "; allow_no_rollback: true continues without a rollback")
-    new = fetch_new(view, folder or WORK, _fixing(plan) + plan.arguments, request.recommends, request.fetch_timeout_s, request.lock_timeout_s)
+    new = fetch_new(view, folder or WORK, _fixing(plan) + plan.arguments, request.fetch_timeout_s, request.lock_timeout_s)
     _check_still_the_same(plan, view)
     return fetched + new, repacked
 
@@ -209,7 +209,7 @@ def _check_still_the_same(plan: PackagePlan, view: View) -> None:
     Refused, Locked, OSError.
     """
     wait_for_locks(plan.request.rootfs, APT_LOCKS, plan.request.lock_timeout_s)
-    steps = simulate(view, _fixing(plan) + plan.arguments, plan.request.recommends)
+    steps = simulate(view, _fixing(plan) + plan.arguments)
     if steps != plan.steps:
         others = sorted({step.name for step in {*steps} ^ {*plan.steps}})
         found = f"found that apt would take other steps now, for {', '.join(others[:12])}"
@@ -221,7 +221,7 @@ def _commands(plan: PackagePlan, folder: str) -> List[List[str]]:
     rootfs, request = plan.request.rootfs, plan.request
     if not plan.steps or plan.view is None:
         return [inside(rootfs, ["dpkg", "--configure", "-a"]), inside(rootfs, ["apt-get", "-q", "-y", "--no-remove", *DPKG, "--fix-broken", "install"])]
-    options = [*plan.view.options, *DPKG, *([] if request.recommends else BARE), *ALLOW]
+    options = [*plan.view.options, *DPKG, *BARE, *ALLOW]
     lock = ["-o", f"DPkg::Lock::Timeout={int(request.lock_timeout_s)}"]
     archives = ["-o", f"Dir::Cache::Archives={folder or WORK}/packages/new"]
     # Another process may get the lock in between: apt then plans again, and must fail rather than remove packages that nobody has judged.

@@ -72,9 +72,9 @@ def arguments_of(install: Mapping[str, str], remove: Iterable[str]) -> List[str]
     return [f"{name}={version}" if version else name for name, version in sorted(install.items())] + [name + "-" for name in sorted(remove)]
 
 
-def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Step]:
+def simulate(view: View, arguments: Sequence[str]) -> List[Step]:
     """The steps that apt would take. Raises Refused with apt's reason, OSError."""
-    argv = ["apt-get", "-q", "--simulate", *view.options, *([] if recommends else BARE), *ALLOW, "install", *arguments]
+    argv = ["apt-get", "-q", "--simulate", *view.options, *BARE, *ALLOW, "install", *arguments]
     code, output = run(view.rootfs, argv)
     if code:
         raise Refused(reason_of(output))
@@ -83,7 +83,7 @@ def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Ste
     return parse_simulation(output)
 
 
-def still_needed(view: View, leaving: Set[str], arguments: Sequence[str], recommends: bool) -> Set[str]:
+def still_needed(view: View, leaving: Set[str], arguments: Sequence[str]) -> Set[str]:
     """Names among `leaving` that apt would install again for the request, because package families share some. apt is run over a copy of dpkg's status
     without them. arguments: of the request, without installed packages; if there are none, apt repairs the dependencies that are missing then, which it does
     only without another request.
@@ -95,7 +95,7 @@ def still_needed(view: View, leaving: Set[str], arguments: Sequence[str], recomm
     with open(place_of(view.rootfs, path), "w", encoding="utf-8", errors="surrogateescape") as target:
         target.write("\n\n".join(kept))
     try:
-        steps = simulate(view._replace(options=[*view.options, "-o", "Dir::State::status=" + path]), ["--fix-broken", *arguments], recommends)
+        steps = simulate(view._replace(options=[*view.options, "-o", "Dir::State::status=" + path]), ["--fix-broken", *arguments])
     except Refused:
         return set()  # the simulation of the request is refused next, with the reason
     return {step.name.split(":")[0] for step in steps if step.action == "install"} & set(leaving)

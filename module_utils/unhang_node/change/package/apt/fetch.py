@@ -149,11 +149,11 @@ def _repack(rootfs: str, folder: str, rows: Sequence[Row]) -> Tuple[List[str], L
     return repacked, missing
 
 
-def fetch_new(view: View, folder: str, arguments: Sequence[str], recommends: bool, timeout_s: float, lock_timeout_s: float) -> List[str]:
+def fetch_new(view: View, folder: str, arguments: Sequence[str], timeout_s: float, lock_timeout_s: float) -> List[str]:
     """Fetches the packages to install into the folder and returns their file names. Raises Refused with the mirror's answer."""
     path = f"{folder}/{NEW}"
     os.makedirs(place_of(view.rootfs, path + "/partial"), mode=0o700, exist_ok=True)
-    argv = ["apt-get", "-q", "-y", "--download-only", *view.options, *NETWORK, *AS_ROOT, *([] if recommends else BARE), *ALLOW]
+    argv = ["apt-get", "-q", "-y", "--download-only", *view.options, *NETWORK, *AS_ROOT, *BARE, *ALLOW]
     # apt locks dpkg for a download too, and another process may have taken the lock since this change waited for it. timeout_s limits the fetch in any case.
     argv += ["-o", f"DPkg::Lock::Timeout={int(lock_timeout_s)}", "-o", "Dir::Cache::Archives=" + path]
     code, output = run(view.rootfs, [*argv, "install", *arguments], timeout_s)

@@ -96,7 +96,7 @@ def _apt_commands(request: RestoreRequest, steps: Sequence[Step]) -> List[List[s
     if not arguments:
         return []
     try:
-        found = simulate(view, ["--fix-broken", *arguments], False)
+        found = simulate(view, ["--fix-broken", *arguments])
     except Refused:
         return []
     wanted = {step.name for step in steps}

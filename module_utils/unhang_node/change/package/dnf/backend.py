@@ -35,13 +35,13 @@ def set_holds(_rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_ti
         raise ValueError(f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}")
 
 
-def read_offers(rootfs: str, patterns: Sequence[str], _update_cache: bool, fetch_timeout_s: float, modules: Sequence[str]) -> Listing:
+def read_offers(rootfs: str, patterns: Sequence[str], _update_cache: bool, modules: Sequence[str]) -> Listing:
     """Versions that the repositories offer. dnf itself refreshes old lists. Raises ValueError, OSError."""
     installed = read_installed_rpms(rootfs)
     folder = private_folder(rootfs)
     try:
-        offers = offers_of(Request(rootfs=rootfs, fetch_timeout_s=fetch_timeout_s), patterns, folder)
-        streams = offered_streams(rootfs, modules, private(folder), fetch_timeout_s)
+        offers = offers_of(Request(rootfs=rootfs), patterns, folder)
+        streams = offered_streams(rootfs, modules, private(folder), Request().fetch_timeout_s)
     finally:
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
     rows = installed_rows(installed, chosen_names(patterns, installed.packages))

@@ -48,7 +48,7 @@ def units_of(rootfs: str, row: Row) -> Set[str]:
 
 def dnf(request: Request, *arguments: str) -> List[str]:
     """argv of dnf with the options of a request."""
-    options = [f"--setopt=install_weak_deps={bool(request.recommends)}"]
+    options = ["--setopt=install_weak_deps=False"]
     options += ["--disableplugin=versionlock"] if request.change_held else []
     return ["dnf", "-q", *options, *arguments]
 
