@@ -41,7 +41,7 @@ def torch(version, cuda, **more):
     ("table", "rows"),
     [
         ("xids", 172), ("sxids", 93), ("cuda_toolkits", 60), ("torch_wheels", 40), ("nccl_wheels", 52), ("driver_branches", 26), ("driver_versions", 213),
-        ("expected_busbw", 9), ("kernel_features", 6), ("couplings", 6), ("cuda_compatibility", 9),
+        ("kernel_features", 6), ("couplings", 6), ("cuda_compatibility", 9),
     ],
 )  # fmt: skip
 def test_nothing_that_is_known_is_left_out(table, rows):
