@@ -12,6 +12,7 @@ from unhang.base.errors import UserError
 from unhang.base.strict_yaml import Place, YamlFault
 from unhang.catalogue.explains import circles
 from unhang.catalogue.kept_yaml import BUILT_IN, read_yaml
+from unhang.catalogue.scope_texts import with_texts
 from unhang.catalogue.tables import Table, completed, date_fault, row_faults
 from unhang.schemas.check import Fault, check_schema
 from unhang.schemas.shapes import nearest, read_schema
@@ -83,7 +84,7 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     if any(len(one.path) < 2 for one in found):
         return  # the fault is in the file itself, not in one of its rows
     bad = {one.path[:2] for one in found}
-    file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
+    file.rows.extend((place, with_texts(row)) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
     file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
     file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
     yield file
