@@ -36,10 +36,12 @@ def release(tmp_path_factory):
     for name in filter(None, tracked):
         if not name.startswith("tests/") or name == "tests/tests.mk":
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(PROJECT / name, tree / name, follow_symlinks=False)  # the times too: make does not set the environment up again
+            shutil.copy2(PROJECT / name, tree / name, follow_symlinks=False)
     (tree / "dist").mkdir()
     (tree / "dist" / "unhang-0.0.1-py3-none-any.whl").touch()  # what an earlier release left is not uploaded again
-    done = finished(["make", "release", f"VENV={PROJECT / '.venv'}"], cwd=tree)
+    venv = PROJECT / ".venv"
+    stamps = [part for name in (".ready", ".ready-dev") for part in ("-o", venv / name)]  # the copy is never installed in place of the checkout
+    done = finished(["make", *stamps, "release", f"VENV={venv}"], cwd=tree)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done, tree / "dist"
 
