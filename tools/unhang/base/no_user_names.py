@@ -17,7 +17,7 @@ thread time timestamp version args arguments a all already an and another any ar
 confirms did died do does down ended ends fails for force found from got had has have hit in inferred is it its killed knows logged loses made meet moved
 must needs no not of off on only or out outside ran raises reported running said saw says see set sets share should show shows so take than that the
 their then this to typed under up used uses vanish want was we were when where which who whose will with without you your bench batch step epoch loss
-bert may rank ray max min val owns disables checks experience mpiexec unhang tensorrt tensorrt-llm
+bert may rank ray max min val owns disables checks experience mpiexec tensorrt tensorrt-llm
 """
 _PERSONS = "mark grant chase rose art bill dean frank pat hope faith drew adam"
 NO_USER_NAMES = frozenset(_WORDS.split())

@@ -41,7 +41,7 @@ def pasted(capsys, *argv):
     """rule -> the words of the command under it, as a shell would split what is copied from the screen."""
     main(["report", *argv])
     shown = capsys.readouterr().out
-    found = re.findall(r"\[([a-z-]+)\], for: [a-z]+\n(?:  (?:do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
+    found = re.findall(r"\[([a-z-]+)\], for: [a-z]+\n(?:  (?:found|do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
     return {rule: shlex.split(text.replace("\\\n", " ")) for rule, text in found}
 
 
