@@ -95,6 +95,7 @@ TOLD_BY = {
     "one-process-fails": ("one_process_fails",),
     "little-memory-left": ("memory_share_high",),
     "picture": ("picture_shown",),
+    "layers-dropped": ("layers_dropped",),
 }  # fmt: skip
 # Where several of these are told, the first one says where the job stands.
 PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")

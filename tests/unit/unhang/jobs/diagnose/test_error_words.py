@@ -21,6 +21,8 @@ LINES = {
     "not-supported-here": "RuntimeError: ProcessGroupNCCL does not support barrier",
     "call-does-not-fit": "TypeError: forward() got an unexpected keyword argument 'cache_position'",
     "missing-key": "KeyError: 'LOCAL_RANK'",
+    "changed-in-place": "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [FloatTensor [256]]",
+    "data-loader-worker": "RuntimeError: DataLoader worker (pid 7948) exited unexpectedly with exit code 1",
     "nccl-invalid-usage": "DistBackendError: NCCL error in: /x/ProcessGroupNCCL.cpp:1, invalid usage, NCCL version 2.18.1",
     "nccl-unhandled-cuda-error": "ncclUnhandledCudaError: Call to CUDA function failed.",
     "nccl-unhandled-system-error": "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",

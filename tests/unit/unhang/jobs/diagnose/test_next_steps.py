@@ -130,3 +130,13 @@ def test_error_in_a_picture_is_asked_for_as_text_where_the_text_has_none():
 def test_server_that_takes_nearly_all_memory_is_tried_with_less(share, is_asked):
     found = diagnose_text(f"lmdeploy serve api_server /m --cache-max-entry-count {share} --tp 2\nIt hangs at the start for half an hour.\n")
     assert any("at 0.8" in one for one in found["collect_next"]) is is_asked
+
+
+@pytest.mark.parametrize("model", ["# Wav2vec2 does not work with DDP", "FSDP hangs with encoder_layerdrop: 0.05"])
+def test_models_that_leave_out_layers_are_tried_without(model):
+    assert diagnose_text(f"{model}\ntorchrun --nproc_per_node=2 train.py\n")["collect_next"][0].startswith("the same with layer drop off")
+    assert not any("layer drop" in one for one in diagnose_text("It hangs with dropout: 0.1\n")["collect_next"])
+
+
+def test_what_worked_until_yesterday_was_changed():
+    assert "release before" in diagnose_text("Until yesterday morning this worked fine, now it fails:\nplugin: error: none\n")["collect_next"][0]
