@@ -20,7 +20,7 @@ _CHOSEN_FOR_IT = ("accelerator", "fabric", "trainer", "engine")
 def check_devices(nodes: Sequence[ast.AST], calls: Calls, text: str, lines: Sequence[str]) -> Iterator[Finding]:
     """The findings about GPUs. nodes: the whole tree."""
     made = [node for node in nodes if isinstance(node, ast.Call)]
-    starts = [one for one in made if last_name(one.func) == "init_process_group" and _is_nccl(one)]
+    starts = [one for one in made if last_name(one.func) == "init_process_group" and _is_nccl(one, nodes)]
     if starts and _MAIN in text and not _TESTED.search(text) and not _chooses(made, calls.names, text) and (taken := _takes_default(made)) is not None:
         why = f"no process chooses a GPU: {_shown(lines, taken)!r} in line {taken} means GPU 0 for every rank of a node"
         instead = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before it, or init_process_group(device_id=...)'
@@ -46,9 +46,13 @@ def line_of_local_device(nodes: Sequence[ast.AST], names: Names) -> int | None:
     return None
 
 
-def _is_nccl(call: ast.Call) -> bool:
-    given = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]
-    return any(isinstance(one, ast.Constant) and "nccl" in str(one.value).lower() for one in given)
+def _is_nccl(call: ast.Call, nodes: Sequence[ast.AST]) -> bool:
+    """Whether the backend is NCCL, by its name, as an attribute, or in what its variable is set to."""
+    given: list[ast.AST] = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "backend")]
+    names = {one.id for one in given if isinstance(one, ast.Name)}
+    given += [one.value for one in nodes if isinstance(one, ast.Assign) and any(isinstance(target, ast.Name) and target.id in names for target in one.targets)]
+    parts = [part for one in given for part in ast.walk(one)]
+    return any("nccl" in str(getattr(part, "value", "") if isinstance(part, ast.Constant) else getattr(part, "attr", "")).lower() for part in parts)
 
 
 def _chooses(made: Sequence[ast.Call], names: Names, text: str) -> bool:

@@ -94,3 +94,8 @@ def test_of_several_errors_before_a_cut_traceback_the_first_is_shown():
     errors = "plugin: error: [Errno 2] No such file or directory: 'a.json'\nplugin: error: cannot find it: 'b.json'\n"
     shown = diagnose_text(f'{errors}Traceback (most recent call last):\n  File "/a/train.py", line 3, in main\n')["outcome"]
     assert shown["word"] == "failure" and shown["line"]["line"] == 1
+
+
+@pytest.mark.parametrize("line", ["ValueError: Override 'local-rank' not found", "train.py: error: unrecognized arguments: --local_rank=0"])
+def test_either_spelling_of_the_local_rank_is_known(line):
+    assert row_of(line)["id"] == "local-rank-spelling"

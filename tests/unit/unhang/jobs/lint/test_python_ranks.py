@@ -259,6 +259,14 @@ def test_script_in_which_no_process_chooses_a_gpu_is_found():
 
 
 @pytest.mark.parametrize(
+    ("backend", "is_nccl"), [("dist.Backend.NCCL if torch.cuda.is_available() else dist.Backend.GLOO", True), ("dist.Backend.GLOO", False)]
+)
+def test_backend_in_a_variable_is_the_one_that_it_is_set_to(backend, is_nccl):
+    script = f"backend = {backend}\ndist.init_process_group(backend=backend)\nx = torch.zeros(1).cuda()\nif __name__ == '__main__':\n    main()\n"
+    assert (found(script) == {(2, "no-set-device")}) is is_nccl
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "torch.cuda.set_device(local_rank)",
