@@ -20,7 +20,7 @@ test: system-packages ## Check that the project works on this machine: unit test
 test-unit: $(DEV_STAMP) ## Run the unit tests: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
-test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every release and incident, damaged documents, random rollouts; no node
+test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every release and incident, damaged documents; no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/sweeps $(TEST_ARGS)
 
 simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, 40 months of a fleet of 1,000, and kill one in each step (nightly)
@@ -50,7 +50,7 @@ test-shipped: system-packages ## Run commands, the demo fleet and the commands o
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/shipped $(TEST_ARGS)
 
-test-plays: system-packages ## Run playbooks, roles and rollouts as whole programs on this machine; test reports in a browser
+test-plays: system-packages ## Run playbooks, roles, rollouts, the wheel and the release as whole programs on this machine; test reports in a browser
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
 

@@ -17,6 +17,7 @@ SETS = {
     for name in (
         *("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
         *("eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth"),
+        *("nineteenth", "twentieth"),
     )
 }
 REPORTS = {name: row for rows in SETS.values() for name, row in rows.items()}
@@ -38,18 +39,24 @@ NAMED_SINCE = {
     "sixteenth": 10,
     "seventeenth": 9,
     "eighteenth": 3,
+    "nineteenth": 11,
+    "twentieth": 9,
 }
 # Another cause than the ending is still named, alone or beside it.
 OTHERS_NAMED = {
+    "LlamaFactory-1213",
     "accelerate-2000",
+    "ai-on-eks-240",
+    "athena-139",
     "aws-ofi-nccl-663",
+    "azurehpc-health-checks-142",
     "deepep-121",
     "deepep-553",
     "determined-8915",
+    "f5tts-1008",
     "horovod-1652",
     "horovod-2640",
     "jax-35905",
-    "LlamaFactory-1213",
     "llamafactory-5308",
     "llamafactory-8549",
     "llava-739",
@@ -63,11 +70,13 @@ OTHERS_NAMED = {
     "openrlhf-492",
     "pytorch-130414",
     "pytorch-137268",
+    "pytorch-50921",
     "pytorch-79388",
     "pytorch-examples-540",
     "specforge-781",
     "torchx-541",
     "trixie-52",
+    "trtllm-2021",
     "yolov-40",
 }
 JUDGED = ("useful", "open", "noisy", "misleading", "wrong")
