@@ -67,6 +67,7 @@ OTHERS_NAMED = {
     "nccl-844",
     "nccl-969",
     "nuplan-devkit-253",
+    "ompi-599",
     "openrlhf-492",
     "pytorch-130414",
     "pytorch-137268",
