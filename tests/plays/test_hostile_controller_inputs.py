@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,7 +44,7 @@ def run_folder(tmp_path):
 def test_a_template_in_a_plan_whose_digest_is_right_is_text_under_the_real_role(run_folder, tmp_path):
     assert attack(tmp_path / "ran") == read_plan(run_folder).by_host["a"].policy["nccl"]["settings"][NAME]
     argv = [sys.executable, "-P", "-m", "unhang", "remediate", str(run_folder), "--no-smoke", "-v"]
-    given = environment(tmp_path) | {"UNHANG_RUNS": str(run_folder.parent)}
+    given = environment(tmp_path) | {"UNHANG_RUNS": str(run_folder.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=given)
     assert "nccl_profile" in done.stdout, "the role was played"
     assert not (tmp_path / "ran").exists()
@@ -76,7 +77,7 @@ def test_an_answer_to_a_survey_is_text(run_folder, tmp_path, playbook, variable,
     assert yaml.compose((tmp_path / "answers.yml").read_text())
     played = ["--check", str(draining(tmp_path))] if variable == "drain_slurm_host" else [f"playbooks/{playbook}.yml"]
     argv = ["ansible-playbook", *played, "-i", str(tmp_path / "hosts"), "-e", f"@{tmp_path / 'answers.yml'}"]
-    given = environment(tmp_path) | {"UNHANG_RUNS": str(run_folder.parent)}
+    given = environment(tmp_path) | {"UNHANG_RUNS": str(run_folder.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=given)
     assert "PLAY [" in done.stdout and "Traceback" not in done.stdout + done.stderr
     assert marker.exists() == (not mark), done.stdout

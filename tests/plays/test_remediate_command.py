@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -41,7 +42,11 @@ def remediate(folder, *argv):
 def typed(folder, argv):
     """A finished command; without a run it uses the newest one."""
     options = {"cwd": PROJECT, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
-    return subprocess.run([sys.executable, "-P", "-m", *argv], env=environment(folder.parent) | {"UNHANG_RUNS": str(folder.parent)}, **options)
+    return subprocess.run(
+        [sys.executable, "-P", "-m", *argv],
+        env=environment(folder.parent) | {"UNHANG_RUNS": str(folder.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]},
+        **options,
+    )
 
 
 def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_says_so(run_folder):
