@@ -224,7 +224,7 @@ def _with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:
 def _silent_ranks(facts: Facts) -> list[int]:
     """The few ranks below the highest one that printed no line, where several others did."""
     silent = sorted({*range(max(facts.words))} - facts.words.keys()) if facts.words and max(facts.words) < MOST_RANKS else []
-    return silent if len(silent) * FEW_OF <= len(facts.words) else []
+    return silent if 0 in facts.words and len(silent) * FEW_OF <= len(facts.words) else []  # without a rank 0 they are counted from 1, or are not all here
 
 
 def _in_one_place(ranks: Sequence[int], frame: Event) -> Conclusion:

@@ -18,6 +18,7 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
 RETRIED = (
+    "nodes-taken-by-another-job",
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
@@ -25,6 +26,7 @@ RETRIED = (
     "pod-lacks-toleration-for-gpus", "pod-gets-no-network",
     "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
+BEFORE_THE_START = ("pod-gets-no-network",)  # what a pod's start has overcome once its container runs
 WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
@@ -36,6 +38,7 @@ ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one
 ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that then kills its own processes
 # After one of these Slurm kills what is left of the job.
 KILLED_BY_SLURM, ENDED_BY_SLURM = "task-was-killed", ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler")
+SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
@@ -148,12 +151,15 @@ def without_another_run(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without processes that a server killed itself, after its watchdog had run out or one of them had failed (sglang-27221), and
-    without tasks that Slurm killed after it had ended the job.
+    """The events of one file without processes that a server killed itself, after its watchdog had run out, one of them had failed (sglang-27221) or it was
+    shut down, and without tasks that Slurm killed after it had ended the job.
     """
-    ended, by_slurm = (
-        min((event.line for event in events if event.signature.id in ids and not event.quoted), default=None) for ids in (ENDS_THE_REST, ENDED_BY_SLURM)
+    ended, by_slurm, shut_down = (
+        min((event.line for event in events if event.signature.id in ids and not event.quoted), default=None)
+        for ids in (ENDS_THE_REST, ENDED_BY_SLURM, SHUT_DOWN)
     )
+    of_it = {event.line for event in events if event.signature.id == DIED_OF_IT and shut_down is not None and event.line > shut_down}
+    events = [event for event in events if event.line not in of_it] if of_it else events
     events = events if ended is None else [event for event in events if event.signature.fact != "killed" or event.line < ended]
     return events if by_slurm is None else [event for event in events if event.signature.id != KILLED_BY_SLURM or event.line < by_slurm]
 
@@ -180,6 +186,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         **dict.fromkeys(PROBED, ended_well),
         **dict.fromkeys(NOT_MISSED, in_use),
         **dict.fromkeys(OTHER_TAKEN, over_fabric),
+        **dict.fromkeys(BEFORE_THE_START, max(worked, *(event.line for event in events if event.signature.fact == "pod_started"), 0)),
     }
     assigned = [event for event in events if event.signature.fact == "pod_assigned"]
     return [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]

@@ -18,11 +18,10 @@ _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
 
 def check_pod_launches(text: str) -> Iterator[Finding]:
     """The findings of each pod's commands; the services of a compose file are on one machine, as the containers of a pod are."""
-    for document in read_yaml(text).documents:
-        pods = [[command for one in holder for command in _commands(one)] for holder in _holders(document)]
-        reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
-        for pod in pods:  # the first node may call itself localhost if the others call it by its name
-            yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER)
+    pods = [[command for one in holder for command in _commands(one)] for document in read_yaml(text).documents for holder in _holders(document)]
+    reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
+    for pod in pods:  # the first node may call itself localhost if the others call it by its name
+        yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER)
 
 
 def _holders(document: yaml.Node) -> Iterator[list[yaml.Node]]:

@@ -15,7 +15,17 @@ NOT_THERE = [
     'Is this a case of "GPU has fallen off the bus"? How would I see that?',
     "2026-01-02 10:21:00 没有出现显存不足（CUDA out of memory）。",
 ]
+OOM = "CUDA out of memory. Tried to allocate 2.00 GiB"
 THERE = {
+    f"无法连接: {OOM}": "oom",
+    f"训练无法继续 RuntimeError: {OOM}": "oom",
+    f"未知错误 {OOM}": "oom",
+    f"2026-01-02 10:00:00,123 - ERROR - 未捕获的异常: {OOM}": "oom",
+    f"没有足够的显存（{OOM}）": "oom",
+    f"rank 3: no heartbeat, {OOM}": "oom",
+    f"It crashed with no warning, {OOM}": "oom",
+    f"There is no output but {OOM}": "oom",
+    f"Without cache, {OOM}": "oom",
     'dmesg says "GPU has fallen off the bus" on one node.': "xid_hardware",
     'I looked for a cause and found "CUDA out of memory" in the log of rank 3.': "oom",
     "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus.": "xid_hardware",

@@ -36,8 +36,8 @@ def first(text):
 @pytest.mark.parametrize(
     ("text", "title", "certainty"),
     [
-        (STEPS + LIMIT + SWEPT, "Slurm ended the job at its time limit", "sure"),
-        (STEPS + LIMIT + SWEPT + "$ sacct -j 7007 -o JobID,State\n" + TABLE.format("TIMEOUT"), "Slurm ended the job at its time limit", "sure"),
+        (STEPS + LIMIT + SWEPT, "Slurm ended the job at its time limit", "likely"),
+        (STEPS + LIMIT + SWEPT + "$ sacct -j 7007 -o JobID,State\n" + TABLE.format("TIMEOUT"), "Slurm ended the job at its time limit", "likely"),
         (LIMIT, "Slurm ended the job at its time limit", "likely"),
         (TABLE.format("TIMEOUT"), "Slurm ended the job at its time limit", "likely"),
         ("7007|train|gpu|lab|64|TIMEOUT|0:0\n", "Slurm ended the job at its time limit", "likely"),
@@ -85,3 +85,20 @@ def test_cancelled_job_is_asked_who_cancelled_it_and_not_for_releases_of_librari
 def test_accounting_of_a_job_that_failed_is_read():
     outcome = diagnose_text("7007            FAILED      1:0                  500G   00:10:12   08:00:00\n")["outcome"]
     assert outcome["word"] == "failure" and "exit code 1" in outcome["why"]
+
+
+START = "Map: 100%|##########| 4000/4000 [00:10<00:00, 400 examples/s]\n| distributed init (rank 0): env://\n| distributed init (rank 1): env://\n"
+
+
+@pytest.mark.parametrize("text", [START + LIMIT, "Loading data...\nBuilding model...\nwaits at the barrier\n" + LIMIT])
+def test_job_without_a_step_may_have_hung_before_its_time_limit(text):
+    assert (first(text) or ("", "", "possible"))[2] == "possible"
+
+
+@pytest.mark.parametrize("line", ["12 TIMEOUT waiting for lock\n", "3 PREEMPTED requests\n", "   4 CANCELLED\n"])
+def test_line_that_begins_with_a_number_is_no_row_of_the_accounting(line):
+    assert first(line + STEPS) is None
+
+
+def test_pod_that_was_taken_away_for_another_one_is_not_this_job_whose_steps_follow():
+    assert first("5m Normal Preempted pod/low-prio Preempted by pod 8c1f on node n2\n" + STEPS) is None

@@ -103,7 +103,7 @@ def test_the_rank_that_printed_nothing_is_named_where_all_others_printed_the_sam
     assert found["collect_next"][0].startswith("py-spy dump --pid PID of rank 3")
 
 
-@pytest.mark.parametrize("ranks", [(0, 8), (0, 1, 2, 3), (0, 2, 4, 6)], ids=["one in eight", "all", "every second one"])
+@pytest.mark.parametrize("ranks", [(0, 8), (0, 1, 2, 3), (0, 2, 4, 6), (1, 2, 3, 4)], ids=["one in eight", "all", "every second one", "counted from 1"])
 def test_ranks_are_not_missed_where_few_print(ranks):
     said = "".join(f"[rank{rank}] wraps its layers\n" for rank in ranks)
     assert "printed nothing" not in diagnose_text(f"starts 8 ranks\n{said}")["outcome"]["why"]

@@ -68,3 +68,7 @@ def test_two_pods_with_unlike_faults_are_two_causes_and_the_toleration_comes_fir
 @pytest.mark.parametrize("line", [SANDBOX, TAINTED])
 def test_pod_that_started_after_all_is_no_cause(line):
     assert causes(line + STEPS + "Training completed in 0:12:01\n") == []
+
+
+def test_pod_whose_container_started_later_has_its_network():
+    assert [one["cause"] for one in causes(SANDBOX + "4m Normal Started pod/worker-0 Started container trainer\n") if one["severity"] != "info"] == []

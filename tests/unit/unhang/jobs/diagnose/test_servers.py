@@ -26,6 +26,11 @@ HEALTHY = {
     "one long prompt": START + WORKS + STANDS,
     "it goes on after a pause": START + WORKS + STANDS + STANDS + WORKS,
     "one long prompt, and one hours ago": START + STANDS + WORKS + STANDS,
+    "no request is left after a stand": START + WORKS + STANDS + STANDS + speed("0.0", "0.0", 0, 0),
+    "another start after a stand": START + STANDS + STANDS + "INFO:     Shutting down\n" + START,
+    "an end on purpose, with its workers": START
+    + WORKS
+    + "INFO:     Shutting down\nERROR 03-09 11:07:11 [multiproc_executor.py:140] Worker proc VllmWorker-3 died unexpectedly, shutting down executor.\n",
     "a request that it refuses": START
     + WORKS
     + 'ERROR 03-09 11:00:11 [serving.py:9] no model of that name\nINFO: "POST /v1/completions HTTP/1.1" 404 Not Found\n',

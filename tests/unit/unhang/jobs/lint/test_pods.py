@@ -12,6 +12,7 @@ from foreign_schemas import sarif_faults
 from unhang import cli
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text
+from unhang.jobs.lint.pod_launches import check_pod_launches
 
 POD = """apiVersion: v1
 kind: Pod
@@ -231,3 +232,10 @@ def test_remedy_of_a_shared_rank_is_one_that_this_kind_of_job_has(head, advice):
     (found,) = lint_text(text, "kubernetes", Context())
     assert found.rule == "same-node-rank" and advice in found.instead
     assert ("operator" in found.instead) == ("kubeflow" in head) and ("c10d" in found.instead) == ("kubeflow" not in head)
+
+
+def test_master_that_the_pods_of_other_documents_name_is_reached():
+    pod = "kind: Pod\nmetadata: {{name: m{0}}}\nspec:\n  containers:\n    - command: [torchrun, --nnodes=2, --node_rank={0}, --master_addr={1}, train.py]\n"
+    text = f"{pod.format(0, 'localhost')}---\n{pod.format(1, 'm0.m')}"
+    assert [one for one in check_pod_launches(text) if one.rule == "master-is-loopback"] == []
+    assert [one.rule for one in check_pod_launches(text.replace("m0.m", "localhost")) if one.rule == "master-is-loopback"]

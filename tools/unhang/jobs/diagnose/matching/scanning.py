@@ -25,7 +25,7 @@ from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.matching.statements import is_spoken
-from unhang.jobs.diagnose.matching.suppositions import is_denied, is_supposed
+from unhang.jobs.diagnose.matching.suppositions import is_denied, is_no_fault, is_supposed
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -152,7 +152,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                     continue
             seen, found = _first_match(trial, readings, block, index)
             supposed = found is not None and _is_of_a_cause(signature) and is_supposed(seen, *found.span())
-            if found and not (supposed and signature.for_) and not (_is_deniable(signature) and is_denied(seen, *found.span())):
+            if found and not (supposed and signature.for_) and not _is_ruled_out(signature, seen, *found.span()):
                 place = len(scan.events)
                 events = [*_events_of(signature, found, seen, block, index, scan.file)]
                 events = [replace(event, supposed=True) for event in events] if supposed else events
@@ -168,9 +168,11 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             memory.leave_out(line_shape, done)
 
 
-def _is_deniable(signature: Signature) -> bool:
-    """Whether a sentence that names what the signature finds may say that it is not there: a part of the job, or a fault."""
-    return signature.fact in DENIABLE or signature.kind in ("error", "symptom")
+def _is_ruled_out(signature: Signature, text: str, start: int, end: int) -> bool:
+    """Whether the sentence around a match says that this part of a job, or this fault, is not there."""
+    if signature.fact in DENIABLE:
+        return is_denied(text, start, end)
+    return signature.kind in ("error", "symptom") and is_no_fault(text, start, end)
 
 
 def _is_of_a_cause(signature: Signature) -> bool:

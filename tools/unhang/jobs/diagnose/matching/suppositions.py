@@ -31,7 +31,14 @@ _DENIED = re.compile(
     r"(?:do|does|did|is|are|am|was|were)(?: not|n't) (?:\w{1,8} )?(?:us(?:e|es|ing|ed)|in|on|under|run|running|with)|"
     r"(?:not|never) (?:us(?:e|ing|ed)|in|on|under|via|with|within|inside)|neither|nor)(?: (?:any|a|an|the))?(?: \w{2,12},?(?: or| and| nor)?){0,2} \W{0,2}$)"
 )
-_ABSENT = re.compile(r"(?:[没沒]有?|未|无|無)(?:出现|出現|发现|發現|看到|见到|見到|任何|报|報)?[^，。；！？,.;\n]{0,24}$")
+_ABSENT = re.compile(  # "did not appear", or "no" right before the name; in brackets the name repeats what was said in Chinese
+    r"(?:[没沒]有|[并並]?未|无|無)(?:再)?(?:出现|出現|发现|發現|看到|见到|見到)[^，。；！？：:,.;\n]{0,24}$"
+    r"|[没沒]有(?:任何)?[^\w\n：:,.;，。；]{0,3}$|[没沒]有(?!足够|足夠|响应|反应|回应|可用|空闲|剩余|更多)[^，。；！？：:,.;\n]{1,16}[（(]\s?$"
+)
+_NO_FAULT = re.compile(  # at most one word between: "no heartbeat, CUDA out of memory" and "no output but ..." have the fault
+    r"(?i:\b(?:no(?! (?:longer|matter|other|more|doubt)\b)|without|never (?:saw|seen|had)|neither|nor)(?: (?:any|a|an|the|more|further|single))?"
+    r"(?: (?!but\b|only\b|just\b|except\b|besides\b|other\b|longer\b|than\b)\w{2,12}(?: or| nor| and)?)? \W{0,2}$)"
+)
 _DOUBTED = re.compile(
     r"(?i:\b(?:is|was|could|might) (?:this|it|that)(?: be)?(?: maybe| perhaps)?(?: a| the)? (?:case|kind|sign|instance)s? of(?: an?| the)? \W{0,2}$)"
 )
@@ -54,17 +61,22 @@ def is_supposed(text: str, start: int, end: int) -> bool:
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Whether a sentence says that what it names is not there ("no vLLM", "we do not use Slurm"). "It works without X" says that X is there otherwise.
-    A program says "no" of what is missing, so its lines deny nothing.
+    """Whether a sentence says that the part of a job that it names is not there ("no vLLM", "we do not use Slurm"). "It works without X" says that X is there
+    otherwise.
+    """
+    first, _ = sentence_around(text, start, end)
+    found = _DENIED.search(text[max(first, start - 60) : start])
+    return found is not None and not (found["without"] and effect_of(text, start, end) == FAILS)
+
+
+def is_no_fault(text: str, start: int, end: int) -> bool:
+    """Whether a sentence says that the fault that it names is not there, was looked for in vain, or is asked about. A program says "no" of what is missing, so
+    its lines deny nothing.
     """
     first, last = sentence_around(text, start, end)
-    before = text[max(first, start - 60) : start]
+    before = _IN_QUOTES.sub("", text[max(first, start - 60) : start])
     if _ABSENT.search(before):
         return True
     if is_of_a_program(text):
         return False
-    before = _IN_QUOTES.sub("", before)
-    if _DOUBTED.search(before) or (_SOUGHT.search(before) and _NOT_FOUND.match(text[end:last])):
-        return True
-    found = _DENIED.search(before)
-    return found is not None and not (found["without"] and effect_of(text, start, end) == FAILS)
+    return bool(_DOUBTED.search(before) or _NO_FAULT.search(before) or (_SOUGHT.search(before) and _NOT_FOUND.match(text[end:last])))

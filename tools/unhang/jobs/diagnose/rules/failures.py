@@ -18,6 +18,8 @@ REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
 _NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)")  # every rank raises it, whatever is wrong between them
+FEW_LINES = 2  # a log of nothing but the scheduler's own lines
+BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
 ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost", "killed_told")
 OUTPUT = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "init_complete", "network_used", "nccl_version", "server_started")
@@ -45,24 +47,35 @@ def _is_own_fault(first: Event) -> bool:
 
 
 def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
-    """The scheduler or somebody ended a job that had not failed before. Without a step until then it may have hung. Who cancels a job has a reason: any other
-    evidence comes first.
+    """The scheduler or somebody ended a job that had not failed before. Without a step until then it may have hung, and with steps too, so that the time limit
+    is never sure. Who cancels a job has a reason: any other evidence comes first. Where steps follow, what ended was another job or pod, or an earlier start.
     """
     ends = {event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted}
     for name, end in ends.items():
         before = [event for event in facts.events if event.file == end.file and event.line < end.line and not event.quoted]
-        step = max((event.line for event in before if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar")), default=0)
-        if why := _reason_before(facts, end, step) or ("the job shows no step before it was ended" if not step and _has_output(before) else None):
+        steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [one.line for one in before if _is_a_bar_of_steps(one)]
+        if max(steps, default=0) > end.line:
+            continue
+        step = max(steps, default=0)
+        without = "the job shows no step before it was ended" if not step and (_has_output(before) or (" AT " in end.text and end.line > FEW_LINES)) else None
+        if why := _reason_before(facts, end, step) or without:
             yield Evidence("ended_by_scheduler", HARDLY - WEIGHTS["supporting"], why, (end,), "ended-for-a-reason")
         elif name != CANCELLED:
-            known = "decisive" if step or name != TIME_LIMIT else "strong"
+            known = "strong" if name == TIME_LIMIT else "decisive"
             yield Evidence("ended_by_scheduler", WEIGHTS[known], end.signature.says, (end,), name)
+
+
+def _is_a_bar_of_steps(event: Event) -> bool:
+    """Whether a progress bar is one of training; those of loading and preparing are not."""
+    return event.signature.fact == "bar" and "poch" in event.text
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     """Why a job was ended that had failed or stood before: after its last step, or told of anywhere else; None for a job that ran."""
     faults = [*own_errors(facts), *(event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted)]
-    faults = [event for event in faults if event.signature.fact not in ENDED_FROM_OUTSIDE and event.file == end.file and step < event.line < end.line]
+    faults = [
+        event for event in faults if event.signature.fact not in ENDED_FROM_OUTSIDE and event.file == end.file and step - BESIDE_LINES < event.line < end.line
+    ]
     stands = [event for event in hang_signs(facts) if event.signature.fact != "interrupted"]
     stands = [event for event in stands if event.signature.fact == "hang_told" or event.file != end.file or event.line < end.line]
     others = [event for event in facts.events if end.signature.id == CANCELLED and event.signature.for_.keys() - end.signature.for_.keys() and not event.quoted]

@@ -37,7 +37,13 @@ def server_stands(facts: Facts) -> list[Event]:
     alone also makes no token for some seconds.
     """
     idle = [event for event in facts.of("server_stands") if not event.quoted]
-    served = [event.line for event in facts.of("server_serves") if idle and event.file == idle[-1].file]
+    ended = (
+        "server_serves",
+        "server_started",
+        "server_idle",
+        "server_shut_down",
+    )  # what ends a stand: a token, another start, no request left, an end on purpose
+    served = [event.line for name in ended for event in facts.of(name) if idle and event.file == idle[-1].file]
     if not idle or (len(served) >= MOST_EVENTS and not near_end(facts, idle[-1])):  # later lines with tokens were not kept
         return []
     rows = [event for event in idle if event.file == idle[-1].file and event.line > max(served, default=0)]
