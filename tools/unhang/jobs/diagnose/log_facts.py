@@ -18,7 +18,6 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
 RETRIED = (
-    "nodes-taken-by-another-job",
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
@@ -26,6 +25,7 @@ RETRIED = (
     "pod-lacks-toleration-for-gpus", "pod-gets-no-network",
     "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
+OF_ANOTHER_START = ("nodes-taken-by-another-job",)  # steps follow: another job or pod was taken away, or this one started again
 BEFORE_THE_START = ("pod-gets-no-network",)  # what a pod's start has overcome once its container runs
 WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
@@ -186,6 +186,7 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         **dict.fromkeys(PROBED, ended_well),
         **dict.fromkeys(NOT_MISSED, in_use),
         **dict.fromkeys(OTHER_TAKEN, over_fabric),
+        **dict.fromkeys(OF_ANOTHER_START, max((event.line for event in events if event.signature.fact == "training_step"), default=0)),
         **dict.fromkeys(BEFORE_THE_START, max(worked, *(event.line for event in events if event.signature.fact == "pod_started"), 0)),
     }
     assigned = [event for event in events if event.signature.fact == "pod_assigned"]
