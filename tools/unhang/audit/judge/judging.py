@@ -16,7 +16,6 @@ from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.audit.judge.labelled_values import labelled
-from unhang.audit.judge.misspelt_groups import groups_for_misspelt
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
 from unhang.base.errors import UserError
 from unhang.rules.compiled_catalogue import Catalogue
@@ -153,7 +152,7 @@ def judge_run(
             _judge_node(state, document)
             mark("")  # the time to read the next node is not charged to a rule
         if not groups and _names_unknown_group(state):
-            return judge_run(run, catalogue, today, policy, mark, without, conclude, out, groups_for_misspelt(_named_groups(state), state.groups))
+            return judge_run(run, catalogue, today, policy, mark, without, conclude, out, frozenset(state.groups))  # its policy counts as empty
         if out is None:
             parts.keep()
         del parts  # before the findings of all nodes are put together
@@ -175,16 +174,9 @@ def _names_unknown_group(state: _State) -> bool:
     if state.is_limited:
         return False
     if state.policies.override is not None:
-        meant = groups_for_misspelt(state.policies.override.groups, state.groups)
-        if not meant or meant - state.policies.override.groups.keys():
-            state.policies.override.check_groups(state.groups)
-    known = groups_for_misspelt(_named_groups(state), state.groups)
-    return any(policy_faults({"same_as": one}, groups=known) for one in _named_groups(state))
-
-
-def _named_groups(state: _State) -> set[str]:
-    """The groups that policies of nodes want to equal."""
-    return {usable["same_as"] for _, usable, _, _ in state.policies.known.values() if "same_as" in usable}
+        state.policies.override.check_groups(state.groups)
+    policies = [usable for _, usable, _, _ in state.policies.known.values()]
+    return any(policy_faults({"same_as": one["same_as"]}, groups=state.groups) for one in policies if "same_as" in one)
 
 
 def _judged_node(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:

@@ -6,7 +6,6 @@ hardware and the same policy. Hardware and policy are those of most nodes of a c
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from unhang.audit.judge.judged_node import scheduler_of
 from unhang.rules.groups import EVERYBODY, Ballot, add_ballot
 
 
@@ -58,10 +56,7 @@ def hardware_of(sections: Any) -> Hashable | None:
         return None
     dmi = sections.node.dmi if sections.node is not None else None
     machine = (dmi.vendor, dmi.product) if dmi is not None else ()
-    cards = (sections.network.rdma if sections.network is not None else None) or ()
-    links = sorted({port.link_layer for card in cards for port in card.ports or () if port.link_layer})
-    is_cut = any(one.mig is not None and one.mig.enabled for one in gpus.devices or ())
-    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine, *links, is_cut, scheduler_of(sections))
+    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine)
 
 
 def policy_key(*policies: Mapping[str, Any]) -> bytes:
@@ -92,25 +87,16 @@ def _kind(name: str, cell: Cell) -> Hashable:
 
 def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
     """Cells that share a group, together; the group with most nodes first."""
-    waiting, members, sizes = dict(cells), dict[str, dict[str, None]](), Counter[str]()
-    for name, cell in cells.items():
-        for group in set(cell.groups) - EVERYBODY:
-            members.setdefault(group, {})[name] = None
-            sizes[group] += len(cell.hosts)
-    queue = [(-size, group) for group, size in sizes.items()]  # with entries of older sizes, which are passed over
-    heapq.heapify(queue)
-    while queue:
-        size, largest = heapq.heappop(queue)
-        if -size != sizes[largest] or len(members[largest]) < 2:
-            continue
-        together = {name: waiting.pop(name) for name in list(members[largest])}
-        yield together
-        for name, cell in together.items():
+    waiting = dict(cells)
+    while True:
+        sizes: dict[str, list[int]] = {}
+        for cell in waiting.values():
             for group in set(cell.groups) - EVERYBODY:
-                members[group].pop(name)
-                sizes[group] -= len(cell.hosts)
-        for group in {group for cell in together.values() for group in cell.groups} - EVERYBODY:
-            heapq.heappush(queue, (-sizes[group], group))
+                sizes.setdefault(group, []).append(len(cell.hosts))
+        largest = max(((sum(hosts), group) for group, hosts in sizes.items() if len(hosts) > 1), default=None)
+        if largest is None:
+            break
+        yield {name: waiting.pop(name) for name in [name for name, cell in waiting.items() if largest[1] in cell.groups]}
     yield from ({name: cell} for name, cell in waiting.items())
 
 

@@ -8,7 +8,6 @@ import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.judge.misspelt_groups import groups_for_misspelt
 from unhang.base.errors import UserError
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.run_input import read_run_input
@@ -59,30 +58,3 @@ def test_a_policy_file_may_name_a_group_of_another_inventory(tmp_path):
     path = tmp_path / "next.yml"
     path.write_text("groups:\n  all: {}\n  h200: {gpu: {count: 8}}\n")
     assert judged(tmp_path, "production", policy=load_policy(path)) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("prodution", {"production"}), ("prod", set()), ("h2000", {"h200"}), ("h100", set()), ("rack2", set()), ("prod-h100", set()), ("gpu-node", {"gpu-nodes"})],
-)
-def test_only_a_name_that_is_nearly_a_group_is_taken_for_it(name, meant):
-    assert groups_for_misspelt({name}, {"production", "h200", "rack1", "dev-h100", "gpu-nodes"}) == meant
-
-
-def test_a_group_that_the_same_policies_name_is_not_what_another_name_means():
-    assert groups_for_misspelt({"h200", "h2000"}, {"h200", "dev"}) == {"h200"}
-
-
-def test_a_same_as_of_another_inventory_leaves_the_rest_of_the_policy(tmp_path):
-    assert [one for one in judged(tmp_path, "dev-reference") if one[0] == "bad-policy"] == []
-
-
-def test_a_policy_file_for_several_inventories_may_name_groups_that_are_alike(tmp_path):
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-    path = tmp_path / "next.yml"
-    path.write_text("groups:\n  dev: {gpu: {count: 8}}\n  dev2: {gpu: {count: 8}}\n  productions: {}\n")
-    with pytest.raises(UserError, match="did you mean production"):
-        judged(tmp_path / "one", "production", policy=load_policy(path))
-    path.write_text("groups:\n  dev: {gpu: {count: 8}}\n  dev-2: {gpu: {count: 8}}\n")
-    assert judged(tmp_path / "other", "production", policy=load_policy(path)) == []
