@@ -5,56 +5,20 @@ from __future__ import annotations
 import os
 
 import pytest
-from fakes.ansible_module import run_module
+from boot_trials import GPUS, arm, boots, call, started
 from fakes.boot_tree import (
     NEW,
     OLD,
     fake_tools,
-    grubenv,
     plant_grub_node,
-    running_files,
 )
-from fakes.node_tree import plant
 
 from unhang_node.change.boot import trial as boot_trial
-from unhang_node.mount_table import read_mounts
-from unhang_node.parse.grub import parse_grubenv
-from unhang_node.root import Root
-from unhang_node.section import Unread
-from unhang_node.sections.boot import read_boot
-
-GPUS = ["GPU-0", "GPU-1"]
 
 
 @pytest.fixture(autouse=True)
 def tools(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
-
-
-def call(node, state, check=False, **options):
-    return run_module("boot_trial", check=check, state=state, rootfs=str(node), **options)
-
-
-def arm(node, **options):
-    call(node, "prepared")
-    return call(node, "armed", release=NEW, gpus=GPUS, **options)
-
-
-def environment(node):
-    return parse_grubenv((node / "boot/grub/grubenv").read_bytes())
-
-
-def boots(node):
-    """(release of an ordinary boot, entry of the next boot alone), as the audit reads them."""
-    root = Root([str(node)])
-    facts = read_boot(root, Unread(), read_mounts(root))
-    return facts["default_release"], facts["one_shot_entry"]
-
-
-def started(node, release, boot="boot-2"):
-    """The node after a boot: GRUB has cleared the one-shot entry."""
-    values = {name: value for name, value in environment(node).items() if name != "next_entry"}
-    plant(node, {**running_files(release, boot), "/boot/grub/grubenv": grubenv(**values)})
 
 
 def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):

@@ -35,17 +35,14 @@ class Waiver:
         return host in self.hosts or any(fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns)
 
 
-def policy_faults(policy: Any, threshold_names: Iterable[str] = (), groups: Collection[str] = ()) -> list[tuple[tuple, str]]:
-    """(path, message) of every fault; threshold_names: those that rules read, [] if unknown; groups: all of the inventory, [] if unknown."""
+def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
+    """(path, message) of every fault; threshold_names: those that rules read, [] if unknown."""
     found = [(one.path, one.message) for one in check_schema(policy, read_schema("policy-1"))]
     if found:
         return found
     found = list(_bad_versions(policy, policy_shape(), ()))
     found += _bad_bounds(policy) if not found else ()
     found += _bad_waivers(policy.get("waivers", ()))
-    same_as = policy.get("same_as")
-    if groups and same_as and same_as not in groups and (near := nearest(same_as, sorted(groups))):
-        found.append((("same_as",), f"no node is in a group {same_as!r}{near}"))
     known = sorted(threshold_names)
     for name in policy.get("thresholds", ()) if known else ():
         if name not in known:
@@ -112,13 +109,10 @@ class PolicyFile:
     places: Mapping[str, str] = field(default_factory=dict)  # group -> file:line
 
     def check_groups(self, known: Collection[str]) -> None:
-        """Raises UserError for a group that looks misspelt, or if no policy is for any node. known: the groups of all nodes. A file may be for several
-        inventories, so other groups may be unknown.
-        """
-        unknown = {name: nearest(name, sorted(known)) for name in self.groups if name != "all" and name not in known}
-        faults = {name: near for name, near in unknown.items() if near} or (unknown if len(unknown) == len(self.groups) else {})
-        if faults:
-            lines = [f"{self.places.get(name, 'policy')}: groups.{name}: no node of the run is in this group{near}" for name, near in faults.items()]
+        """Raises UserError if no policy is for any node. known: the groups of all nodes. A file may be for several inventories, so some may be unknown."""
+        unknown = [name for name in self.groups if name not in {"all", *known}]
+        if unknown and len(unknown) == len(self.groups):
+            lines = [f"{self.places.get(name, 'policy')}: groups.{name}: no node of the run is in this group{nearest(name, sorted(known))}" for name in unknown]
             raise UserError("\n".join([*lines, f"groups of the run are {', '.join(sorted(known)) or 'none'}"]))
 
     def for_groups(self, groups: Iterable[str]) -> dict[str, Any]:

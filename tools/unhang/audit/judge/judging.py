@@ -26,6 +26,7 @@ from unhang.rules.rules import Rule, tables_shape
 from unhang.run.documents import NodeDocument, one_text
 from unhang.run.run_input import RunInput, read_nodes
 from unhang.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.schemas.shapes import nearest
 
 NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0
@@ -39,7 +40,6 @@ class _Policies:
     override: PolicyFile | None
     thresholds: tuple[str, ...]
     files: tuple[str, ...] = ()  # the inventory's, that define a policy
-    groups: frozenset[str] = frozenset()  # of all nodes; empty if the inventory may have more
     known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
 
     def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
@@ -47,7 +47,7 @@ class _Policies:
         policy = document.policy if self.override is None else self.override.for_groups(document.groups)
         key = msgspec.json.encode(policy)
         if key not in self.known:
-            faults = policy_faults(policy, self.thresholds, self.groups)
+            faults = policy_faults(policy, self.thresholds)
             usable: dict[str, Any] = {} if faults else policy
             waivers: dict[str, list[Waiver]] = {}
             for waiver in waivers_of(usable):
@@ -125,11 +125,10 @@ def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
 def judge_run(
     run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
     without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
-    groups: frozenset[str] = frozenset(),
 ) -> dict[str, Any]:  # fmt: skip
     """Judges a run and writes its findings.json, or the file `out`. Returns the document without its findings.
 
-    without: ids of rules that had to be stopped. groups: of all nodes, if a policy must be checked against them.
+    without: ids of rules that had to be stopped.
     """
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
@@ -142,7 +141,7 @@ def judge_run(
             budget.check()
 
     nodes_first = True
-    policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()), groups)
+    policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
     state = _State(Engine(rules, view, note), policies, today, budget, bool(run.document.get("limit")))
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
@@ -151,8 +150,8 @@ def judge_run(
             parts.add(document.host, document.sections)
             _judge_node(state, document)
             mark("")  # the time to read the next node is not charged to a rule
-        if not groups and _names_unknown_group(state):
-            return judge_run(run, catalogue, today, policy, mark, without, conclude, out, frozenset(state.groups))  # its policy counts as empty
+        if policy is not None and not state.is_limited:  # a limited run does not know all groups
+            policy.check_groups(state.groups)
         if out is None:
             parts.keep()
         del parts  # before the findings of all nodes are put together
@@ -167,16 +166,6 @@ def judge_run(
     finally:
         gc.enable()
     return head
-
-
-def _names_unknown_group(state: _State) -> bool:
-    """Whether a node's policy names a group that seems misspelt. Raises UserError if the file of --policy does. A limited run does not know all groups."""
-    if state.is_limited:
-        return False
-    if state.policies.override is not None:
-        state.policies.override.check_groups(state.groups)
-    policies = [usable for _, usable, _, _ in state.policies.known.values()]
-    return any(policy_faults({"same_as": one["same_as"]}, groups=state.groups) for one in policies if "same_as" in one)
 
 
 def _judged_node(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
@@ -273,7 +262,11 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
                 judged = judge_group(rule, ballot, peers.policy, view, same_as)
                 _add_lacking(state, rule, ballot)
             elif same_as and same_as not in state.groups and ballot.values and not state.is_limited:
-                missing = (f"nodes of {same_as}", "absent", "no node of the run is in this group, which the policy names in same_as")
+                missing = (
+                    f"nodes of {same_as}",
+                    "absent",
+                    f"no node of the run is in this group, which the policy names in same_as{nearest(same_as, sorted(state.groups))}",
+                )
                 judged = GroupJudged("unknown", name, missing=(missing,))
             elif same_as:
                 judged = judge_fleet(rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as)

@@ -6,6 +6,7 @@ hardware and the same policy. Hardware and policy are those of most nodes of a c
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from unhang.audit.judge.judged_node import scheduler_of
 from unhang.rules.groups import EVERYBODY, Ballot, add_ballot
 
 
@@ -47,8 +49,8 @@ class Peers:
 
 
 def hardware_of(sections: Any) -> Hashable | None:
-    """What makes nodes comparable: models and number of GPUs, and the machine; None for a node without GPUs. The number is the next power of two, because a
-    node that has lost a GPU stays with its peers.
+    """What makes nodes comparable: models and number of GPUs, the machine, its kind of RDMA, MIG and the scheduler; None for a node without GPUs. The number is
+    the next power of two, because a node that has lost a GPU stays with its peers.
     """
     gpus = sections.gpus if sections is not None else None
     models = {one.model for one in (gpus.devices if gpus is not None else None) or () if one.model}
@@ -56,7 +58,10 @@ def hardware_of(sections: Any) -> Hashable | None:
         return None
     dmi = sections.node.dmi if sections.node is not None else None
     machine = (dmi.vendor, dmi.product) if dmi is not None else ()
-    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine)
+    cards = (sections.network.rdma if sections.network is not None else None) or ()
+    links = sorted({port.link_layer for card in cards for port in card.ports or () if port.link_layer})
+    is_cut = any(one.mig is not None and one.mig.enabled for one in gpus.devices or ())
+    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine, *links, is_cut, scheduler_of(sections))
 
 
 def policy_key(*policies: Mapping[str, Any]) -> bytes:
@@ -87,16 +92,26 @@ def _kind(name: str, cell: Cell) -> Hashable:
 
 def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
     """Cells that share a group, together; the group with most nodes first."""
-    waiting = dict(cells)
-    while True:
-        sizes: dict[str, list[int]] = {}
-        for cell in waiting.values():
+    waiting, members, sizes = dict(cells), dict[str, dict[str, None]](), Counter[str]()
+    for name, cell in cells.items():
+        for group in set(cell.groups) - EVERYBODY:
+            members.setdefault(group, {})[name] = None
+            sizes[group] += len(cell.hosts)
+    queue = [(-size, group) for group, size in sizes.items()]  # groups shrink, so an entry may be outdated
+    heapq.heapify(queue)
+    while queue:
+        size, largest = heapq.heappop(queue)
+        if len(members[largest]) < 2:
+            continue
+        if -size != sizes[largest]:
+            heapq.heappush(queue, (-sizes[largest], largest))
+            continue
+        together = {name: waiting.pop(name) for name in list(members[largest])}
+        yield together
+        for name, cell in together.items():
             for group in set(cell.groups) - EVERYBODY:
-                sizes.setdefault(group, []).append(len(cell.hosts))
-        largest = max(((sum(hosts), group) for group, hosts in sizes.items() if len(hosts) > 1), default=None)
-        if largest is None:
-            break
-        yield {name: waiting.pop(name) for name in [name for name, cell in waiting.items() if largest[1] in cell.groups]}
+                del members[group][name]
+                sizes[group] -= len(cell.hosts)
     yield from ({name: cell} for name, cell in waiting.items())
 
 

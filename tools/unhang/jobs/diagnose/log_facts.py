@@ -190,6 +190,8 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
         **dict.fromkeys(BEFORE_THE_START, max(worked, *(event.line for event in events if event.signature.fact == "pod_started"), 0)),
     }
     assigned = [event for event in events if event.signature.fact == "pod_assigned"]
+    ready = max((event.line for event in events if event.signature.fact == "node_ready"), default=0)
+    events = [event for event in events if event.line > ready or "NodeNotReady" not in event.text or event.signature.fact != "host_lost"]
     return [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]
 
 

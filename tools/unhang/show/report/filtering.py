@@ -9,6 +9,8 @@ from typing import Any
 
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.rules.rules import SEVERITIES
+from unhang.run.findings import hosts_of
+from unhang.show.report.phrases import OF_POLICY
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Filter:
             return False
         if self.rules and not any(fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules):
             return False
-        return self.hosts is None or bool(self.hosts.intersection(finding.get("hosts") or [finding.get("host")]))
+        hosts = hosts_of(finding)
+        return self.hosts is None or bool(self.hosts.intersection(hosts)) or (not hosts and finding["rule"] in OF_POLICY)  # each node has the policy
 
 
 def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:

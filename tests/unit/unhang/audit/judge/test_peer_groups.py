@@ -16,10 +16,10 @@ DRIVER = rule(None, id="differs", scope="group", compare="driver.loaded.version"
 OLD, NEW = "580.95.05", "580.159.04"
 
 
-def machines(name, count, groups, driver=OLD, model="NVIDIA H200", gpus=8, **more):
+def machines(name, count, groups, driver=OLD, model="NVIDIA H200", gpus=8, facts_more=None, mig=None, **more):
     """Nodes with equal facts in these groups."""
-    facts = sections(driver)
-    facts["gpus"] = {"probe": OK, "count": gpus, "model": model, "devices": [{"index": number, "model": model} for number in range(gpus)]}
+    facts = sections(driver) | (facts_more or {})
+    facts["gpus"] = {"probe": OK, "count": gpus, "model": model, "devices": [{"index": number, "model": model, "mig": mig} for number in range(gpus)]}
     return [node(f"{name}{number}", facts, groups=["all", *groups], **more) for number in range(1, count + 1)]
 
 
@@ -54,6 +54,15 @@ def test_partitions_and_switches_of_slurm_do_not_end_it(tmp_path):
 @pytest.mark.parametrize("other", [{"model": "NVIDIA A100-SXM4-80GB"}, {"gpus": 4}, {"policy": {"driver": {"min": "580.65.06"}}}])
 def test_nodes_of_another_kind_that_share_a_group_are_not_compared(tmp_path, other):
     assert compared(tmp_path, *machines("a", 3, ["fleet", "train"]), *machines("b", 3, ["fleet", "other"], NEW, **other)) == []
+
+
+FABRIC = {"network": {"probe": OK, "rdma": [{"name": "mlx5_0", "ports": [{"port": 1, "link_layer": "infiniband"}]}]}}
+POOLS = {"with InfiniBand": {"facts_more": FABRIC}, "cut by MIG": {"mig": {"enabled": True, "pending": True}}}
+
+
+@pytest.mark.parametrize("other", POOLS.values(), ids=POOLS)
+def test_pools_of_one_machine_with_another_use_are_not_compared(tmp_path, other):
+    assert compared(tmp_path, *machines("a", 3, ["h200", "train"]), *machines("b", 3, ["h200", "serve"], NEW, **other)) == []
 
 
 def test_one_policy_for_all_does_not_join_what_the_inventory_keeps_apart_by_its_policies(tmp_path):

@@ -72,3 +72,9 @@ def test_pod_that_started_after_all_is_no_cause(line):
 
 def test_pod_whose_container_started_later_has_its_network():
     assert [one["cause"] for one in causes(SANDBOX + "4m Normal Started pod/worker-0 Started container trainer\n") if one["severity"] != "info"] == []
+
+
+def test_node_that_is_ready_again_was_not_lost():
+    lost = "5m  Warning  NodeNotReady  node/gpu-b  Node gpu-b status is now: NodeNotReady\n"
+    assert causes(lost)[0]["cause"] == "rank_failed"
+    assert causes(lost + "3m  Normal  NodeReady  node/gpu-b  Node gpu-b status is now: NodeReady\n") == []

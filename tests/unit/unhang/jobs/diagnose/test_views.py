@@ -72,9 +72,9 @@ def test_mask_knows_hosts_by_where_they_stand(tmp_path, line):
         "RuntimeError: CUDA out of memory for user verysecret at /home/verysecret/train.py",
         "PermissionError: [Errno 13] Permission denied: '/gpfs/projects/verysecret/ck.pt' owner x@a.example.org uid=1001(verysecret)",
         "PermissionError: [Errno 13] Permission denied: '/tmp/x' uid=0(root) gid=0(root) groups=0(root),1001(verysecret)",
-        "RuntimeError: disk quota exceeded: '/work/verysecret-runs/a' belongs to owner: 'verysecret'",
-        "RuntimeError: could not write /work/verysecret_2/a, USER=verysecret",
-        "RuntimeError: could not write /work/verysecret/a, mail to verysecret@hpc.example.org",
+        "RuntimeError: disk quota exceeded: '/scratch/verysecret-runs/a' belongs to owner: 'verysecret'",
+        "RuntimeError: could not write /scratch/verysecret_2/a, USER=verysecret",
+        "RuntimeError: could not write /scratch/verysecret/a, mail to verysecret@hpc.example.org",
     ],
 )
 def test_mask_knows_users_by_where_they_stand_and_masks_them_everywhere(tmp_path, line):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from run_folders import Fleet, facts, finding
 
-import unhang
 from unhang.base.errors import UserError
 from unhang.show.history.changes import changes_between
 from unhang.show.history.database import APPLICATION, apply_step, reading, writing
@@ -21,19 +18,6 @@ from unhang.show.history.location import ROLLBACK, WRITE_AHEAD, database_file, f
 from unhang.show.history.migrations import STEPS
 from unhang.show.history.recording import keep_run, record
 from unhang.show.history.run_rows import run_rows
-
-TOOLS = str(Path(unhang.__file__).resolve().parents[2])
-MODULE_UTILS = str(Path(TOOLS).parent / "module_utils")
-RECORD = """
-import os, sys
-from pathlib import Path
-from unhang.show.history import database
-from unhang.show.history.recording import keep_run
-database.journal_mode = lambda folder: os.environ["JOURNAL"]
-for folder in sys.argv[2:]:
-    if line := keep_run(Path(folder), sys.argv[1]):
-        sys.exit(line)
-"""
 
 
 @pytest.fixture
@@ -46,19 +30,6 @@ def fleet(tmp_path):
 def db(tmp_path):
     """A file that is not there yet."""
     return tmp_path / "state" / "history.db"
-
-
-@pytest.fixture(params=[WRITE_AHEAD, ROLLBACK])
-def journal(request, monkeypatch):
-    """The journal of each kind of file system, on the one that is here: what is tested are SQLite's own locks and ours."""
-    monkeypatch.setattr("unhang.show.history.database.journal_mode", lambda folder: request.param)
-    return request.param
-
-
-def started(db, journal, *folders):
-    """Another program that stores runs, on a file system that bears this journal."""
-    environment = {**os.environ, "JOURNAL": journal, "PYTHONPATH": os.pathsep.join((TOOLS, MODULE_UTILS))}
-    return subprocess.Popen([sys.executable, "-c", RECORD, str(db), *map(str, folders)], env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def older(db, version):

@@ -77,3 +77,9 @@ def test_nothing_found_is_never_said_above_a_finding(found):
     for by in (Filter(), Filter(frozenset({"gone"})), Filter(severities=("warning",)), Filter(severities=("info",))):
         shown = render_screen(narrowed(found, by))
         assert "nothing found" not in shown
+
+
+def test_a_fault_of_the_policy_is_shown_for_each_node():
+    expired = fleets.finding("waiver-expired", None, "warning", "A waiver has expired", "e", "f")
+    document = fleets.document([expired, fleets.finding("of-the-fleet", None, "warning", "Unlike", "e", "f")], {"ok": 2})
+    assert [one["rule"] for one in narrowed(document, Filter(frozenset({"gpu2"})))["findings"]] == ["waiver-expired"]
