@@ -63,3 +63,4 @@ def test_a_double_bit_error_asks_for_a_reset_where_its_row_is_replaced():
     assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0, "0000:2b:00.0"))
     assert "the memory row" not in action(xid(48, 10.0))
     assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0), xid(95, 12.0))
+    assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0), xid(48, 12.0, "0000:2b:00.0"))
