@@ -17,7 +17,7 @@ SHOWN_LAST = 8
 NAMED_IN_VERDICT = 4
 NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
-FROM_ONE_LINE = "or, from the same line"
+MOST_HINTS, LEAST_OF_A_HINT = 2, 1.3  # causes below a finding that are shown as a check, and the points that one of them needs
 FITS = "such a line fits all of these and shows none of them"
 NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
 NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
@@ -31,25 +31,42 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
     lines += [*_verdict(diagnosis, width), ""]
     shown: list[list[Mapping[str, Any]]] = []
-    for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
-        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"], repeats=cause["evidence"] in shown)]
+    for place, cause in enumerate(shown_causes(diagnosis), 1):
+        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"], repeats=cause["evidence"] in shown), ""]
         shown.append(cause["evidence"])
-        lines += [*_indented([f"{FROM_ONE_LINE}: {'; '.join(others)}"] if others else [], width, 3), ""]
-    lines += _remarks(shown_remarks(diagnosis), width) + _collect(diagnosis["collect_next"], width)
+    lines += _remarks(shown_remarks(diagnosis), width) + _collect(steps_of(diagnosis), width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The first causes; remarks only where nothing is named, because beside a named cause people read them as more findings. The JSON has all."""
-    named = [one for one in diagnosis["causes"] if one["severity"] != "info"]
-    return (named or [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)])[:SHOWN_CAUSES]
+    """The causes that a line names. The JSON has the others too."""
+    return [one for one in diagnosis["causes"] if one["severity"] != "info"][:SHOWN_CAUSES]
+
+
+def steps_of(diagnosis: Mapping[str, Any]) -> list[str]:
+    """What to collect. Where nothing is named, the checks of causes for which a line only hints stand after the first step: people read a cause that is
+    numbered as one that was found, and of those of a hint a third was right.
+    """
+    steps = list(diagnosis["collect_next"])
+    hints = [] if shown_causes(diagnosis) or not steps else [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)]
+    checks = [_as_step(one) for one in hints if one["points"] >= LEAST_OF_A_HINT and one["collect"]]
+    return [*steps[:1], *checks[:MOST_HINTS], *steps[1:]]
+
+
+def _as_step(cause: Mapping[str, Any]) -> str:
+    """The check of a cause, with the line that hints at it and what follows if it is this cause."""
+    line = cause["evidence"][0]
+    place = f"; {path_shown(line['file'])}:{line['line']} hints at it: {line['says']}" if line["line"] else ""
+    return f"{cause['collect'][0]}\nthis is: {cause['title']}{place}\nthen: {remedy_in_words(cause['remedy'])}"
 
 
 def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The remarks; harmless lines only where neither a cause nor a question stands above them. The JSON has all."""
-    busy = diagnosis["collect_next"] or any(one["severity"] != "info" for one in diagnosis["causes"])
-    return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")]
+    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a healthy job also the causes that lines hint at."""
+    busy = diagnosis["collect_next"] or shown_causes(diagnosis)
+    hints = [one for one in diagnosis["causes"] if diagnosis["outcome"]["word"] == "healthy" and one["points"] >= LEAST_OF_A_HINT]
+    of_hints = [{"kind": "remark", "evidence": one["evidence"], "says": one["title"], "instead": remedy_in_words(one["remedy"])} for one in hints]
+    return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")] + of_hints
 
 
 def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
@@ -63,19 +80,6 @@ def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:
     """A sentence with the causes that the line of the outcome fits, none of which it shows; [] without any."""
     fitting = [one["title"] for one in diagnosis["causes"] if _rests_on_the_outcome(one, diagnosis)]
     return [f"{FITS}: {'; '.join(fitting[:SHOWN_CAUSES])}"] if fitting else []
-
-
-def with_remarks_of_one_line(causes: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Each cause with the titles of further remarks that rest on the same first line as it; those stand no more by themselves."""
-    kept: dict[object, tuple[Mapping[str, Any], list[str]]] = {}
-    for cause in causes:
-        first = next(iter(cause["evidence"]), None)
-        place = (first["file"], first["line"]) if first and cause["severity"] == "info" else cause["cause"]
-        if place in kept:
-            kept[place][1].append(cause["title"])
-        else:
-            kept[place] = (cause, [])
-    return list(kept.values())
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,8 +243,6 @@ def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool, r
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
     lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
-    if cause["severity"] == "info":
-        return lines + _in_short(cause, width)
     lines += _indented(["for: the same lines"] if repeats else [], width, 3)
     for word, evidence in (("for", [] if repeats else cause["evidence"]), ("against", cause["against"])):
         for one, reason in with_new_reasons(evidence[:SHOWN_LINES]):
@@ -258,12 +260,6 @@ def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool, r
     return lines
 
 
-def _in_short(cause: Mapping[str, Any], width: int) -> list[str]:
-    """A remark beside a cause: its first line and what to do."""
-    lines = [line for one in cause["evidence"][:1] for line in _evidence("for", one, one["says"], width)]
-    return lines + _indented([*(f"check: {one}" for one in cause["collect"][:1]), f"if so: {remedy_in_words(cause['remedy'])}"], width, 3)
-
-
 def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str | None]]:
     """(line, its reason) of evidence; no reason where it is that of the line before, because several lines of one signature or rule have the same."""
     before = [None, *(one["says"] for one in evidence)]
@@ -279,7 +275,7 @@ def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int)
 
 
 def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
-    return "a remark" if cause["severity"] == "info" else f"{cause['certainty']}, owner: {cause['owner']}"
+    return f"{cause['certainty']}, owner: {cause['owner']}"
 
 
 def path_shown(path: str, most: int = 80) -> str:
@@ -344,7 +340,7 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     diagnosis = with_short_names(diagnosis)
     lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", *what_the_line_fits(diagnosis), "", "### What happened", ""]
     lines += [f"- {_code_or_text(line)}" for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))]
-    for place, (cause, others) in enumerate(with_remarks_of_one_line(shown_causes(diagnosis)), 1):
+    for place, cause in enumerate(shown_causes(diagnosis), 1):
         lines += [
             "",
             f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty_and_owner(cause)})",
@@ -359,14 +355,13 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
         lines += [] if sure else [f"- check: {one}" for one in cause["collect"][:1]]
         lines += ["", f"**{'Do' if sure else 'If so'}:** {remedy_in_words(cause['remedy'])}", ""]
         lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 and diagnosis["decided"] else []
-        lines += [f"- {FROM_ONE_LINE}: {'; '.join(others)}"] if others else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
     if remarks := shown_remarks(diagnosis):
         lines += ["", "### Also seen", ""]
         lines += [f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in remarks[:10]]
-    if diagnosis["collect_next"]:
+    if steps := steps_of(diagnosis):
         lines += ["", "### Collect next", ""]
-        for command, *outcomes in (one.split("\n") for one in diagnosis["collect_next"]):
+        for command, *outcomes in (one.split("\n") for one in steps):
             lines += [f"- {_code(command)}", *(f"  - {one}" for one in outcomes)]
     return "\n".join(lines) + "\n"
 

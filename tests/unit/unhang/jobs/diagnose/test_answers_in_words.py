@@ -264,14 +264,20 @@ def test_output_that_was_given_is_not_asked_for_again(answer):
     assert found["collect_next"] and [one for one in found["collect_next"] if "py-spy" in one] == []
 
 
-def test_remarks_are_not_shown_beside_a_cause_and_a_remark_alone_is_short(answer):
+def test_hints_are_not_shown_beside_a_cause_and_alone_as_checks_among_the_steps(answer):
     found = answer(watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,"))
     cause = found["causes"][0]
     remark = {**cause, "severity": "info", "title": "A remark"}
     for shown in (render_table({**found, "causes": [cause, remark]}), render_markdown({**found, "causes": [cause, remark]})):
         assert cause["title"] in shown and "A remark" not in shown
-    alone = render_table({**found, "causes": [remark]})
-    assert "1. info  A remark" in alone and "source:" not in alone
+    undecided = {**found, "causes": [remark], "collect_next": ["ask this", "ask that"], "outcome": {"word": "no_end", "why": "it stops", "line": None}}
+    for render in (render_table, render_markdown):
+        alone = render(undecided)
+        assert "1. " not in alone and "source:" not in alone
+        assert alone.index("ask this") < alone.index(remark["collect"][0][:40]) < alone.index("this is: A remark") < alone.index("ask that")
+        assert "A remark" not in render({**undecided, "causes": [{**remark, "points": 1.2}]})  # one weak hint
+    healthy = {**undecided, "collect_next": [], "outcome": {"word": "healthy", "why": "it ended", "line": None}}
+    assert "ALSO SEEN\n  remark: " in render_table(healthy) and "A remark; " in render_table(healthy)
 
 
 def test_root_cause_of_torchrun_is_the_first_error_and_not_what_followed_from_it(answer):
@@ -290,7 +296,7 @@ def test_rank_is_read_from_the_folders_of_torchrun(tmp_path):
         text = watchdog(rank).partition("]:")[2] if rank != 1 else "RuntimeError: CUDA error: an illegal memory access was encountered\n"
         (tmp_path / f"none_ab/attempt_0/{rank}/stderr.log").write_text(text)
     found = diagnose([str(tmp_path)])
-    assert found["causes"][0]["where"] == ["RuntimeError", "rank 1"]
+    assert found["causes"][0]["where"] == ["an illegal memory access was encountered", "rank 1"]
     assert "for: 1/stderr.log:1: RuntimeError" in render_table(found)
 
 

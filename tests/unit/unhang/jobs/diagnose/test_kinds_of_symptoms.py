@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_markdown, render_table
 
 NOT_LAUNCHED = "srun: error: task 0 launch failed: Unspecified error\n"
 ENDED = "E0714 09:31:02.1 3121 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0 (pid: 3390) of binary: python\n"
@@ -80,13 +80,13 @@ def test_ranks_that_do_not_meet_are_not_asked_for_transfers_between_gpus():
 WAITED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
 
 
-def test_remarks_from_one_line_stand_together():
+def test_at_most_two_hints_are_checks_among_the_steps():
     found = diagnose_text(WAITED)
-    titles = [one["title"] for one in found["causes"]]
-    assert len(titles) > 1 and {one["severity"] for one in found["causes"]} == {"info"}
+    titles = [one["title"] for one in found["causes"] if one["points"] >= LEAST_OF_A_HINT]
+    assert titles and {one["severity"] for one in found["causes"]} == {"info"}
     for shown in (" ".join(render_table(found).split()), render_markdown(found)):
-        assert f"or, from the same line: {'; '.join(titles[1:])}" in shown and shown.count(f"{titles[1]} (") == 0
-    assert "from the same line" not in render_table(diagnose_text("RuntimeError: Address already in use\n"))
+        assert [title for title in titles if f"this is: {title}" in shown] == titles[:2] and "1. " not in shown
+    assert "this is: " not in render_table(diagnose_text("RuntimeError: Address already in use\n"))
 
 
 def test_ways_to_lengthen_a_limit_are_shown_only_where_the_log_decides_for_it():

@@ -28,7 +28,7 @@ def remedy_of(found):
 @pytest.mark.parametrize(
     ("told", "word"),
     [
-        ("The server is up, but it dies with every second request.\n", "no_end"),
+        ("The server is up, but it dies with every second request.\n", "failure"),
         ("Our server never comes up.\n", "no_end"),
         ("It never crashes, all is well.\n", "healthy"),
         ("", "healthy"),

@@ -24,7 +24,7 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.matching.statements import is_spoken
+from unhang.jobs.diagnose.matching.statements import is_asked, is_of_a_program, is_spoken
 from unhang.jobs.diagnose.matching.suppositions import is_denied, is_no_fault, is_supposed
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
@@ -33,6 +33,7 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
+LONGEST_HEADING, FEWEST_WORDS = 200, 3  # characters and words of a report's first line
 SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
@@ -61,7 +62,11 @@ _RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
 _RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")  # torchrun --log-dir, a folder for each local rank
 _LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")  # of pdsh and clush, before each line
 _SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital letter in which somebody tells what happened
-_REPORTED = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
+_REPORTED = re.compile(
+    r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it|"
+    r"fails?|failed|errors?|crash(?:es|ed)?|cannot|can't|doesn't)\b"
+)
+_WORDS = re.compile(r"[A-Za-z][a-z]{2,}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -145,7 +150,8 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             if signature.program == "people":
-                prose = index in originals or is_prose(readings[0]) if prose is None else prose
+                if prose is None:
+                    prose = index in originals or is_prose(readings[0]) or (block.number(index) == 1 and _is_heading(block.lines, index))
                 if not prose:
                     if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
                         done.append(trial)
@@ -172,6 +178,8 @@ def _is_ruled_out(signature: Signature, text: str, start: int, end: int) -> bool
     """Whether the sentence around a match says that this part of a job, or this fault, is not there."""
     if signature.fact in DENIABLE:
         return is_denied(text, start, end)
+    if signature.fact == "failing_word":
+        return is_no_fault(text, start, end) or is_asked(text, start, end)
     return signature.kind in ("error", "symptom") and is_no_fault(text, start, end)
 
 
@@ -288,8 +296,15 @@ def rank_in_name(file: str) -> int | None:
 
 def is_prose(text: str) -> bool:
     """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
-    plain = _SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None
+    plain = _SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None and not is_of_a_program(text)
     return _PROSE.match(text) is not None or plain or is_spoken(text)
+
+
+def _is_heading(lines: Sequence[bytes], index: int) -> bool:
+    """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
+    text = lines[index].decode("utf-8", "replace")
+    alone = index + 1 < len(lines) and not lines[index + 1].strip()
+    return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS and not is_of_a_program(text)
 
 
 def is_quotation(text: str, start: int) -> bool:
