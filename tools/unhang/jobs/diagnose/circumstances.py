@@ -54,6 +54,7 @@ TOLD_BY = {
     "container": ("container_told", "container", "container_fails"),
     "cpu": ("cpu_told",),
     "pauses": ("pause_told",),
+    "network-told": ("network_told",),
     "stages": ("stages_told", "unbatched_message"),
     "forked": ("fork_warned",),
     "fades": ("fading_told",),
@@ -129,10 +130,15 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
     told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
     told -= {"rendezvous"} if "met" in told else set()
     told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
-    told -= {"error-told", "picture"} if facts.first_error or own_errors(facts) else set()
+    told -= {"error-told", "picture"} if facts.first_error or own_errors(facts) or _error_follows(facts) else set()
     told |= _surroundings(facts, told) | _state(facts, outcome, told)
     phase = _phase(facts, told)
     return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))
+
+
+def _error_follows(facts: Facts) -> bool:
+    """Whether the error of which somebody tells stands below: "it ends with this error:"."""
+    return any(event.text.rstrip().endswith((":", "\uff1a")) for event in facts.of("error_told"))
 
 
 def _given(facts: Facts, told: set[str]) -> set[str]:

@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, is_slow, near_end, own_errors, server_stands, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, heading_of_a_hang, is_slow, near_end, own_errors, server_stands, states_of_ranks
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
@@ -195,7 +195,7 @@ def _unknown_failure(facts: Facts) -> Conclusion | None:
     """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang. In the words of a person any
     word of a failure counts, if there is none of a hang: what ends with an error and is taken for a hang gets the wrong advice.
     """
-    if hang_signs(facts) or facts.timeouts:
+    if hang_signs(facts) or facts.timeouts or heading_of_a_hang(facts):
         return None
     names = ("failure_told", "killed_told", "error_told", *(() if facts.of("hanging_word") else ("failing_word",)))
     told = next((event for name in names for event in facts.of(name) if not (event.quoted or event.supposed)), None) or heading_of_a_failure(facts)

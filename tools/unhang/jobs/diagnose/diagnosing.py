@@ -29,6 +29,7 @@ from unhang.jobs.diagnose.fitting_remedies import (
     without_made_workaround,
 )
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
+from unhang.jobs.diagnose.library_of_error import library_of, with_library, words_to_search
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
 from unhang.jobs.diagnose.logs.pasted_files import kept_lines, pieces_in
@@ -192,9 +193,11 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     named = [cause for cause in causes if cause.severity != "info"]
     given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
     told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
+    searched = words_to_search(conclusion)
     line, row = (None if named or SPECIAL & set(told) else explained(facts, conclusion)) or (None, None)
     if row:
         conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}", event=line)
+    steps = what_to_run_next(told, first=conclusion.first, error=row, given=given, beside_causes=bool(named))
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -205,7 +208,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
-        "collect_next": [] if decided else what_to_run_next(told, first=conclusion.first, error=row, given=given, beside_causes=bool(named)),
+        "collect_next": [] if decided else with_library(steps, library_of(facts), searched),
     }
 
 

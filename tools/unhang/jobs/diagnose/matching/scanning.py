@@ -151,7 +151,7 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
             if signature.program == "people":
                 if prose is None:
-                    prose = index in originals or is_prose(readings[0]) or (block.number(index) == 1 and _is_heading(block.lines, index))
+                    prose = index in originals or is_prose(readings[0]) or (block.number(index) == 1 and _is_heading(block.lines))
                 if not prose:
                     if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
                         done.append(trial)
@@ -300,10 +300,10 @@ def is_prose(text: str) -> bool:
     return _PROSE.match(text) is not None or plain or is_spoken(text)
 
 
-def _is_heading(lines: Sequence[bytes], index: int) -> bool:
+def _is_heading(lines: Sequence[bytes]) -> bool:
     """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
-    text = lines[index].decode("utf-8", "replace")
-    alone = index + 1 < len(lines) and not lines[index + 1].strip()
+    text = lines[0].decode("utf-8", "replace")
+    alone = len(lines) > 1 and not lines[1].strip()
     return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS and not is_of_a_program(text)
 
 

@@ -82,6 +82,11 @@ def heading_of_a_failure(facts: Facts) -> Event | None:
     return next((event for event in told if event.line <= HEADING or (event.line <= BEGINNING and is_spoken(event.text))), None)
 
 
+def heading_of_a_hang(facts: Facts) -> Event | None:
+    """The first line of a report, if it has a word of a hang."""
+    return next((event for event in facts.of("hanging_word") if event.line == 1), None)
+
+
 class RankState(NamedTuple):
     """queued: the number of the last collective that a rank had handed to NCCL. event: the line that tells it."""
 
