@@ -199,7 +199,7 @@ def _goes_without_p2p(facts: Facts) -> bool:
 
 
 def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
-    """Whether the job failed, is slow or hangs."""
+    """Whether the job failed, is slow or hangs; failed also where a person tells of no hang."""
     if told & {"killed", "reboots"}:
         return set()
     first = facts.first_error
@@ -208,8 +208,13 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
         whole = unfinished_traceback(facts) is None and facts.of("crash")
         return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):
-        return {"hangs"}
+        return {"failed"} if _is_told_without_a_hang(facts) else {"hangs"}
     return {"slow", *(("fades",) if speed_falls(facts) else ())}
+
+
+def _is_told_without_a_hang(facts: Facts) -> bool:
+    """Whether a person tells what happened without a word of a hang: something is not as it should be. A log alone that just stops may be one of a hang."""
+    return facts.is_report and not (facts.of("hanging_word") or hang_signs(facts) or facts.timeouts or facts.stopped)
 
 
 def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:

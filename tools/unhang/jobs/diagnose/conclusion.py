@@ -71,7 +71,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if place := common_place(facts):
         return _in_one_place(*place)
     own = {file.name for file in facts.job if not file.pasted}
-    if all(event.file in own for event in facts.events):
+    if all(event.file in own for event in facts.events) and not facts.is_report:
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
     told = next((event for event in (*facts.of("fault_told"), *facts.of("error_told")) if not (event.quoted or event.supposed)), None)

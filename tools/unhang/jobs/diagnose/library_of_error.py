@@ -7,11 +7,15 @@ import re
 from unhang.base.secrets_in_text import without_secrets
 from unhang.jobs.diagnose.conclusion import Conclusion
 from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.statements import is_of_a_program
 
 LONGEST_QUERY, SHORTEST_QUERY = 90, 16  # characters
 _PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<name>[A-Za-z]\w{1,40})")
 _MESSAGE = re.compile(r"\b(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{2,40}(?:Error|Exception): (?P<raised>\S.{8,})|(?i:\berror\b|\bfailed\b|\bfatal\b)[: ].{8,}")
-_OWN = re.compile(r"(?:/[\w.-]+){2,}|\b0x[0-9a-fA-F]+\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b\d{4,}\b")  # paths, addresses and numbers of one run only
+_OWN = re.compile(  # what one run alone has: times, places in a source, paths, addresses, long numbers
+    r"(?:\d{2,4}-)?\d\d-\d\d[ T]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*|\[[\w./]{1,60}:\d+\]|"
+    r"(?:/[\w.-]+){2,}|\b0x[0-9a-fA-F]+\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b\d{4,}\b"
+)
 
 
 def library_of(facts: Facts) -> str | None:
@@ -22,7 +26,9 @@ def library_of(facts: Facts) -> str | None:
 
 def words_to_search(conclusion: Conclusion) -> str | None:
     """The longest part of the message of a failure that other people's reports have too, without what only this run has; None without a message."""
-    if conclusion.word != "failure" or conclusion.event is None or not (found := _MESSAGE.search(without_secrets(conclusion.event.text))):
+    text = without_secrets(conclusion.event.text) if conclusion.word == "failure" and conclusion.event else ""
+    found = _MESSAGE.search(text)
+    if found is None or not (found["raised"] or is_of_a_program(text)):  # nobody else has a person's own sentence
         return None
     parts = _OWN.split((found["raised"] or found.group())[: 4 * LONGEST_QUERY])
     longest = max(parts, key=len).strip(" .,:;'\"()[]=<>`")[:LONGEST_QUERY].strip()

@@ -61,7 +61,7 @@ class Timeout:
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
-    last step is lowest. words: rank -> its last line before a watchdog gave up.
+    last step is lowest. words: rank -> its last line before a watchdog gave up. is_report: a text among them begins with a person's words.
     """
 
     events: tuple[Event, ...]
@@ -77,6 +77,7 @@ class Facts:
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
     unlike_calls: tuple[tuple[Call, ...], ...] = ()  # of two processes that called several communicators in unlike order
+    is_report: bool = False
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -115,7 +116,20 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
-        events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, job, stopped, words, unlike_orders(made)
+        events,
+        by_fact,
+        timeouts,
+        first_error(events),
+        tuple(str(host) for host in hosts),
+        size,
+        last,
+        flights,
+        calls,
+        job,
+        stopped,
+        words,
+        unlike_orders(made),
+        any(scan.is_report for scan in scans),
     )
 
 

@@ -74,3 +74,32 @@ def test_slow_job_whose_network_is_named_is_asked_for_the_network_first(told):
 @pytest.mark.parametrize("told", ["It is slower than training it with MXNet-0.9.4.", "From release b8738 on it is slow."])
 def test_release_that_was_fast_is_asked_for_first(told):
     assert diagnose_text(f"Training on two machines is slow\n\n{told}\n")["collect_next"][0].startswith("the release before")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v0.25.0 is incompatible with the launcher\n\nThe argument --local-rank is not what the launcher passes.\n",
+        "Device plugin only exposes one of two GPUs\n\nI installed it with the chart, and nvidia-smi shows both.\n",
+    ],
+)
+def test_report_with_neither_is_not_called_a_failure_and_not_asked_for_stacks(text):
+    word, steps = asked(text)
+    assert word == "no_end" and STACKS not in steps and "the line that starts the job" in steps
+
+
+def test_pods_of_a_job_that_fails_are_asked_for_first():
+    found = diagnose_text("The pods of my PyTorchJob fail to schedule\n\nThe job requests two GPUs, and the Kubernetes cluster has two.\n")
+    assert found["outcome"]["word"] == "failure" and found["collect_next"][0].startswith("kubectl describe pod")
+
+
+def test_heading_that_denies_a_speed_is_of_a_slow_job():
+    found = diagnose_text("The example doesn't run faster with two GPUs\n\nIt is as slow as with one GPU, and the load is 100 %.\n")
+    assert found["outcome"]["word"] == "no_end" and found["collect_next"][0].startswith("a loop over the data loader")
+
+
+def test_attribute_that_a_wrapper_hides_is_explained():
+    steps = asked(
+        "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nAttributeError: 'DistributedDataParallel' object has no attribute 'config'\n"
+    )[1]
+    assert "model.module.NAME" in steps

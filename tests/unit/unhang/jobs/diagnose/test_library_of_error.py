@@ -43,3 +43,12 @@ def test_message_that_is_too_short_gives_no_words():
 def test_secret_in_a_message_is_not_searched_for():
     steps = asked(RAISED.format("could not be read with HF_TOKEN=hf_" + "A1b2C3d4E5" * 4 + " from the hub of models"))
     assert "A1b2C3" not in steps
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ERROR 08-14 12:08:39 [core.py:654] EngineCore failed to start in its first minute", "I get an error of the scheduler which nobody here has seen\n"],
+)
+def test_times_places_and_own_sentences_are_not_searched_for(line):
+    steps = asked(f"The server fails.\n\n{line}\n")
+    assert "12:08" not in steps and "core.py:654" not in steps and "nobody here" not in steps

@@ -33,7 +33,7 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
-LONGEST_HEADING, FEWEST_WORDS = 200, 3  # characters and words of a report's first line
+LONGEST_HEADING, FEWEST_WORDS, FIRST_LINES = 200, 3, 3  # characters and words of a report's first line; lines of its beginning
 SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
@@ -67,6 +67,7 @@ _REPORTED = re.compile(
     r"fails?|failed|errors?|crash(?:es|ed)?|cannot|can't|doesn't)\b"
 )
 _WORDS = re.compile(r"[A-Za-z][a-z]{2,}")
+_OTHER_SCRIPT = re.compile(r"[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -90,7 +91,7 @@ class Event:
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
-    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log.
+    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log. is_report: it begins with a person's words.
     """
 
     file: str
@@ -102,6 +103,7 @@ class Scan:
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
+    is_report: bool = False
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -111,6 +113,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     counts: dict[str, int] = {}
     for block in blocks:
         text, read, originals = block.whole(), block, {}
+        scan.is_report = scan.is_report or (block.first == 1 and _begins_in_words(block.lines))
         if may_be_foreign(text) and (english := in_english(block.lines)):
             originals = {index: block.lines[index] for index in english}
             read = replace(block, lines=[english.get(index, line) for index, line in enumerate(block.lines)], text=None)
@@ -305,6 +308,12 @@ def _is_heading(lines: Sequence[bytes]) -> bool:
     text = lines[0].decode("utf-8", "replace")
     alone = len(lines) > 1 and not lines[1].strip()
     return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS and not is_of_a_program(text)
+
+
+def _begins_in_words(lines: Sequence[bytes]) -> bool:
+    """Whether a person wrote the beginning of a text: a heading, or a sentence in its first lines."""
+    first = [line.decode("utf-8", "replace") for line in lines[:FIRST_LINES]]
+    return bool(lines) and (_is_heading(lines) or any(is_spoken(line) or _OTHER_SCRIPT.search(line) for line in first))
 
 
 def is_quotation(text: str, start: int) -> bool:
