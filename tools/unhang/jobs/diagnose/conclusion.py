@@ -192,12 +192,12 @@ def _without_cause(facts: Facts) -> Conclusion:
 
 
 def _unknown_failure(facts: Facts) -> Conclusion | None:
-    """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang. In the words of a person any
-    word of a failure counts, if there is none of a hang: what ends with an error and is taken for a hang gets the wrong advice.
+    """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang. In a text that begins with
+    a person's words any word of a failure counts, if there is none of a hang: what ends with an error and is taken for a hang gets the wrong advice.
     """
     if hang_signs(facts) or facts.timeouts or heading_of_a_hang(facts):
         return None
-    names = ("failure_told", "killed_told", "error_told", *(() if facts.of("hanging_word") else ("failing_word",)))
+    names = ("failure_told", "killed_told", "error_told", *(("failing_word",) if facts.is_report and not facts.of("hanging_word") else ()))
     told = next((event for name in names for event in facts.of(name) if not (event.quoted or event.supposed)), None) or heading_of_a_failure(facts)
     lines = [event for event in own_errors(facts) if told or near_end(facts, event)]
     if first := facts.first_error if told or lines else None:

@@ -50,7 +50,7 @@ def test_store_that_is_gone_after_the_end_is_no_failure(tmp_path):
 @pytest.mark.parametrize(
     ("end", "word"),
     [
-        ("Training finished with errors, see rank1.err\n", "failure"),
+        ("Training finished with errors, see rank1.err\n", "no_end"),
         ("=== 1 failed, 2 passed in 30.21s ===\n", "failure"),
         ("=== 3 passed in 30.21s ===\n", "healthy"),
         ("[launcher] job finished with exit status 1\n", "failure"),
