@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from unhang.base.together import Together
 from unhang.catalogue.owners import DEFAULT_OWNER
@@ -31,6 +31,7 @@ from unhang.jobs.diagnose.fitting_remedies import (
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.library_of_error import library_of, with_library, words_to_search
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
+from unhang.jobs.diagnose.logs.archives import Stream
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
 from unhang.jobs.diagnose.logs.pasted_files import kept_lines, pieces_in
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
@@ -130,7 +131,7 @@ def _read_one(name: str, path: Path | None, kind: str | None, about: Input, siev
     scans += read
 
 
-def _scans_of(stream: IO[bytes], about: Input, sieve: Sieve, *, is_report: bool = True) -> list[Scan]:
+def _scans_of(stream: Stream, about: Input, sieve: Sieve, *, is_report: bool = True) -> list[Scan]:
     """The scan of a log or report, and one for each script that is a part of it. is_report: the input is no script as a whole."""
     lines: list[tuple[int, str]] = []
     scan = scan_blocks(kept_lines(read_blocks(stream, about), lines), about.name, sieve)

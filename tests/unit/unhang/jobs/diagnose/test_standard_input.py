@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 
 import pytest
@@ -46,3 +49,13 @@ def test_without_a_pipe_a_log_is_asked_for(standard_input, capsys):
 def test_a_folder_without_files_is_named(tmp_path, capsys):
     assert main(["diagnose", str(tmp_path)]) == 2
     assert f"found no file in {tmp_path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_an_archive_on_a_pipe_is_unpacked(standard_input, capsys, pack):
+    reader, writer = os.pipe()
+    os.write(writer, pack(LINE))
+    os.close(writer)
+    standard_input(reader)
+    assert main(["diagnose", "-"]) == 1
+    assert "read (stdin): log, 1 line\n" in capsys.readouterr().out

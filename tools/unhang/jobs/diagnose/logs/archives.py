@@ -1,12 +1,13 @@
-"""Unpacks .gz, .bz2 and .xz in small pieces: of an archive that was cut short or is damaged, all that stands before the fault is read."""
+"""Unpacks .gz, .bz2 and .xz in small pieces, from files and pipes: of an archive that was cut short or is damaged, all that stands before the fault is read."""
 
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 PIECE = 8 * 1024  # packed bytes that are read at a time
 STEP = 1024  # bytes that are unpacked at a time: a damaged archive loses less than these
@@ -14,10 +15,22 @@ BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _UNPACKERS: dict[bytes, Callable[[], Any]] = {b"\x1f\x8b": lambda: zlib.decompressobj(31), b"BZh": bz2.BZ2Decompressor, b"\xfd7zXZ\x00": lzma.LZMADecompressor}
 
 
+class Stream(Protocol):
+    """What readers of logs need of a stream."""
+
+    def read(self, size: int, /) -> bytes:
+        """So many bytes, fewer only at the end."""
+        ...
+
+    def close(self) -> None:
+        """Closes what it reads from."""
+        ...
+
+
 class Unpacked:
     """A stream of an archive's content. Reading raises one of BROKEN after everything that can be unpacked was given."""
 
-    def __init__(self, raw: IO[bytes], new: Callable[[], Any]) -> None:
+    def __init__(self, raw: Stream, new: Callable[[], Any]) -> None:
         self._raw, self._steps = raw, _steps(raw, new)
         self._rest = b""
         self._problem: Exception | None = None
@@ -42,15 +55,15 @@ class Unpacked:
         self._raw.close()
 
 
-def unpacked(raw: IO[bytes]) -> IO[bytes]:
-    """The stream itself, or its content if it is an archive, by its first bytes."""
-    head = raw.read(max(map(len, _UNPACKERS)))
-    raw.seek(0)
+def unpacked(raw: IO[bytes]) -> Stream:
+    """The stream itself, or its content if it is an archive, by its first bytes. It need not be seekable."""
+    stream = raw if isinstance(raw, io.BufferedReader) else io.BytesIO(raw.read())
+    head = stream.peek(1) if isinstance(stream, io.BufferedReader) else stream.getvalue()
     new = next((new for magic, new in _UNPACKERS.items() if head.startswith(magic)), None)
-    return raw if new is None else Unpacked(raw, new)  # type: ignore[return-value]
+    return stream if new is None else Unpacked(stream, new)
 
 
-def _steps(raw: IO[bytes], new: Callable[[], Any]) -> Iterator[bytes]:
+def _steps(raw: Stream, new: Callable[[], Any]) -> Iterator[bytes]:
     """The content of all members, one after another; zeros behind a member are padding. Raises one of BROKEN."""
     member, packed = new(), b""
     while True:

@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.base.text import counted
-from unhang.jobs.diagnose.logs.archives import BROKEN, unpacked
+from unhang.jobs.diagnose.logs.archives import BROKEN, Stream, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 from unhang.jobs.flight import LARGEST_DUMP
@@ -118,19 +117,19 @@ def _files_under(path: Path) -> Iterator[Path]:
                 yield one
 
 
-def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[bytes]:
+def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> Stream:
     """A stream of the file's content, unpacked if it is an archive of one file. Raises OSError."""
     if path is None:
-        return sys.stdin.buffer
+        return unpacked(sys.stdin.buffer)
     mode = path.stat().st_mode
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise OSError("is a device, not a log")
     if stat.S_ISFIFO(mode):
-        return PatientPipe(path, patience_s)  # type: ignore[return-value]
+        return PatientPipe(path, patience_s)
     return unpacked(path.open("rb"))
 
 
-def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
+def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
     """The blocks of one log; fills `about` as it goes. A dump or a binary file yields nothing: see about.kind, and about.notes for the reason."""
     head = _read(stream, SNIFFED, about)
     about.kind = kind_of(head)
@@ -232,7 +231,7 @@ def _single_byte(head: bytes) -> str | None:
     return "cp1252" if beyond == {"\ufffd"} else None
 
 
-def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
+def _decoded(head: bytes, stream: Stream, about: Input) -> Iterator[bytes]:
     encoding = _encoding(head) or _single_byte(head)
     decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
     if encoding:
@@ -248,7 +247,7 @@ def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
         data = _read(stream, BLOCK, about)
 
 
-def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
+def _read(stream: Stream, size: int, about: Input) -> bytes:
     """Some bytes, b"" at the end. A truncated archive, and a stream without an end, end with a note."""
     if about.bytes >= about.most_bytes or time.monotonic() - about.began_s > LONGEST_READ_S:
         over = f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
