@@ -7,7 +7,7 @@ from __future__ import annotations
 from unhang.jobs.diagnose.endings import unfinished_traceback
 from unhang.jobs.diagnose.fitting_remedies import experiments_made, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, own_errors, speed_falls
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_only_told, is_slow, own_errors, speed_falls
 
 # circumstance -> facts any of which tells it
 TOLD_BY = {
@@ -121,7 +121,6 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
 STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
-OF_A_RUNNING_JOB = ("training_step", "bar", "init_start", "bootstrap", "transport")
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
@@ -215,8 +214,7 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
 
 def _is_told_without_a_hang(facts: Facts) -> bool:
     """Whether a person tells what happened without a word of a hang: something is not as it should be. A log that just stops may be one of a hang."""
-    runs = any(facts.of(name) for name in OF_A_RUNNING_JOB) or any(event.signature.kind == "progress" for event in facts.events)
-    return facts.is_report and not (runs or facts.of("hanging_word") or hang_signs(facts) or facts.timeouts or facts.stopped)
+    return is_only_told(facts) and not (facts.of("hanging_word") or hang_signs(facts) or facts.timeouts or facts.stopped)
 
 
 def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:

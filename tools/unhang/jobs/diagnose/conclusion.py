@@ -16,7 +16,17 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, heading_of_a_hang, is_slow, near_end, own_errors, server_stands, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import (
+    hang_signs,
+    heading_of_a_failure,
+    heading_of_a_hang,
+    is_only_told,
+    is_slow,
+    near_end,
+    own_errors,
+    server_stands,
+    states_of_ranks,
+)
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
@@ -71,7 +81,7 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if place := common_place(facts):
         return _in_one_place(*place)
     own = {file.name for file in facts.job if not file.pasted}
-    if all(event.file in own for event in facts.events) and not facts.is_report:
+    if all(event.file in own for event in facts.events) and not facts.is_told:
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
     told = next((event for event in (*facts.of("fault_told"), *facts.of("error_told")) if not (event.quoted or event.supposed)), None)
@@ -195,10 +205,11 @@ def _unknown_failure(facts: Facts) -> Conclusion | None:
     """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang. In a text that begins with
     a person's words any word of a failure counts, if there is none of a hang: what ends with an error and is taken for a hang gets the wrong advice.
     """
-    if hang_signs(facts) or facts.timeouts or heading_of_a_hang(facts):
+    if hang_signs(facts) or facts.timeouts:
         return None
-    names = ("failure_told", "killed_told", "error_told", *(("failing_word",) if facts.is_report and not facts.of("hanging_word") else ()))
+    names = ("failure_told", "killed_told", "error_told", *(("failing_word",) if is_only_told(facts) and not facts.of("hanging_word") else ()))
     told = next((event for name in names for event in facts.of(name) if not (event.quoted or event.supposed)), None) or heading_of_a_failure(facts)
+    told = None if heading_of_a_hang(facts) else told
     lines = [event for event in own_errors(facts) if told or near_end(facts, event)]
     if first := facts.first_error if told or lines else None:
         return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)

@@ -61,7 +61,7 @@ class Timeout:
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
-    last step is lowest. words: rank -> its last line before a watchdog gave up. is_report: a text among them begins with a person's words.
+    last step is lowest. words: rank -> its last line before a watchdog gave up. is_told: each text begins with a person's words.
     """
 
     events: tuple[Event, ...]
@@ -77,7 +77,7 @@ class Facts:
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
     unlike_calls: tuple[tuple[Call, ...], ...] = ()  # of two processes that called several communicators in unlike order
-    is_report: bool = False
+    is_told: bool = False
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -129,7 +129,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         stopped,
         words,
         unlike_orders(made),
-        any(scan.is_report for scan in scans),
+        all(scan.is_told for scan in scans if scan.job is None),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from unhang.base.text import ascii_only, counted, visible
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
+from unhang.jobs.diagnose.weights import WEIGHTS
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
@@ -17,7 +18,7 @@ SHOWN_LAST = 8
 NAMED_IN_VERDICT = 4
 NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
-MOST_HINTS, LEAST_OF_A_HINT = 2, 1.3  # causes below a finding that are shown as a check, and the points that one of them needs
+MOST_HINTS, LEAST_OF_A_HINT = 2, WEIGHTS["hinting"]  # causes below a finding that are shown as a check, and the points that one of them needs
 FITS = "such a line fits all of these and shows none of them"
 NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
 NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"

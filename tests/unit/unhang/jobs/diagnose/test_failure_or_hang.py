@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 
 STACKS = "py-spy"
 SETTING = "NCCL_ASYNC_ERROR_HANDLING=1 torchrun --nproc_per_node 2 train.py\n"
@@ -54,8 +54,7 @@ def test_word_of_a_failure_that_is_denied_or_asked_about_is_none(text):
 def test_first_line_alone_is_a_heading_and_a_program_s_line_is_none():
     heading = "Horovodrun fails twice (ORTE error), then works"
     assert asked(f"{heading}\n\nI followed the instructions for two workers.\n")[0] == "failure"
-    [line] = [diagnose_text(f"{heading}\n\nI followed the instructions.\n")["outcome"]["line"]]
-    assert line["line"] == 1
+    assert diagnose_text(f"{heading}\n\nI followed the instructions.\n")["outcome"]["line"]["line"] == 1
     assert asked("INFO: worker fails over\n\nstep 1 loss 2.0\n")[0] != "failure"
 
 
@@ -103,3 +102,20 @@ def test_attribute_that_a_wrapper_hides_is_explained():
         "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nAttributeError: 'DistributedDataParallel' object has no attribute 'config'\n"
     )[1]
     assert "model.module.NAME" in steps
+
+
+STEPS = "".join(f"epoch 1 step {number} loss 2.0\n" for number in range(30))
+RAN = f"Starting the job on gpu01\n\n{STEPS}The optional cache failed to load, so it goes on with the default\nepoch 1 step 31 loss 1.9\n"
+
+
+def test_log_with_a_banner_of_words_that_just_stops_is_asked_for_stacks(tmp_path):
+    word, steps = asked(RAN)
+    assert word == "no_end" and STACKS in steps
+    (tmp_path / "README").write_text("What we keep here\n\nLogs of the jobs that failed on the old cluster.\n")
+    (tmp_path / "job.log").write_text("loading the data\nworker 3 of 8\n")
+    found = diagnose([str(tmp_path)])
+    assert found["outcome"]["word"] == "no_end" and STACKS in " ".join(found["collect_next"])
+
+
+def test_first_line_that_waits_hides_no_error_of_a_program():
+    assert asked("Waiting for the master pod to be ready\nconnected\n[x] ERROR: worker table has too few slots for this group\n")[0] == "failure"

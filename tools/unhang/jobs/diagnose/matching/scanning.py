@@ -91,7 +91,7 @@ class Event:
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
-    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log. is_report: it begins with a person's words.
+    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log. is_told: it begins with a person's words.
     """
 
     file: str
@@ -103,7 +103,7 @@ class Scan:
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
-    is_report: bool = False
+    is_told: bool = False
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -113,7 +113,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     counts: dict[str, int] = {}
     for block in blocks:
         text, read, originals = block.whole(), block, {}
-        scan.is_report = scan.is_report or (block.first == 1 and _begins_in_words(block.lines))
+        scan.is_told = scan.is_told or (block.first == 1 and _begins_in_words(block.lines))
         if may_be_foreign(text) and (english := in_english(block.lines)):
             originals = {index: block.lines[index] for index in english}
             read = replace(block, lines=[english.get(index, line) for index, line in enumerate(block.lines)], text=None)

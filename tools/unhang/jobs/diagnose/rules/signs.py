@@ -9,6 +9,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
 from unhang.jobs.diagnose.matching.statements import is_spoken
 
+OF_A_RUNNING_JOB = ("training_step", "bar", "init_start", "bootstrap", "transport")
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
 HEADING, BEGINNING = 3, 20  # lines of a report among which its heading is, and what its writer says first
 
@@ -80,6 +81,12 @@ def heading_of_a_failure(facts: Facts) -> Event | None:
     """The first line of a report, or a sentence near its beginning, that names a failure and no hang."""
     told = [event for event in facts.of("heading_failure") if not event.quoted]
     return next((event for event in told if event.line <= HEADING or (event.line <= BEGINNING and is_spoken(event.text))), None)
+
+
+def is_only_told(facts: Facts) -> bool:
+    """Whether a person tells what happened, and shows no log of a job that ran: in a log, lines of programs may read like a person's."""
+    runs = any(facts.of(name) for name in OF_A_RUNNING_JOB) or any(event.signature.kind == "progress" for event in facts.events)
+    return facts.is_told and not runs
 
 
 def heading_of_a_hang(facts: Facts) -> Event | None:
