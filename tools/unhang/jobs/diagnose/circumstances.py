@@ -90,7 +90,8 @@ TOLD_BY = {
     "memory-limited": ("memory_limit_told",),
     "fewer-parts-work": ("fewer_parts_work",),
     "placement": ("placement_told",),
-    "served": ("served_told", "middle_told", "overload_told", "near_limit_told"),
+    "one-works": ("one_gpu_works", "fewer_works"),
+    "served": ("server_stands", "served_told", "middle_told", "overload_told", "near_limit_told"),
     "sharded": ("zero3_told", "sharded_told"),
     "some-counts-work": ("some_gpus_work", "more_gpus_work"),
     "one-process-fails": ("one_process_fails",),
@@ -120,6 +121,7 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "arguments": ("unrecognized arguments", "the following arguments are required", "no such option", "unknown option", "unexpected argument"),
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
+EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
 STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
@@ -206,7 +208,9 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     raised = facts.of("crash") or "error-told" in told or (first is not None and first.signature.kind == "error")
     if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
         whole = unfinished_traceback(facts) is None and facts.of("crash")
-        return {"failed", *(("whole-traceback",) if whole else ())} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
+        exits = any(not event.quoted for name in EXITS for event in facts.of(name)) and not (facts.of("crash") or own_errors(facts))
+        shown = {name for name, is_so in (("whole-traceback", whole), ("only-exits", exits)) if is_so}
+        return {"failed", *shown} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):
         return {"failed"} if _is_told_without_a_hang(facts) else {"hangs"}
     return {"slow", *(("fades",) if speed_falls(facts) else ())}

@@ -37,8 +37,9 @@ def test_fewer_are_shown_beside_causes():
 
 
 def test_command_whose_output_was_read_is_left_out():
-    experiment = next(one for one in what_to_run_next(HANGS) if "NCCL_P2P_DISABLE" in one)
-    assert experiment not in what_to_run_next(HANGS, given=(experiment[:40],))
+    at_the_start = HANGS - {"silent"} | {"start"}
+    experiment = next(one for one in what_to_run_next(at_the_start) if "NCCL_P2P_DISABLE" in one)
+    assert experiment not in what_to_run_next(at_the_start, given=(experiment[:40],))
 
 
 @pytest.mark.parametrize(("asks", "answer"), [(asks, answer) for asks, answers in ANSWERED_BY.items() for answer in sorted(answers)])

@@ -29,6 +29,7 @@ DERIVED = {
     "missing",
     "failed",
     "whole-traceback",
+    "only-exits",
     "slow",
     "hangs",
     "silent",
@@ -71,7 +72,7 @@ def test_circumstances_are_told_by_facts_that_signatures_have():
         ("GRPO with verl on 8 GPUs hangs in the rollout.", ("every trainer rank", "pip list", "enforce_eager", "NCCL_P2P_DISABLE=1")),
         (
             "vllm serve with tensor_parallel_size=2 hangs at the start on one machine.",
-            ("each worker", "--enforce-eager", "newest release", "NCCL_P2P_DISABLE=1"),
+            ("--enforce-eager", "newest release", "py-spy", "NCCL_P2P_DISABLE=1"),
         ),
         ("horovodrun -np 2 on two nodes, CPU only, prints nothing and hangs.", ("hostname", "RANK", "nc -vz", "GLOO_SOCKET_IFNAME")),
         (
