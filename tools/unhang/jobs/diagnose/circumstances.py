@@ -90,6 +90,8 @@ TOLD_BY = {
     "memory-limited": ("memory_limit_told",),
     "fewer-parts-work": ("fewer_parts_work",),
     "placement": ("placement_told",),
+    "nan": ("nan_told",),
+    "fewer-used": ("fewer_used_told",),
     "one-works": ("one_gpu_works", "fewer_works"),
     "served": ("server_stands", "served_told", "middle_told", "overload_told", "near_limit_told"),
     "sharded": ("zero3_told", "sharded_told"),

@@ -67,6 +67,7 @@ _REPORTED = re.compile(
     r"fails?|failed|errors?|crash(?:es|ed)?|cannot|can't|doesn't)\b"
 )
 _WORDS = re.compile(r"[A-Za-z][a-z]{2,}")
+_TAG = re.compile(r"^\[(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|FATAL|TRACE)\])[A-Za-z][A-Za-z /-]{1,20}\]:? ?(?=\S)")  # of a title: "[Bug]: "
 _OTHER_SCRIPT = re.compile(r"[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
@@ -305,7 +306,7 @@ def is_prose(text: str) -> bool:
 
 def _is_heading(lines: Sequence[bytes]) -> bool:
     """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
-    text = lines[0].decode("utf-8", "replace")
+    text = _TAG.sub("", lines[0].decode("utf-8", "replace"), count=1)
     alone = len(lines) > 1 and not lines[1].strip()
     return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS and not is_of_a_program(text)
 
