@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 BY_FILE := --dist loadfile
 TIERS := test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 
-.PHONY: test test-unit test-whole test-all nightly simulate kill-points pictures system-packages $(TIERS)
+.PHONY: test test-unit test-rules test-whole test-all nightly simulate kill-points pictures system-packages $(TIERS)
 
 # System packages are installed before the virtual environment, because python3-venv may be one of them.
 system-packages:
@@ -41,6 +41,13 @@ nightly: system-packages simulate kill-points ## Run what the tiers leave out, a
 pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, from the demo fleet, with the system's Chromium
 	@$(MAKE) --no-print-directory demo >/dev/null
 	PYTHONPATH=tests/support $(PYTHON) tests/support/report_picture.py runs/latest/report.html
+
+# What reads the rules, signatures and tables that are shipped; one process, so that they are compiled once.
+OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/catalogue unhang/jobs unhang/audit unhang/rules unhang/show/reference test_small_catalogue.py test_named_commands.py)
+
+test-rules: system-packages ## Prove a rule, a signature or a row of a table in five minutes: its unit tests, the sweeps, the commands with the shipped rules
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) $(OF_THE_CATALOGUE) tests/sweeps tests/shipped $(TEST_ARGS)
 
 test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import small_catalogue
+from forked_commands import compiled_rules
 from local_fleet import fleet, shared_fleet
 from page_visit import browser
 
-__all__ = ["browser", "fleet", "shared_fleet"]
+__all__ = ["browser", "compiled_rules", "fleet", "shared_fleet"]
 
 small_catalogue.judge_with_it()

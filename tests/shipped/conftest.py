@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from forked_commands import PROJECT, compile_rules, forked
+from forked_commands import PROJECT, compiled_rules, forked
 from local_fleet import fleet, shared_fleet
 from page_visit import browser
 
-__all__ = ["browser", "fleet", "shared_fleet"]
-
-
-@pytest.fixture(scope="session")
-def compiled_rules():
-    """The rules are compiled in this process, which tests that judge in it share."""
-    compile_rules()
+__all__ = ["browser", "compiled_rules", "fleet", "shared_fleet"]
 
 
 @dataclass(frozen=True)

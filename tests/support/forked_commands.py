@@ -13,6 +13,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600
 CATALOGUE = "UNHANG_CATALOGUE"
@@ -78,6 +80,12 @@ def compile_rules():
     catalogue = load_catalogue()
     engine = Engine(catalogue.rules, catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules)))
     engine.judge(view_of(decode_node(json.dumps(node).encode()), {}, ""))
+
+
+@pytest.fixture(scope="session")
+def compiled_rules():
+    """The rules are compiled in this process, which tests that judge in it share."""
+    compile_rules()
 
 
 @cache

@@ -91,6 +91,7 @@ TOLD_BY = {
     "fewer-parts-work": ("fewer_parts_work",),
     "placement": ("placement_told",),
     "nan": ("nan_told",),
+    "pod-waits": ("pod_waits",),
     "fewer-used": ("fewer_used_told",),
     "one-works": ("one_gpu_works", "fewer_works"),
     "served": ("server_stands", "served_told", "middle_told", "overload_told", "near_limit_told"),
@@ -185,7 +186,8 @@ def _surroundings(facts: Facts, told: set[str]) -> set[str]:
     if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
         found.add("settings")
     named = [event for name in ("error_line", "heading_failure") for event in facts.of(name) if "NCCL" in event.text and not event.quoted]
-    if facts.of("library_failed") or (named and not hang_signs(facts)):
+    warned = is_only_told(facts) and any(not event.quoted for event in facts.of("nccl_warn_line")) and not facts.of("hanging_word")
+    if facts.of("library_failed") or ((named or warned) and not hang_signs(facts)):
         found.add("nccl-error")
     if facts.has("nccl-internal-check"):
         found.add("nccl-internal")
@@ -211,7 +213,8 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
         whole = unfinished_traceback(facts) is None and facts.of("crash")
         exits = any(not event.quoted for name in EXITS for event in facts.of(name)) and not (facts.of("crash") or own_errors(facts))
-        shown = {name for name, is_so in (("whole-traceback", whole), ("only-exits", exits)) if is_so}
+        cut = unfinished_traceback(facts) is not None
+        shown = {name for name, is_so in (("whole-traceback", whole), ("cut-traceback", cut), ("only-exits", exits)) if is_so}
         return {"failed", *shown} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):
         return {"failed"} if _is_told_without_a_hang(facts) else {"hangs"}

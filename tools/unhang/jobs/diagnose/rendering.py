@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from unhang.base.text import ascii_only, counted, visible
+from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.weights import WEIGHTS
 
@@ -52,7 +53,7 @@ def steps_of(diagnosis: Mapping[str, Any]) -> list[str]:
     steps = list(diagnosis["collect_next"])
     hints = [] if shown_causes(diagnosis) or not steps else [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)]
     checks = [_as_step(one) for one in hints if one["points"] >= LEAST_OF_A_HINT and one["collect"]]
-    return [*steps[:1], *checks[:MOST_HINTS], *steps[1:]]
+    return [*steps[:1], *checks[:MOST_HINTS], *steps[1:]][:MOST_COMMANDS]
 
 
 def _as_step(cause: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ DERIVED = {
     "failed",
     "whole-traceback",
     "only-exits",
+    "cut-traceback",
     "slow",
     "hangs",
     "silent",

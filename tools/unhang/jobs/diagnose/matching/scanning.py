@@ -306,9 +306,9 @@ def is_prose(text: str) -> bool:
 
 def _is_heading(lines: Sequence[bytes]) -> bool:
     """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
-    text = _TAG.sub("", lines[0].decode("utf-8", "replace"), count=1)
+    text, tags = _TAG.subn("", lines[0].decode("utf-8", "replace"), count=1)
     alone = len(lines) > 1 and not lines[1].strip()
-    return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS and not is_of_a_program(text)
+    return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS - tags and not is_of_a_program(text)
 
 
 def _begins_in_words(lines: Sequence[bytes]) -> bool:

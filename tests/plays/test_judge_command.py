@@ -73,15 +73,15 @@ def test_judging_twice_gives_the_same_bytes(run):
 
 def test_a_policy_file_judges_the_run_again(run, tmp_path, capsys):
     policy = tmp_path / "policy.yml"
-    policy.write_text("gpu: {count: 8}\n")
+    policy.write_text("kernel: {min: 6.11.0}\n")
     main(["judge", str(run), "--policy", str(policy), "--format", "json"])
     rules = {one["rule"] for one in json.loads(capsys.readouterr().out)["findings"] if one["verdict"] == "fail"}
-    assert "policy-gpu-count" in rules
+    assert "policy-kernel-min" in rules
 
 
 def test_another_policy_is_judged_beside_the_record_and_never_over_it(run, tmp_path, capsys):
     policy = tmp_path / "next.yml"
-    policy.write_text("gpu: {count: 8}\n")
+    policy.write_text("kernel: {min: 6.11.0}\n")
     main(["judge", str(run)])
     before = {name: (run / name).read_bytes() for name in ("findings.json", "report.html")}
     capsys.readouterr()
@@ -89,11 +89,11 @@ def test_another_policy_is_judged_beside_the_record_and_never_over_it(run, tmp_p
     assert {name: (run / name).read_bytes() for name in before} == before
     beside = json.loads((run / "findings-by-next.json").read_text())
     assert beside["judged_by"] == {"policy": str(policy), "rules": []}
-    assert "policy-gpu-count" in {cause["rule"] for cause in beside["causes"]}
+    assert "policy-kernel-min" in {cause["rule"] for cause in beside["causes"]}
     assert (run / "report-by-next.html").is_file()
     assert f"policy {policy}" in " ".join(capsys.readouterr().out.split())
     assert main(["report", str(run / "findings-by-next.json")]) == 1
-    assert "policy-gpu-count" in capsys.readouterr().out
+    assert "policy-kernel-min" in capsys.readouterr().out
 
 
 def test_documents_of_nodes_are_judged_without_a_run(run, tmp_path, capsys, monkeypatch):

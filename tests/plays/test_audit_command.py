@@ -8,10 +8,10 @@ import pty
 import sys
 
 import pytest
-from forked_commands import forked
+from forked_commands import CATALOGUE, forked
 from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+CLEAN = {name: value for name, value in os.environ.items() if name == CATALOGUE or not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 
 
 def unhang(fleet, *arguments, **environment):
