@@ -1,7 +1,7 @@
 """How often the first steps of an undecided answer look at what decided the report:  python tests/support/next_step_scores.py
 
-Of each report it is known what decided it (tests/fixtures/what_decided_reports.yml), in the words of ASKS. A step looks at the words that its row of `next_steps`
-asks for. Steps of a line's own words (`error_words`) and of the conclusion have no row and count as misses, so the scores are lower bounds.
+Of each report it is known what decided it (tests/fixtures/what_decided_reports.yml), in the words of ASKS. A step looks at what its row of `next_steps` asks
+for. Steps of a line's own words (`error_words`) and of the conclusion have no row and count as misses, so the scores are lower bounds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def shares(answers: list[Answer]) -> list[float]:
 
 if __name__ == "__main__":
     found = list(undecided_answers())
-    groups = {"all": found} | {shows: [one for one in found if one.label["shows"] == shows] for shows, _ in Counter(a.label["shows"] for a in found).most_common()}
-    print("report shows  answers  first step  two  three  four")
+    groups = {"all": found} | {
+        shows: [one for one in found if one.label["shows"] == shows] for shows, _ in Counter(a.label["shows"] for a in found).most_common()
+    }
+    sys.stdout.write("report shows  answers  first step  two  three  four\n")
     for shows, answers in groups.items():
-        print(f"{shows:12} {len(answers):8}  {'  '.join(f'{share:.2f}' for share in shares(answers))}")
+        sys.stdout.write(f"{shows:12} {len(answers):8}  {'  '.join(f'{share:.2f}' for share in shares(answers))}\n")
