@@ -33,6 +33,7 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
+MOST_LINES_TO_A_FORM = 20  # to the first heading of a form that a report fills in
 LONGEST_HEADING, FEWEST_WORDS, FIRST_LINES = 200, 3, 3  # characters and words of a report's first line; lines of its beginning
 SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
@@ -67,6 +68,7 @@ _REPORTED = re.compile(
     r"fails?|failed|errors?|crash(?:es|ed)?|cannot|can't|doesn't)\b"
 )
 _WORDS = re.compile(r"[A-Za-z][a-z]{2,}")
+_OF_A_TITLE = re.compile(r"^\[(?i:bug|question|help|usage|feature(?: request)?|issue|performance|installation|misc|rfc)\]")
 _TAG = re.compile(r"^\[(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|FATAL|TRACE)\])[A-Za-z][A-Za-z /-]{1,20}\]:? ?(?=\S)")  # of a title: "[Bug]: "
 _OTHER_SCRIPT = re.compile(r"[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
@@ -306,9 +308,16 @@ def is_prose(text: str) -> bool:
 
 def _is_heading(lines: Sequence[bytes]) -> bool:
     """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
-    text, tags = _TAG.subn("", lines[0].decode("utf-8", "replace"), count=1)
+    text, tags = _without_tag(lines)
     alone = len(lines) > 1 and not lines[1].strip()
     return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS - tags and not is_of_a_program(text)
+
+
+def _without_tag(lines: Sequence[bytes]) -> tuple[str, int]:
+    """The first line without the tag of a title, such as "[Bug]: ", and how many tags it had. Programs print "[Gloo] " too, but no form that is filled in."""
+    text = lines[0].decode("utf-8", "replace")
+    is_title = _OF_A_TITLE.match(text) or any(line.startswith(b"###") for line in lines[:MOST_LINES_TO_A_FORM])
+    return _TAG.subn("", text, count=1) if is_title else (text, 0)
 
 
 def _begins_in_words(lines: Sequence[bytes]) -> bool:
