@@ -55,6 +55,7 @@ TOLD_BY = {
     "cpu": ("cpu_told",),
     "pauses": ("pause_told",),
     "network-told": ("network_told",),
+    "network-fault": ("network_fault_told",),
     "stages": ("stages_told", "unbatched_message"),
     "forked": ("fork_warned",),
     "fades": ("fading_told",),
@@ -125,6 +126,7 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
 EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
+TOLD_FAILURES = ("failure_told", "crash_told", "error_told", "heading_failure")
 STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
@@ -211,14 +213,21 @@ def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
     first = facts.first_error
     raised = facts.of("crash") or "error-told" in told or (first is not None and first.signature.kind == "error")
     if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
-        whole = unfinished_traceback(facts) is None and facts.of("crash")
-        exits = any(not event.quoted for name in EXITS for event in facts.of(name)) and not (facts.of("crash") or own_errors(facts))
-        cut = unfinished_traceback(facts) is not None
-        shown = {name for name, is_so in (("whole-traceback", whole), ("cut-traceback", cut), ("only-exits", exits)) if is_so}
-        return {"failed", *shown} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
+        return {"failed", *_what_is_shown_of_it(facts)} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
     if not is_slow(facts):
         return {"failed"} if _is_told_without_a_hang(facts) else {"hangs"}
     return {"slow", *(("fades",) if speed_falls(facts) else ())}
+
+
+def _what_is_shown_of_it(facts: Facts) -> set[str]:
+    """How much of a failure's own output there is: a whole traceback, one that is cut, a launcher's report alone, or a person's words alone."""
+    raised, cut = facts.of("crash"), unfinished_traceback(facts) is not None
+    if cut or raised:
+        return {"cut-traceback"} if cut else {"whole-traceback"}
+    if any(not event.quoted for name in EXITS for event in facts.of(name)) and not own_errors(facts):
+        return {"only-exits"}
+    is_shown = facts.first_error or own_errors(facts) or _error_follows(facts)
+    return {"only-told"} if not is_shown and any(facts.of(name) for name in TOLD_FAILURES) else set()
 
 
 def _is_told_without_a_hang(facts: Facts) -> bool:

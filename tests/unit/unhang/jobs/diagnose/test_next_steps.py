@@ -30,6 +30,7 @@ DERIVED = {
     "failed",
     "whole-traceback",
     "only-exits",
+    "only-told",
     "cut-traceback",
     "slow",
     "hangs",

@@ -121,7 +121,7 @@ def test_page_shows_how_fresh_answers_were_judged():
     before = [(name, "before") for name in ("fifteenth", "sixteenth", "eighteenth", "twentieth")]
     assert counted(*before, ("seventeenth", "judged"), ("nineteenth", "judged")) in page
     assert counted(("seventeenth", "reader"), ("nineteenth", "reader")) in page
-    last = ("twentyfourth", "twentyfifth")
+    last = ("twentyfourth", "twentyfifth", "twentysixth")
     for names in (("twentyfirst", "twentysecond", "twentythird"), last):
         assert counted(*((name, "before") for name in names)) in page and counted(*((name, "judged") for name in names)) in page
     pairs = [row["rather"] for name in last for row in judged[name]]

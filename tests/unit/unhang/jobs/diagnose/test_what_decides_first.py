@@ -21,14 +21,10 @@ def first_words(text):
     return [one.partition("\n")[0] for one in diagnose_text(text)["collect_next"]]
 
 
-def test_failure_is_asked_for_its_line_then_its_versions_then_one_process():
+def test_failure_is_asked_for_its_line_then_its_versions_then_what_it_says_then_one_process():
     steps = first_words(FAILS)
-    assert [next(place for place, step in enumerate(steps) if words in step) for words in ("the line that starts", "the versions", "with one process")] == [
-        0,
-        1,
-        2,
-    ]
-    assert not any("the process that failed first" in step or "dmesg" in step for step in steps)
+    asked = ("the line that starts", "the versions", "the error itself as text", "the same run with one process")
+    assert len(steps) == len(asked) and all(step.startswith(words) for step, words in zip(steps, asked, strict=True)), steps
 
 
 def test_one_process_is_not_asked_for_where_it_is_told_to_work():
@@ -38,7 +34,8 @@ def test_one_process_is_not_asked_for_where_it_is_told_to_work():
 
 @pytest.mark.parametrize("text", [CUT, LAUNCHER], ids=["a traceback that is cut", "only the launcher's report"])
 def test_rest_of_the_output_is_asked_for_where_it_is_missing(text):
-    assert any("--log-dir" in step for step in first_words(text)) and not any("--log-dir" in step for step in first_words(FAILS))
+    asked = ("the same output to its end", "the own log of the rank")
+    assert first_words(text)[0].startswith(asked) and not any(step.startswith(asked) for step in first_words(FAILS))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +71,17 @@ def test_experiment_with_peer_to_peer_comes_early_only_where_it_decided(text, is
 def test_what_is_special_has_steps_of_its_own(text, wanted, word):
     steps = first_words(text)
     assert wanted in steps[0] and diagnose_text(text)["outcome"]["word"] == word, steps
+
+
+def test_network_that_is_named_is_asked_for_first():
+    told = "Unable to run jobs on our nodes\n\nPods are unable to communicate with each other{}.\n"
+    assert first_words(told.format(" because of networking issues"))[0].startswith("on each host, or in each pod: ip -br addr")
+
+
+def test_function_that_an_older_torch_does_not_have_is_no_wrapped_model():
+    line = "AttributeError: 'DistributedDataParallel' object has no attribute '{}'\n"
+    assert "torch.__version__" in first_words(line.format("_set_static_graph"))[0]
+    assert "torch.__version__" not in first_words(line.format("config"))[0]
 
 
 def test_port_in_use_in_a_sentence_is_that_cause():
