@@ -73,6 +73,11 @@ def test_what_is_special_has_steps_of_its_own(text, wanted, word):
     assert wanted in steps[0] and diagnose_text(text)["outcome"]["word"] == word, steps
 
 
+def test_pods_that_wait_are_asked_for_once():
+    steps = first_words("Workers on two nodes\n\nThe PyTorchJob hangs at the start: a pod is stuck at ContainerCreating.\n")
+    assert sum("kubectl describe pod" in step for step in steps) == 1 and steps[0].startswith("kubectl describe pod"), steps
+
+
 def test_network_that_is_named_is_asked_for_first():
     told = "Unable to run jobs on our nodes\n\nPods are unable to communicate with each other{}.\n"
     assert first_words(told.format(" because of networking issues"))[0].startswith("on each host, or in each pod: ip -br addr")
@@ -81,7 +86,7 @@ def test_network_that_is_named_is_asked_for_first():
 def test_function_that_an_older_torch_does_not_have_is_no_wrapped_model():
     line = "AttributeError: 'DistributedDataParallel' object has no attribute '{}'\n"
     assert "torch.__version__" in first_words(line.format("_set_static_graph"))[0]
-    assert "torch.__version__" not in first_words(line.format("config"))[0]
+    assert not any("torch.__version__" in first_words(line.format(name))[0] for name in ("config", "no_sync"))
 
 
 def test_port_in_use_in_a_sentence_is_that_cause():
