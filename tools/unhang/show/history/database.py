@@ -20,6 +20,9 @@ from unhang.show.history.migrations import STEPS
 APPLICATION = 0x756E6867  # "unhg", so that another program's file is never written to
 WAIT_S = 30.0  # for another program that writes
 LONGEST_VALUE = 16 * 1024 * 1024  # bytes of a text or a packed section; a node's whole document is shorter
+# In one statement, because another program may make the file between two: version, application, number of tables and of what unhang does not make.
+_STATE = """SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), count(*),
+    total(type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%') FROM sqlite_master"""
 _MODE_BYTE = 18  # of the file's head: 2 when its journal is the write-ahead log
 
 
@@ -110,10 +113,7 @@ def _set_journal(connection: sqlite3.Connection, wanted: str, wait_s: float) -> 
 
 def _version(connection: sqlite3.Connection, file: Path) -> int:
     """The schema of the file. Raises UserError for another program's file, or one of a newer unhang."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    (programs,) = connection.execute("SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'").fetchone()
+    version, application, tables, programs = connection.execute(_STATE).fetchone()
     if programs:  # unhang makes none; reading one may never end
         raise UserError(f"expected unhang's history at {file}, found a database with views or triggers; name another file: --db FILE or {SETTING}=FILE")
     if application != APPLICATION and (tables or application or version):

@@ -65,6 +65,30 @@ def test_reading_an_older_file_brings_it_up_too(db, version):
         assert [row.id for row in run_rows(connection)] == ["old"]
 
 
+@pytest.mark.parametrize("statement", range(8))
+def test_a_file_that_another_program_makes_while_it_is_read_is_the_history(db, monkeypatch, statement):
+    db.parent.mkdir()
+    db.touch()
+    connect, begun = sqlite3.connect, []
+
+    def traced(*arguments, **keywords):
+        connection = connect(*arguments, **keywords)
+        connection.set_trace_callback(lambda text: begun.append(text) or (len(begun) == statement + 1 and made_by_another()))
+        return connection
+
+    def made_by_another():
+        with closing(connect(db)) as another:
+            another.execute("BEGIN IMMEDIATE")
+            for number in range(len(STEPS)):
+                apply_step(another, number)
+            another.commit()
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    with reading(db) as connection:
+        assert run_rows(connection) == []
+    assert len(begun) > statement
+
+
 def test_migrated_and_new_files_have_the_same_schema(fleet, db, tmp_path):
     older(db, 1)
     record(fleet.run({"a": facts()}), db)
