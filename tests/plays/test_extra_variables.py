@@ -9,7 +9,7 @@ import sys
 import pytest
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 
-TEMPLATE = "{{{{ lookup('ansible.builtin.pipe', 'touch {marker}') }}}}"
+TEMPLATE = "{{{{ lookup('ansible.builtin.pipe', 'touch {marker}; echo no_plan') }}}}"
 # Files for -e @FILE, and words behind -e. {template} stands for a template that leaves the file {marker}.
 FILES = {
     "a tag of Python's": 'unhang_plan: !!python/object/apply:os.system ["touch {marker}"]\n',

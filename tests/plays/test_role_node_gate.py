@@ -175,18 +175,15 @@ def test_the_files_of_the_watcher_are_previewed_placed_once_and_taken_back(root,
     assert {path: text for path, text in files(root).items() if text is not None} == {path: text for path, text in before.items() if text is not None}
 
 
-@pytest.mark.parametrize(
-    ("instance", "code", "given"),
-    [
+def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch):
+    assert watch(node_gate_watch_arguments=["--hook", "/opt/a hook"]).code == 0
+    for instance, code, given in (
         ("job-4711", 0, ["watch", "--slurm-job", "4711", "--here", "--hook", "/opt/a hook"]),
         ("pid-815", 0, ["watch", "--pid", "815", "--hook", "/opt/a hook"]),
         ("4711", 2, []),
-    ],
-)
-def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch, instance, code, given):
-    assert watch(node_gate_watch_arguments=["--hook", "/opt/a hook"]).code == 0
-    done = subprocess.run([root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (code, "".join(f"<{word}>" for word in given))
+    ):
+        done = subprocess.run([root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (code, "".join(f"<{word}>" for word in given)), instance
 
 
 def test_the_options_of_the_unit_are_those_of_the_command(root, watch):
