@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 import yaml
 
+from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launches import Command, check_commands, is_loopback, read_commands
+from unhang.jobs.lint.launches import TORCHRUN, Command, check_commands, is_loopback, read_commands
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
 
 MASTER = "the name of the first pod, which a headless Service resolves, or the MASTER_ADDR that an operator sets"
 _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
 _WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
+_JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "StatefulSet")  # kinds of which one document has all pods of a job
+_OFTEN_IN_PARTS = ("Job", "StatefulSet")  # with one pod, perhaps one of several documents of a job
 
 
 def check_pod_launches(text: str) -> Iterator[Finding]:
@@ -22,6 +25,27 @@ def check_pod_launches(text: str) -> Iterator[Finding]:
     reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
     for pod in pods:  # the first node may call itself localhost if the others call it by its name
         yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER)
+    if read_yaml(text).is_valid:
+        for document in read_yaml(text).documents:
+            yield from _numbers_of_nodes(text, document)
+
+
+def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
+    """Launchers that wait for another number of nodes than the job has pods; none if a number of pods is not in the text."""
+    kind = fields_of(document).get("kind")
+    given = [one[name] for one in map(fields_of, nodes_of([document])) for name in (*_COUNTS, "size") if name in one]
+    if not isinstance(kind, yaml.ScalarNode) or kind.value not in _JOBS or not all(map(number_of, given)):
+        return
+    groups = [
+        (pods_at(text, holder[0].start_mark.index), [one for container in holder for one in _commands(container)]) for holder in _holders(document) if holder
+    ]
+    whole = sum(pods for pods, _ in groups)
+    launched = sum(pods for pods, commands in groups if any("nnodes" in one.values for one in commands))
+    for command in (one for _, commands in groups for one in commands):
+        nodes = command.values.get("nnodes", "")
+        if nodes.isdecimal() and int(nodes) not in (whole, launched) and (whole > 1 or kind.value not in _OFTEN_IN_PARTS):
+            why = f"the job has {counted(launched, 'pod')} that start it, but the launcher waits for {nodes}"
+            yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes={launched}, or as many pods", TORCHRUN)
 
 
 def _holders(document: yaml.Node) -> Iterator[list[yaml.Node]]:

@@ -104,7 +104,7 @@ spec:
       template:
         spec:
           containers:
-            - command: ["torchrun", "--nnodes=3", "--node_rank={first}", "train.py"]
+            - command: ["torchrun", "--nnodes={nodes}", "--node_rank={first}", "train.py"]
               resources: {{limits: {{nvidia.com/gpu: 8}}}}
               volumeMounts: [{{name: shm, mountPath: /dev/shm}}]
     Worker:
@@ -112,7 +112,7 @@ spec:
       template:
         spec:
           containers:
-            - command: ["torchrun", "--nnodes=3", {second} "train.py"]
+            - command: ["torchrun", "--nnodes={nodes}", {second} "train.py"]
               resources: {{limits: {{nvidia.com/gpu: 8}}}}
               {shm}
 """
@@ -124,13 +124,13 @@ MOUNT = "volumeMounts: [{name: shm, mountPath: /dev/shm}]"
     [(0, 2, '"--node_rank=0",', [9, 17]), (0, 1, '"--node_rank=1",', []), (0, 1, '"--node_rank", "0",', [9, 17]), ("$(RANK)", 2, '"--node_rank=1",', [17])],
 )
 def test_pods_of_a_job_that_take_themselves_for_one_node_are_found(first, workers, second, lines):
-    text = JOB.format(first=first, workers=workers, second=second, shm=MOUNT)
+    text = JOB.format(nodes=1 + workers, first=first, workers=workers, second=second, shm=MOUNT)
     assert rules_of(text, "kubernetes") == {(line, "same-node-rank") for line in lines}
 
 
 def test_shared_memory_of_the_master_is_not_that_of_the_worker():
-    assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=""), "kubernetes") == {(18, "pod-shm")}
-    assert rules_of(JOB.format(first="$(RANK)", workers=2, second="", shm=MOUNT), "kubernetes") == set()
+    assert rules_of(JOB.format(nodes=3, first="$(RANK)", workers=2, second="", shm=""), "kubernetes") == {(18, "pod-shm")}
+    assert rules_of(JOB.format(nodes=3, first="$(RANK)", workers=2, second="", shm=MOUNT), "kubernetes") == set()
 
 
 def test_list_of_devices_that_is_one_string_is_found_in_compose_alone():
@@ -144,7 +144,7 @@ def test_list_of_devices_that_is_one_string_is_found_in_compose_alone():
     ("first", "workers", "second", "lines"), [(0, 2, '"--node_rank=1",', [17]), (0, 2, '"--node_rank=$(RANK)",', []), (0, 1, '"--node_rank=1",', [])]
 )
 def test_pods_of_one_role_that_share_a_rank_are_found(first, workers, second, lines):
-    text = JOB.format(first=first, workers=workers, second=second, shm=MOUNT)
+    text = JOB.format(nodes=1 + workers, first=first, workers=workers, second=second, shm=MOUNT)
     assert rules_of(text, "kubernetes") == {(line, "same-node-rank") for line in lines}
     in_words = re.sub(r"command: \[(.*)\]", lambda words: "command: [bash, -c, '{}']".format(re.sub('[",]', "", words[1])), text)
     assert rules_of(in_words, "kubernetes") == {(line, "same-node-rank") for line in lines}
@@ -156,14 +156,39 @@ spec:
   replicas: 3
   leaderWorkerTemplate:
     size: {size}
-    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes=2, --node_rank=0, train.py]}}]}}}}
-    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes=2, --node_rank=1, train.py]}}]}}}}
+    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=0, train.py]}}]}}}}
+    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=1, train.py]}}]}}}}
 """
 
 
 @pytest.mark.parametrize(("size", "lines"), [(2, []), (3, [7])])
 def test_groups_of_pods_are_jobs_of_their_own(size, lines):
     assert rules_of(GROUP.format(size=size), "kubernetes") == {(line, "same-node-rank") for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (JOB.format(nodes=4, first="$(RANK)", workers=2, second="", shm=MOUNT), [9, 17]),
+        (JOB.format(nodes=1, first="$(RANK)", workers=2, second="", shm=MOUNT), [9, 17]),
+        (JOB.format(nodes=3, first="$(RANK)", workers="$N", second="", shm=MOUNT), []),
+        (JOB.format(nodes="1:4", first="$(RANK)", workers=2, second="", shm=MOUNT), []),
+        (GROUP.format(size=4).replace("nnodes=4", "nnodes=3").replace("rank=1", "rank=$LWS_WORKER_INDEX"), [6, 7]),
+        ("kind: TrainJob\nspec:\n  trainer: {numNodes: 2, command: [torchrun, --nnodes=4, train.py]}\n", [3]),
+        ("kind: TrainJob\nspec:\n  trainer: {command: [torchrun, --nnodes=4, train.py]}\n", [3]),
+        ("kind: Job\nspec: {template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
+        ("kind: Job\nspec: {parallelism: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", [2]),
+        ("kind: Deployment\nspec: {replicas: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
+    ],
+)
+def test_a_launcher_that_waits_for_another_number_of_nodes_than_the_job_has_pods_is_found(text, lines):
+    assert [(one.line, one.rule) for one in check_pod_launches(text) if one.rule == "nodes-differ"] == [(line, "nodes-differ") for line in lines]
+
+
+def test_pods_that_start_something_else_count_or_not():
+    job = "kind: Job\nspec:\n  tasks:\n  - {replicas: 2, template: {spec: {containers: [{command: [torchrun, --nnodes=%d, train.py]}]}}}\n"
+    job += "  - {replicas: 1, template: {spec: {containers: [{command: [./train.sh]}]}}}\n"
+    assert [[one.rule for one in check_pod_launches(job % nodes)] for nodes in (2, 3, 4)] == [[], [], ["nodes-differ"]]
 
 
 COMMAND = "torchrun --nnodes=2 --node_rank=0 --master_addr={address} train.py"
