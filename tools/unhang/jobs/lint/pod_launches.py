@@ -16,7 +16,7 @@ _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kub
 _WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
 _JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "StatefulSet")  # kinds of which one document has all pods of a job
-_OFTEN_IN_PARTS = ("Job", "StatefulSet")  # with one pod, perhaps one of several documents of a job
+_PLAIN = ("Job", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
 
 
 def check_pod_launches(text: str) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
     launched = sum(pods for pods, commands in groups if any("nnodes" in one.values for one in commands))
     for command in (one for _, commands in groups for one in commands):
         nodes = command.values.get("nnodes", "")
-        if nodes.isdecimal() and int(nodes) not in (whole, launched) and (whole > 1 or kind.value not in _OFTEN_IN_PARTS):
+        if nodes.isdecimal() and int(nodes) not in (whole, launched) and (kind.value not in _PLAIN or min(whole, int(nodes)) > 1):
             why = f"the job has {counted(launched, 'pod')} that start it, but the launcher waits for {nodes}"
             yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes={launched}, or as many pods", TORCHRUN)
 

@@ -178,6 +178,7 @@ def test_groups_of_pods_are_jobs_of_their_own(size, lines):
         ("kind: TrainJob\nspec:\n  trainer: {command: [torchrun, --nnodes=4, train.py]}\n", [3]),
         ("kind: Job\nspec: {template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
         ("kind: Job\nspec: {parallelism: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", [2]),
+        ("kind: Job\nspec: {parallelism: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=1, train.py]}]}}}\n", []),
         ("kind: Deployment\nspec: {replicas: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
     ],
 )
