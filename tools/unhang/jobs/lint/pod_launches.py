@@ -44,7 +44,7 @@ def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
     for command in (one for _, commands in groups for one in commands):
         nodes = command.values.get("nnodes", "")
         if nodes.isdecimal() and int(nodes) not in (whole, launched) and (kind.value not in _PLAIN or min(whole, int(nodes)) > 1):
-            why = f"the job has {counted(launched, 'pod')} that start it, but the launcher waits for {nodes}"
+            why = f"the launcher is started in {counted(launched, 'pod')} of this job, and waits for {counted(int(nodes), 'node')}"
             yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes={launched}, or as many pods", TORCHRUN)
 
 
