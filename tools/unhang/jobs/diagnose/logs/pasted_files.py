@@ -1,6 +1,7 @@
 """Scripts and code inside a report: people paste the job's script and their program beside its output. Each piece is found by its lines, and lint reads it.
 
 Lines in, pieces out. A piece of shell begins with a line that only a script has, and goes on while lines are shell; a piece of Python is as long as it parses.
+The YAML of pods or compose counts if it is valid as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LONGEST = 2000  # letters of a line
 SHORTEST_CODE = 3
 MOST_PARSES = 8  # of one piece, each of fewer lines
 MOST_STARTS = 64  # lines of a report from which on code is parsed
+MOST_MANIFESTS = 8  # the same of YAML
 LARGEST_PIECE = 64 * 1024  # letters
 _FENCE = re.compile(r"^\s{0,8}(?:```|~~~)")
 _BATCH = re.compile(r"^\s{0,8}#SBATCH\s")
@@ -37,6 +39,9 @@ _SHELL = re.compile(
     r"-{1,2}[A-Za-z][\w-]{0,60}(?:[= ]|$|\s{0,4}\\)|[}{)]|\S{1,200}\s{0,4}\\$)"
 )
 _CODE = re.compile(r"^\s{0,12}(?:import \w|from [\w.]{1,80} import |def \w|class \w|@\w|if __name__)")
+_MANIFEST = re.compile(r"^\s{0,12}(?:- )?(?:apiVersion|kind|services):(?:\s|$)")
+_YAML = re.compile(r"^\s{0,80}(?:#|---|- |[\"']?[\w./-]{1,100}[\"']?:(?:\s|$)|$)|^\s{2,80}\S")
+_STARTS_PODS = re.compile(r"^\s{0,40}(?:- )?(?:containers|replicas|image|trainer):", re.MULTILINE)
 _FRAME = re.compile(r'^\s{0,12}File "')
 
 
@@ -60,18 +65,20 @@ def pieces_in(lines: Sequence[tuple[int, str]]) -> list[Piece]:
     """The scripts and the code among the lines of a report, at most MOST_PIECES. lines: (number, text)."""
     texts, at = [text for _, text in lines], 0
     found: list[Piece] = []
-    starts = 0
+    starts = manifests = 0
     while at < len(texts) and len(found) < MOST_PIECES:
         kind, end = "python", at
         if starts < MOST_STARTS and _CODE.match(texts[at]):
             starts, end = starts + 1, _end_of_code(texts, at)
+        elif manifests < MOST_MANIFESTS and _MANIFEST.match(texts[at]):
+            manifests, kind, end = manifests + 1, "kubernetes", _end_of_manifest(texts, at)
         if end == at:
             kind, end = "shell", _end_of_shell(texts, at)
         if end > at:
             part = texts[at:end]
-            is_batch = any(_BATCH.match(line) for line in part)
-            if kind == "python" or is_batch or any(_LAUNCH.match(line) for line in map(_bare, part)):
-                text = textwrap.dedent("\n".join(part)) if kind == "python" else "\n".join(map(_bare, part))
+            is_batch = kind == "shell" and any(_BATCH.match(line) for line in part)
+            if kind != "shell" or is_batch or any(_LAUNCH.match(line) for line in map(_bare, part)):
+                text = "\n".join(map(_bare, part)) if kind == "shell" else textwrap.dedent("\n".join(part))
                 found.append(Piece("slurm" if is_batch else kind, lines[at][0], text))
         at = max(end, at + 1)
     return found
@@ -95,6 +102,17 @@ def _end_of_shell(texts: Sequence[str], at: int) -> int:
             break
         number += 1
     return end
+
+
+def _end_of_manifest(texts: Sequence[str], at: int) -> int:
+    """The end of the YAML of pods or compose that begins here; `at` if it is not valid as a whole or starts no containers."""
+    from unhang.jobs.lint.yaml_nodes import read_yaml  # brings a parser along, which a log alone does not need
+
+    most = min(len(texts), at + LONGEST_PIECE)
+    end = next((number for number in range(at, most) if not _YAML.match(texts[number])), most)
+    text = textwrap.dedent("\n".join(texts[at:end])).rstrip()
+    is_manifest = len(text) <= LARGEST_PIECE and _STARTS_PODS.search(text) and read_yaml(text).is_valid
+    return at + text.count("\n") + 1 if is_manifest else at
 
 
 def _end_of_code(texts: Sequence[str], at: int) -> int:

@@ -109,6 +109,45 @@ def test_gpus_asked_for_beyond_those_that_ray_was_given():
     assert first_cause(text.replace("per_node 8", "per_node 4")) is None
 
 
+MANIFEST = """apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template: {spec: {containers: [{name: pytorch, command: [torchrun, --nnodes=4, --nproc_per_node=8, train.py]}]}}
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              command:
+                - /bin/sh
+                - -c
+                - |
+                  echo starting
+                  torchrun --nnodes=4 --nproc_per_node=8 train.py
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("```yaml\n", "```\n"), ("", ""), ("", "What is wrong with it? Thanks: any help is welcome\n")])
+def test_yaml_of_pods_in_a_report_is_read_by_lint(before, after):
+    text = f"PyTorchJob waits for ever\n\nThe job never starts to train.\n\n{before}{MANIFEST}\n{after}"
+    at = 5 + before.count("\n")
+    assert pieces(text) == [("kubernetes", at)]
+    cause, lines, _ = first_cause(text)
+    assert cause == "launch_mismatch" and {at + 6, at + 18} <= set(lines)
+    assert first_cause(text.replace("--nnodes=4", "--nnodes=3")) is None
+
+
+def test_yaml_that_is_no_pod_or_is_not_valid_is_no_piece():
+    assert pieces("kind: regards\nservices: many\n") == []
+    assert pieces("kind: Service\nspec:\n  ports: [{port: 29500}]\n") == []
+    for cut in (MANIFEST.replace("{spec: {", "{spec: {{", 1), f"{MANIFEST}  rest: [1\n and: more\n", MANIFEST.replace("    Worker:", "    ...", 1)):
+        assert "kubernetes" not in dict(pieces(cut))
+
+
 def test_script_as_a_whole_is_no_report(tmp_path):
     (tmp_path / "job.sbatch").write_text(BATCH)
     assert "is not a log" in diagnose([str(tmp_path / "job.sbatch")])["inputs"][0]["notes"][-1]
@@ -116,7 +155,7 @@ def test_script_as_a_whole_is_no_report(tmp_path):
 
 
 def test_ends_of_shell_and_code_are_found_in_bounded_time_in_hostile_text():
-    for line in ("import a", "def f(:", "#SBATCH --x", "\\", "x=" + "y" * 1999 + "\\", "(" * 1999):
+    for line in ("import a", "def f(:", "#SBATCH --x", "\\", "x=" + "y" * 1999 + "\\", "(" * 1999, "kind: [" + "a, " * 600, "- " * 999):
         assert len(pieces(f"{line}\n" * MOST_LINES)) <= MOST_PIECES
 
 
