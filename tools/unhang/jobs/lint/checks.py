@@ -34,12 +34,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """Known facts about the job. Versions are None if unknown. rccl: whether its library is AMD's RCCL."""
+    """Known facts about the job. Versions are None if unknown. rccl: whether its library is AMD's RCCL. pod_network: whether it has a network of its own,
+    whose interface is eth0.
+    """
 
     nccl: str | None = None
     torch: str | None = None
     platform: str | None = None
     rccl: bool = False
+    pod_network: bool = False
 
 
 def check_settings(settings: Sequence[Setting], known: Knowledge, context: Context) -> list[Finding]:
@@ -72,7 +75,7 @@ def check_setting(setting: Setting, known: Knowledge, context: Context) -> Itera
         yield from _unknown(setting, known)
     yield from graver
     yield from _timeout(setting, known)
-    yield from _interface(setting, known)
+    yield from _interface(setting, known, context)
 
 
 def _finding(setting: Setting, rule: str, severity: str, why: str, instead: str, source: str) -> Finding:
@@ -115,10 +118,11 @@ def _renamed(setting: Setting, known: Knowledge, context: Context) -> Iterator[F
         return
     still = (old or row or {}).get("still_read")
     does = f"; it {old['does']}" if old and old.get("does") else ""
+    until = f"; PyTorch reads that name from {since} on, so both until it has it" if still and since and not context.torch else ""
     yield _finding(
         setting, "renamed", "warning" if still else "error",
         f"PyTorch's name from before {since or 'a rename'}, {'still read as an alias' if still else 'no longer read'}{does}; it makes no timeout longer",
-        f"{now}, if the job needs it", known.source("renamed_settings" if old else "torch_variables", old or row),
+        f"{now}, if the job needs it{until}", known.source("renamed_settings" if old else "torch_variables", old or row),
     )  # fmt: skip
 
 
@@ -185,8 +189,9 @@ def _hides(setting: Setting, known: Knowledge) -> Iterator[Finding]:
 
 
 def _class(setting: Setting, row: Mapping[str, Any], known: Knowledge, context: Context) -> Iterator[Finding]:
-    """Findings about debug-only and undocumented names, unless the platform's own image sets them."""
-    if context.platform and known.row("nccl_platform_settings", f"{context.platform}/{setting.name}"):
+    """Findings about debug-only and undocumented names, unless they have their default or the platform's own image sets them."""
+    is_default = setting.value and str(row.get("default") or "").partition(" ")[0].upper() == setting.value.upper()
+    if is_default or (context.platform and known.row("nccl_platform_settings", f"{context.platform}/{setting.name}")):
         return
     source = known.source("nccl_variables", row)
     if row.get("class") == "debug" and setting.lasting:
@@ -232,7 +237,7 @@ def _timeout(setting: Setting, known: Knowledge) -> Iterator[Finding]:
         yield _finding(setting, "timeout-hours", "warning", why, "20 is the default, 22 serves very large fabrics", known.source("nccl_variables"))
 
 
-def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
+def _interface(setting: Setting, known: Knowledge, context: Context) -> Iterator[Finding]:
     value = setting.value or ""
     if setting.name in ("NCCL_SOCKET_IFNAME", "NCCL_OOB_NET_IFNAME") and value and not value.startswith(("=", "^")):
         if value.split(",")[0] in ("lo", "docker0", "virbr0"):
@@ -244,7 +249,7 @@ def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
                 "the interface that the nodes share, by exact name: ==eno1",
                 known.source("nccl_variables"),
             )
-        elif value.split(",")[0] in ("eth0", "eth1"):
+        elif value.split(",")[0] in ("eth0", "eth1") and not (context.pod_network and value == "eth0"):
             yield _finding(
                 setting,
                 "interface-guessed",
@@ -253,12 +258,13 @@ def _interface(setting: Setting, known: Knowledge) -> Iterator[Finding]:
                 f"={value}, checked with ip -br addr on every node",
                 known.source("nccl_variables"),
             )
-    if setting.name == "NCCL_IB_HCA" and value and not value.startswith(("=", "^")) and re.search(r"_\d$", value.split(",")[0]):
+    adapter = value.split(",")[0].partition(":")[0]
+    if setting.name == "NCCL_IB_HCA" and not value.startswith(("=", "^")) and re.search(r"_[1-9]$", adapter):
         yield _finding(
             setting,
             "prefix-match",
             "info",
-            f"NCCL reads it as a prefix: {value.split(',')[0]} also matches {value.split(',')[0]}0 to {value.split(',')[0]}9",
+            f"NCCL reads it as a prefix: {adapter} also matches {adapter}0 to {adapter}9",
             f"={value}",
             known.source("nccl_variables"),
         )

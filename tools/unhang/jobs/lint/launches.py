@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from unhang.base.text import counted
@@ -20,6 +20,7 @@ SHM = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting
 MOST_LINES = 20_000
 _LONGEST_COMMAND = 60
 _LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b")
+_TORCHRUN = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
 _SPREADS = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|clush|pssh|ssh|prun|jsrun|aprun|ibrun|ansible)\b")
 _OPTION = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})")
 _SHORT = {"N": "nodes", "n": "ntasks"}
@@ -97,18 +98,20 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
             yield Finding(command.line, "container-shm", "info", command.text, why, "--ipc=host, or --shm-size=8g", SHM)
     yield from _one_gpu(batch, commands)
     yield from _loopback(batch, commands, _FIRST_OF_SLURM)
-    yield from _address_of_the_head(commands)
+    yield from _address_of_the_head(commands, meets="PET_" in text)
     yield from _more_than_ray_has(commands)
     yield from _directives(batch, lines)
 
 
-def check_commands(commands: Sequence[Command], master: str) -> Iterator[Finding]:
-    """The findings of commands outside a batch script. master: the address to use instead of the machine's own."""
+def check_commands(commands: Sequence[Command], master: str, *, meets: bool) -> Iterator[Finding]:
+    """The findings of commands outside a batch script. master: the address to use instead of the machine's own. meets: whether an operator tells each launcher
+    where to meet.
+    """
     for command in commands:
         if _LAUNCHER.search(command.text):
             yield from _standalone(command)
     yield from _loopback(Batch({}), commands, master)
-    yield from _address_of_the_head(commands)
+    yield from _address_of_the_head(commands, meets=meets)
 
 
 def read_batch(lines: Sequence[str]) -> Batch:
@@ -122,9 +125,9 @@ def read_batch(lines: Sequence[str]) -> Batch:
     return Batch(options)
 
 
-def read_commands(lines: Sequence[str]) -> list[Command]:
-    """The commands of a script, without comments."""
-    held: dict[str, str] = {}
+def read_commands(lines: Sequence[str], given: Mapping[str, str] | None = None) -> list[Command]:
+    """The commands of a script, without comments. given: variables that it gets from outside; those that Slurm sets for its batch script are known."""
+    held: dict[str, str] = {**_set_by_slurm(read_batch(lines)), **(given or {})}
     commands: list[Command] = []
     at = 0
     while at < len(lines):
@@ -141,6 +144,16 @@ def read_commands(lines: Sequence[str]) -> list[Command]:
         values = {one["name"].replace("-", "_"): _resolved(one["value"].strip("\"'"), held) for one in _OPTION.finditer(text)}
         commands.append(Command(start + 1, text, values))
     return commands
+
+
+def _set_by_slurm(batch: Batch) -> dict[str, str]:
+    numbers = {
+        "SLURM_NNODES": batch.number("nodes"),
+        "SLURM_JOB_NUM_NODES": batch.number("nodes"),
+        "SLURM_NTASKS_PER_NODE": batch.number("ntasks_per_node"),
+        "SLURM_GPUS_ON_NODE": batch.gpus_per_node(),
+    }
+    return {name: str(number) for name, number in numbers.items() if number is not None}
 
 
 def _resolved(value: str, held: dict[str, str]) -> str:
@@ -202,6 +215,10 @@ def _standalone(command: Command) -> Iterator[Finding]:
 
 def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
     """Lines that are nearly #SBATCH, which Slurm takes for comments."""
+    late = next((number for number, line in enumerate(lines[:20], 1) if line.startswith("#!")), 1)
+    if batch.options and late > 1 and not lines[0].startswith("#!"):
+        why = "sbatch refuses a script whose first line is not its interpreter"
+        yield Finding(late, "interpreter-not-first", "error", lines[late - 1], why, "this line as the first one", SBATCH)
     for number, line in enumerate(lines, 1):
         found = _DIRECTIVE.match(line) if batch.options else None
         if found and found["word"] != "SBATCH" and sum((Counter("SBATCH") & Counter(found["word"])).values()) >= len("SBATCH") - 1:
@@ -209,7 +226,7 @@ def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
             yield Finding(number, "misspelt-directive", "warning", line, why, "#SBATCH", SBATCH)
 
 
-def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
+def _address_of_the_head(commands: Sequence[Command], *, meets: bool) -> Iterator[Finding]:
     """Addresses that reach only the machine itself, given to the others as the master's or as that of Ray's head."""
     sizes = [number for one in commands for name in one.values if name.endswith("num_nodes") and (number := one.number(name))]
     for command in commands:
@@ -224,6 +241,17 @@ def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
         elif several and _LAUNCHER.search(command.text) and command.values.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in command.values and address:
             why = "c10d does not read --master_addr: without --rdzv-endpoint each node meets at its own localhost"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, f"--rdzv-endpoint={address}:29400", TORCHRUN)
+        elif several and not meets and _names_no_master(command):
+            why = "the launcher reads neither MASTER_ADDR nor RANK: without these options each node takes itself for node 0 and its own machine for the master"
+            yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "--rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29400", TORCHRUN)
+
+
+def _names_no_master(command: Command) -> bool:
+    """Whether torchrun is given no place to meet; not where options may be in a variable."""
+    before = _TORCHRUN.search(command.text)
+    words = re.split(r"\s\S{1,200}\.py\b|\s-m\s", command.text[before.end() :] if before else "")[0]
+    is_open = before is None or re.search(r"(?<!\S)[\"']?\$|--standalone\b", words) or not command.values["nnodes"].isdecimal()
+    return not is_open and not command.values.keys() & {"master_addr", "rdzv_endpoint", "node_rank"}
 
 
 def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
@@ -282,6 +310,7 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
     several = [one for one in launched if _has_several_nodes(one)]
     if launched and not several:
         return  # every launch is of one node, which is its own master
+    reported = False
     for command in commands:
         if command in launched and command not in several:
             continue
@@ -289,6 +318,9 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
         assigned = _ASSIGNED.match(command.text)
         if assigned and assigned["name"] == "MASTER_ADDR":
             given.append(assigned["value"])
+            reported = is_loopback(assigned["value"])
+        elif reported and "MASTER_ADDR" in command.text:
+            continue  # the assignment above is the fault
         if any(map(is_loopback, given)):
             why = "each node uses itself as the master, so the nodes never meet"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, instead, TORCHRUN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -38,6 +39,7 @@ SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
+_HOST_NETWORK = re.compile(r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io")
 _LOGS = {".log", ".out", ".err"}
 
 
@@ -130,7 +132,8 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     known = load_knowledge()
     nccl, torch = versions_in(text, known)
     rccl, benchmark = about(text)
-    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl)
+    own_network = kind == "kubernetes" and not _HOST_NETWORK.search(text)
+    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl, pod_network=own_network)
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
     found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
     found += [*check_parsed(text, kind), *(check_pod_launches(text) if kind == "kubernetes" else ())]

@@ -24,11 +24,11 @@ def check_parsed(text: str, kind: str) -> Iterator[Finding]:
     name, left, instead, source = _LANGUAGES[kind]
     read = read_python(text) if kind == "python" else read_yaml(text)
     if not read.is_read:
-        why = f"was not parsed as {name}, being too large or deep, not UTF-8, or with one anchor twice; {left}"
+        why = f"the file was not parsed as {name}, being too large or deep, not UTF-8, or with one anchor twice; {left}"
         yield Finding(1, "not-parsed", "info", "the whole file", why, "a smaller file, in UTF-8", source)
     elif read.line is not None:
         line = text.splitlines()[read.line - 1 :][:1]
         is_template = _TEMPLATE.search(text if kind == "kubernetes" else "".join(line)) is not None
-        why = f"is no valid {name} (line {read.line}){', but a template' if is_template else ''}; {left}"
+        why = f"the file is no valid {name} (line {read.line}){', but a template' if is_template else ''}; {left}"
         shown = "".join(line).strip() or "the end of the file"
         yield Finding(read.line, "not-parsed", "info" if is_template else "warning", shown, why, _RENDERED if is_template else instead, source)

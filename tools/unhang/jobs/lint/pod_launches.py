@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import yaml
@@ -11,10 +12,12 @@ from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launches import TORCHRUN, Command, check_commands, is_loopback, read_commands
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
 
+ENV = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables"
 MASTER = "the name of the first pod, which a headless Service resolves, or the MASTER_ADDR that an operator sets"
 _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
 _WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
+_MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # Kubeflow's operators set what torchrun reads
 _JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "StatefulSet")  # kinds of which one document has all pods of a job
 _PLAIN = ("Job", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
 
@@ -24,10 +27,20 @@ def check_pod_launches(text: str) -> Iterator[Finding]:
     pods = [[command for one in holder for command in _commands(one)] for document in read_yaml(text).documents for holder in _holders(document)]
     reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
     for pod in pods:  # the first node may call itself localhost if the others call it by its name
-        yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER)
-    if read_yaml(text).is_valid:
-        for document in read_yaml(text).documents:
-            yield from _numbers_of_nodes(text, document)
+        yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER, meets=_MEETS.search(text) is not None)
+    for document in read_yaml(text).documents:
+        yield from _values_that_are_no_text(document)
+        yield from _numbers_of_nodes(text, document) if read_yaml(text).is_valid else ()
+
+
+def _values_that_are_no_text(document: yaml.Node) -> Iterator[Finding]:
+    """Values of a container's variables that the API refuses."""
+    for one in nodes_of([document]):
+        for variable in map(fields_of, children_of(fields_of(one).get("env"))):
+            value = variable.get("value")
+            if "name" in variable and isinstance(value, yaml.ScalarNode) and value.tag.rpartition(":")[2] in ("int", "float", "bool"):
+                why = "the API takes only text as the value of a variable, and refuses the whole object"
+                yield Finding(value.start_mark.line + 1, "env-not-text", "error", f"value: {value.value}", why, f'value: "{value.value}"', ENV)
 
 
 def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
@@ -60,14 +73,16 @@ def _commands(container: yaml.Node) -> Iterator[Command]:
     fields = fields_of(container)
     parts = [part for name in _WORDS if name in fields for part in (children_of(fields[name]) or [fields[name]])]
     words = [part for part in parts if isinstance(part, yaml.ScalarNode)]
+    variables = [(one.get("name"), one.get("value")) for one in map(fields_of, children_of(fields.get("env")))]
+    given = {name.value: value.value for name, value in variables if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)}
     for word in words:
         if "\n" in word.value.strip():
             first = word.start_mark.line + (word.style in ("|", ">"))
-            yield from (Command(first + one.line, one.text, one.values) for one in read_commands(word.value.splitlines()))
+            yield from (Command(first + one.line, one.text, one.values) for one in read_commands(word.value.splitlines(), given))
             return
     if words:
         at = next((word for word in words if "torch" in word.value or "accelerate" in word.value), words[0])
-        yield from (Command(at.start_mark.line + 1, one.text, one.values) for one in read_commands([" ".join(word.value for word in words)]))
+        yield from (Command(at.start_mark.line + 1, one.text, one.values) for one in read_commands([" ".join(word.value for word in words)], given))
 
 
 def pods_at(text: str, index: int) -> int:

@@ -45,8 +45,14 @@ _NODE_RANK = re.compile(
 _REPLICAS = re.compile(r"^\s{0,40}(?:replicas|completions|parallelism|size):\s{1,8}(\d{1,5})\b", re.MULTILINE)
 _DOCUMENT_END = re.compile(r"^---\s*$", re.MULTILINE)
 _ITEM = r"^(?:\s{2,80}|[^#\n]{1,300}[{,]\s{0,8})"  # the place of a key: on a line of its own, or in {...}
-_GPU = re.compile(_ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?(?P<count>\d{1,4}))", re.MULTILINE)
-_RDMA = re.compile(_ITEM + r"[\"']?(?:rdma/|vpc\.amazonaws\.com/efa|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]", re.MULTILINE)
+_GPU = re.compile(_ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?(?P<count>\d{1,4})[\"']?)", re.MULTILINE)
+_RDMA = re.compile(
+    r"^\s{2,80}path:\s{1,8}[\"']?/dev/infiniband|"
+    + _ITEM
+    + r"[\"']?(?:rdma/|vpc\.amazonaws\.com/efa|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]",
+    re.MULTILINE,
+)
+_OF_RAY = re.compile(r"^\s{0,8}[\"']?apiVersion[\"']?:\s{1,8}[\"']?ray\.io/", re.MULTILINE)  # KubeRay mounts memory at /dev/shm itself
 _SHM = re.compile(r"mountPath:\s{1,8}[\"']?/dev/shm\b|hostIPC:\s{1,8}true\b")
 _LOCK = re.compile(r"\bIPC_LOCK\b|privileged:\s{1,8}true\b")
 _COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
@@ -68,7 +74,7 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
         start = text.find(part, start) + len(part)
         templates = _templates(part)
         for begin, end in templates:
-            yield from _pod(part[begin:end], line + part.count("\n", 0, begin))
+            yield from _pod(part[begin:end], line + part.count("\n", 0, begin), has_memory=_OF_RAY.search(part) is not None)
         yield from _same_node_rank(text, start - len(part), part, templates)
 
 
@@ -98,12 +104,12 @@ def _own_rank(part: str) -> tuple[str, str]:
     return _NO_OWN_RANK if kind is None or _VOLCANO.search(part) else _OWN_RANK.get(kind["kind"], _NO_OWN_RANK)
 
 
-def _pod(part: str, before: int) -> Iterator[Finding]:
+def _pod(part: str, before: int, *, has_memory: bool) -> Iterator[Finding]:
     gpus = _GPU.search(part)
     if gpus is None:
         return
     line = before + part.count("\n", 0, gpus.start("found")) + 1
-    if int(gpus["count"]) > 1 and not _SHM.search(part):
+    if int(gpus["count"]) > 1 and not has_memory and not _SHM.search(part):
         why = "the pod has several GPUs but only the runtime's default /dev/shm of 64 MB, where NCCL and data loaders keep their segments"
         yield Finding(line, "pod-shm", "warning", gpus["found"], why, "an emptyDir with medium: Memory, mounted at /dev/shm", SOURCE)
     if _RDMA.search(part) and not _LOCK.search(part):

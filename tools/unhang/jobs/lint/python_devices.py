@@ -25,12 +25,23 @@ def check_devices(nodes: Sequence[ast.AST], calls: Calls, text: str, lines: Sequ
         why = f"no process chooses a GPU: {_shown(lines, taken)!r} in line {taken} means GPU 0 for every rank of a node"
         instead = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before it, or init_process_group(device_id=...)'
         yield Finding(starts[0].lineno, "no-set-device", "warning", _shown(lines, starts[0].lineno), why, instead, SET_DEVICE)
-    for one in made:
-        if last_name(one.func) == "set_device" and one.args and _is_global(one.args[0], nodes, calls.names):
-            why = "the global rank is not the index of a GPU: on the second node it is larger than the number of GPUs"
-            yield Finding(
-                one.lineno, "device-by-global-rank", "info", _shown(lines, one.lineno), why, 'the local rank: int(os.environ["LOCAL_RANK"])', SET_DEVICE
-            )
+    taking = (one for one in nodes if isinstance(one, (ast.Call, ast.JoinedStr)))
+    taken_by_global = (one.lineno for one in taking if any(_is_global(index, nodes, calls.names) for index in _indexes(one)))
+    if (line := min(taken_by_global, default=None)) is not None:
+        why = "the global rank is not the index of a GPU: on the second node it is larger than the number of GPUs"
+        yield Finding(line, "device-by-global-rank", "info", _shown(lines, line), why, 'the local rank: int(os.environ["LOCAL_RANK"])', SET_DEVICE)
+
+
+def _indexes(node: ast.AST) -> Iterator[ast.AST]:
+    """What a node takes as the index of a GPU: set_device(X), device("cuda", X), f"cuda:{X}", device_ids=[X]."""
+    if isinstance(node, ast.Call):
+        yield from node.args[:1] if last_name(node.func) == "set_device" else ()
+        yield from node.args[1:2] if last_name(node.func) == "device" else ()
+        for given in (one.value for one in node.keywords if one.arg in ("device_ids", "output_device")):
+            yield from given.elts[:1] if isinstance(given, ast.List) else (given,)
+    elif isinstance(node, ast.JoinedStr) and len(node.values) == 2 and isinstance(node.values[1], ast.FormattedValue):
+        head = node.values[0]
+        yield from (node.values[1].value,) if isinstance(head, ast.Constant) and head.value == "cuda:" else ()
 
 
 def line_of_local_device(nodes: Sequence[ast.AST], names: Names) -> int | None:
@@ -39,10 +50,8 @@ def line_of_local_device(nodes: Sequence[ast.AST], names: Names) -> int | None:
         if isinstance(node, ast.Call) and last_name(node.func) in ("set_device", "device", "cuda"):
             if any(rank_of(one, names) == "local rank" for one in (*node.args, *(key.value for key in node.keywords))):
                 return node.lineno
-        elif isinstance(node, ast.JoinedStr) and len(node.values) == 2 and isinstance(node.values[1], ast.FormattedValue):
-            head = node.values[0]
-            if isinstance(head, ast.Constant) and head.value == "cuda:" and rank_of(node.values[1].value, names) == "local rank":
-                return node.lineno
+        elif isinstance(node, ast.JoinedStr) and any(rank_of(one, names) == "local rank" for one in _indexes(node)):
+            return node.lineno
     return None
 
 

@@ -6,6 +6,7 @@ The file is read as a syntax tree and never imported. Text in, values out.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -76,6 +77,9 @@ class Names:
     counted: frozenset[str] = frozenset()
 
 
+_NOTEBOOK = re.compile(r"^(?P<indent>[ \t]{0,80})[!%](?!=)[^\n]{0,2000}$", re.MULTILINE)
+
+
 class PythonRead(NamedTuple):
     """line: where the text is no valid Python; None if it is valid, and also if it was not read. is_read: whether it was."""
 
@@ -86,7 +90,7 @@ class PythonRead(NamedTuple):
 
 @lru_cache(maxsize=2)
 def read_python(text: str) -> PythonRead:
-    """The syntax tree of a file. Not read: larger than LARGEST, nested too deeply, not UTF-8."""
+    """The syntax tree of a file; a notebook's commands (!pip, %cd) are left out. Not read: larger than LARGEST, nested too deeply, not UTF-8."""
     if len(text) > LARGEST:
         return PythonRead(is_read=False)
     try:
@@ -94,6 +98,8 @@ def read_python(text: str) -> PythonRead:
             warnings.simplefilter("ignore")
             return PythonRead(ast.parse(text))
     except SyntaxError as problem:
+        if (without := _NOTEBOOK.sub(r"\g<indent>pass", text)) != text:
+            return read_python(without)
         return PythonRead(line=max(problem.lineno or 1, 1)) if "too many nested" not in str(problem) else PythonRead(is_read=False)
     except (ValueError, RecursionError, MemoryError):
         return PythonRead(is_read=False)

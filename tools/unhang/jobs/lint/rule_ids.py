@@ -9,5 +9,6 @@ RULES = (
     "timeout-short", "collective-on-some-ranks", "sharded-save-on-some-ranks", "exit-before-collective", "exception-skips-collective", "uneven-shards",
     "no-set-device", "device-by-global-rank", "nodes-differ", "launcher-on-one-node", "same-node-rank", "gpus-fewer-than-processes", "one-gpu-per-task",
     "forward-on-some-ranks", "decided-by-each-rank", "master-is-loopback", "container-shm", "launcher-in-each-task", "standalone-of-several-nodes",
-    "misspelt-directive", "device-ids-in-one", "more-gpus-than-ray-has", "not-parsed",
+    "misspelt-directive", "device-ids-in-one", "more-gpus-than-ray-has", "not-parsed", "interpreter-not-first",
+    "env-not-text",
 )  # fmt: skip

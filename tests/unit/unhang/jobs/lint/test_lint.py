@@ -193,6 +193,42 @@ def test_what_the_image_of_a_cloud_sets_is_not_remarked_there():
     assert rules_of("export NCCL_BUFFSIZE=8388608\n", platform="amazon") == set()
 
 
+@pytest.mark.parametrize("line", ["export NCCL_IB_DISABLE=0", "export NCCL_P2P_DISABLE=0", "export TORCH_DISTRIBUTED_DEBUG=OFF"])
+def test_a_default_that_is_written_out_is_not_remarked(line):
+    assert rules_of(f"{line}\n") == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('echo "NCCL_P2P_DISABLE=1 is bad"', set()),
+        ('if true; then printf "NCCL_IB_DISABLE=%s NCCL_P2P_DISABLE=1" x; fi', set()),
+        ("echo start; export NCCL_P2P_DISABLE=1", {(1, "hides-fault")}),
+        ("echo NCCL_P2P_DISABLE=1 >>/etc/nccl.conf", {(1, "hides-fault")}),
+    ],
+)
+def test_a_setting_that_a_script_only_prints_is_none(line, expected):
+    assert rules_of(f"{line}\n") == expected
+
+
+def test_an_adapters_name_is_a_prefix_of_those_that_exist():
+    assert rules_of("export NCCL_IB_HCA=mlx5_0,mlx5_1\n") == set()
+    assert rules_of("export NCCL_IB_HCA=mlx5_1:1\n") == {(1, "prefix-match")}
+
+
+def test_the_interface_of_a_pods_own_network_is_eth0():
+    pod = "kind: Pod\nspec:\n  containers:\n  - env: [{name: NCCL_SOCKET_IFNAME, value: eth0}]\n"
+    assert rules_of(pod, "kubernetes") == set()
+    assert rules_of(f"{pod}  hostNetwork: true\n", "kubernetes") == {(4, "interface-guessed")}
+
+
+def test_the_new_name_alone_is_not_advised_where_the_job_may_not_read_it():
+    def advice(torch):
+        return lint_text("export TORCH_NCCL_TRACE_BUFFER_SIZE=2000\n", "shell", Context(torch=torch))[0].instead
+
+    assert "both until it has it" in advice(None) and "both" not in advice("2.9.0")
+
+
 @pytest.mark.parametrize("line", ["NCCL_DEBUG = WARN", 'NCCL_IB_HCA="mlx5"', "export NCCL_NET=IB", "NCCL_NET=IB ", "NCCL_TOPO_FILE=~/topo.xml"])
 def test_line_of_nccl_conf_that_nccl_reads_otherwise_is_an_error(line):
     assert (1, "conf-syntax") in rules_of(line + "\n", "nccl_conf")

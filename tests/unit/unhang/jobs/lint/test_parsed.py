@@ -49,3 +49,10 @@ def test_person_and_exit_code_are_told_that_only_settings_were_read(tmp_path, ca
     (tmp_path / "old.py").write_text(OLD_PYTHON.replace("print 'rank', rank", "print('rank', rank)"))
     cli.main(["lint", str(tmp_path / "old.py")])
     assert "collective-on-some-ranks" in capsys.readouterr().out
+
+
+def test_commands_of_a_notebook_are_left_out():
+    notebook = "!pip install torch\n%%time\nfor one in names:\n    !ls {one}\ndist.barrier() if dist.get_rank() == 0 else None\n"
+    assert "not-parsed" not in {one.rule for one in lint_text(notebook, "python", Context())}
+    assert "not-parsed" in {one.rule for one in lint_text(notebook + "def f(:\n", "python", Context())}
+    assert lint_text("x = (y\n     % 2)\n", "python", Context()) == []

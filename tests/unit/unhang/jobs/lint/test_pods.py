@@ -187,9 +187,48 @@ def test_a_launcher_that_waits_for_another_number_of_nodes_than_the_job_has_pods
 
 
 def test_pods_that_start_something_else_count_or_not():
-    job = "kind: Job\nspec:\n  tasks:\n  - {replicas: 2, template: {spec: {containers: [{command: [torchrun, --nnodes=%d, train.py]}]}}}\n"
+    job = (
+        "kind: Job\nspec:\n  tasks:\n  - {replicas: 2, template: {spec: {containers: [{command: [torchrun, --nnodes=%d, --rdzv-endpoint=$H:1, train.py]}]}}}\n"
+    )
     job += "  - {replicas: 1, template: {spec: {containers: [{command: [./train.sh]}]}}}\n"
     assert [[one.rule for one in check_pod_launches(job % nodes)] for nodes in (2, 3, 4)] == [[], [], ["nodes-differ"]]
+
+
+MEETS = "--rdzv-endpoint=$H:1"
+PARTS = """kind: {kind}
+spec:
+  parallelism: 2
+  template: {{spec: {{containers: [{{env: [{{name: N, value: {value}}}], command: [sh, -c, 'torchrun --nnodes=${{N}} {more} a.py']}}]}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "more", "rules"),
+    [
+        ("JobSet", '"2"', "", {"master-is-loopback"}),
+        ("JobSet", "2", MEETS, {"env-not-text"}),
+        ("JobSet", "true", MEETS, {"env-not-text"}),
+        ("JobSet", "'2'", MEETS, set()),
+        ("JobSet", '"2"', "$MORE", set()),
+        ("JobSet", '"2"', "--standalone", set()),
+        ("JobSet", '"1"', "", set()),
+        ("PyTorchJob", '"2"', "", set()),
+        ("JobSet", "", MEETS, set()),
+        ("JobSet", "{{n}}", MEETS, set()),
+    ],
+)
+def test_variables_of_a_container_are_text_and_say_where_its_launcher_meets(kind, value, more, rules):
+    assert {one.rule for one in check_pod_launches(PARTS.format(kind=kind, value=value, more=more))} == rules
+
+
+def test_memory_that_kuberay_mounts_is_not_asked_for_and_a_hosts_infiniband_needs_locked_memory():
+    pod = 'kind: RayCluster\nspec:\n  headGroupSpec: {template: {spec: {containers: [{resources: {limits: {nvidia.com/gpu: "8"}}}]}}}\n'
+    assert rules_of(f"apiVersion: ray.io/v1\n{pod}", "kubernetes") == set()
+    [found] = lint_text(f"apiVersion: other/v1\n{pod}", "kubernetes", Context())
+    assert (found.rule, found.found) == ("pod-shm", 'nvidia.com/gpu: "8"')
+    volume = "  volumes:\n  - hostPath:\n      path: /dev/infiniband\n"
+    pod = f"kind: Pod\nspec:\n{volume}  containers:\n  - resources: {{limits: {{nvidia.com/gpu: 8}}}}\n    {MOUNT}\n"
+    assert rules_of(pod, "kubernetes") == {(7, "pod-ipc-lock")}
 
 
 COMMAND = "torchrun --nnodes=2 --node_rank=0 --master_addr={address} train.py"

@@ -284,6 +284,9 @@ def test_script_that_chooses_a_gpu_is_silent(line):
 def test_global_rank_as_index_of_a_gpu_is_a_remark():
     assert found("torch.cuda.set_device(dist.get_rank())\n") == {(1, "device-by-global-rank")}
     assert found('r = int(os.environ["RANK"])\ntorch.cuda.set_device(r)\n') == {(2, "device-by-global-rank")}
+    for use in ('m.to(f"cuda:{r}")', 'torch.device("cuda", r)', "DDP(m, device_ids=[r])", "DDP(m, output_device=r)"):
+        assert found(f'r = int(os.environ["RANK"])\nx = {use}\ntorch.cuda.set_device(r)\n') == {(2, "device-by-global-rank")}
+        assert found(f'r = int(os.environ["LOCAL_RANK"])\nx = {use}\n') == set()
     assert found("torch.cuda.set_device(dist.get_rank() % 8)\n") == set()
     assert found("def worker(rank):\n    torch.cuda.set_device(rank)\n") == set()
 
