@@ -14,7 +14,8 @@ _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}", "container": "container {}",
     "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "peer": "peer {}", "address": "address {}", "interface": "interface {}",
     "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "of {}", "segment": "segment {}", "symbol": "symbol {}",
-    "port": "port {}", "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",
+    "second": "rank {}", "port": "port {}",
+    "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",
 }  # fmt: skip
 
 

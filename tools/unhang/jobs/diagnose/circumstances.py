@@ -128,6 +128,7 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
 EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
 TOLD_FAILURES = ("failure_told", "crash_told", "error_told", "heading_failure")
 STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
+NEAR = 3  # lines between a sentence and the picture that it speaks of
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
@@ -144,8 +145,10 @@ def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
 
 
 def _error_follows(facts: Facts) -> bool:
-    """Whether the error of which somebody tells stands below: "it ends with this error:"."""
-    return any(event.text.rstrip().endswith((":", "\uff1a")) for event in facts.of("error_told"))
+    """Whether the error of which somebody tells stands below: "it ends with this error:", and no picture of it."""
+    pictures = [event.line for event in facts.of("picture_shown")]
+    ends = [event.line for event in facts.of("error_told") if event.text.rstrip().endswith((":", "\uff1a"))]
+    return any(not any(line <= shown <= line + NEAR for shown in pictures) for line in ends)
 
 
 def _given(facts: Facts, told: set[str]) -> set[str]:

@@ -17,6 +17,7 @@ from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words,
 from unhang.jobs.diagnose.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
 from unhang.jobs.diagnose.rules.recording_rules import common_place
 from unhang.jobs.diagnose.rules.signs import (
+    far_below,
     hang_signs,
     heading_of_a_failure,
     heading_of_a_hang,
@@ -48,6 +49,12 @@ REBOOTS = (
 )
 SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
+ALONE = "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was sent"
+ASK_FOR_MPI = (
+    "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built without MPI (make MPI=1); another MPI's mpirun, or srun "
+    "without that MPI's PMI: those that the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
+)
+XID = "the driver reports an Xid that most often a program causes; unhang explain xid {} says what it means and what to do"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
 _OF_A_JOB = ("progress", "healthy", "symptom")
@@ -85,8 +92,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
     told = next((event for event in (*facts.of("fault_told"), *facts.of("error_told")) if not (event.quoted or event.supposed)), None)
-    if ends and ends[-1].signature.fact == "average_bandwidth" and is_slow(facts):  # that a test of bandwidth ended does not say that it was fast
-        return Conclusion("no_end", SLOW)
+    if ends and ends[-1].signature.fact == "average_bandwidth" and (slow := _slow_test(facts, ends[-1])):
+        return slow
     if ends and (start := started_again(facts, ends[-1])):
         return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start)
     if ends and told:
@@ -105,6 +112,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion("no_end", SLOW)
     if ended := _unknown_failure(facts):
         return ended
+    if xid := next((event for event in facts.of("xid") if not event.quoted), None):
+        return Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid)
     if _is_of_a_job(facts):
         why = "the log has no end of the job, and no message that unhang knows as a failure; a job that hangs without a message also shows this"
         return _with_unlike_words(Conclusion("no_end", why), facts)
@@ -116,6 +125,16 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "the output of the machine's tools shows no fault")
     return _with_unlike_words(Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job"), facts)
+
+
+def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
+    """The conclusion about a test of collectives that ended and was slow, by its result or by a person's words; None for any other."""
+    if float(end.fields["value"] or 0) == 0:
+        return Conclusion("no_end", ALONE, end, (ASK_FOR_MPI,))
+    if far := far_below(facts):
+        why = f"the test ended; its {far.measured:g} GB/s are far below the {far.healthy:g} that {far.gpus} such GPUs over NVLink reach"
+        return Conclusion("no_end", why, end)
+    return Conclusion("no_end", SLOW) if is_slow(facts) else None
 
 
 def _of_a_server(facts: Facts, started: Event, told: Event | None) -> Conclusion:

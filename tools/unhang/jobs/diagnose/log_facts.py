@@ -18,7 +18,8 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
 RETRIED = (
-    "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
+    "master-name-unknown", "torch-address-unknown", "torch-name-without-address", "torch-connect-no-answer", "nccl-connect-refused",
+    "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
     "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",

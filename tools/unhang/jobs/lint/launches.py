@@ -41,6 +41,8 @@ _HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=\"")
 _RAY_GPUS = re.compile(r"gpus_per_node$|^(?:nproc_per_node|tensor_parallel_size)$")
 _FIRST_OF_SLURM = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _LOOPBACK = re.compile(r"^(?:localhost|127\.0\.0\.1|::1|\[::1\])(?::\d{1,5})?$")
+_USES_MASTER = re.compile(r"^(?!\s{0,40}(?:echo|printf)\b).*\$\{?MASTER_ADDR\b")
+_STARTS_READERS = re.compile(r"\b(?:mpirun|mpiexec|deepspeed|accelerate launch)\s")
 _CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
 
 
@@ -311,12 +313,12 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
     if launched and not several:
         return  # every launch is of one node, which is its own master
     reported = False
-    for command in commands:
-        if command in launched and command not in several:
-            continue
+    asked = [one for one in commands if one not in launched or one in several]
+    is_read = _is_master_read(asked)
+    for command in asked:
         given = [command.values.get(name, "") for name in ("master_addr", "rdzv_endpoint", "main_process_ip")]
         assigned = _ASSIGNED.match(command.text)
-        if assigned and assigned["name"] == "MASTER_ADDR":
+        if assigned and assigned["name"] == "MASTER_ADDR" and is_read:
             given.append(assigned["value"])
             reported = is_loopback(assigned["value"])
         elif reported and "MASTER_ADDR" in command.text:
@@ -324,6 +326,13 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
         if any(map(is_loopback, given)):
             why = "each node uses itself as the master, so the nodes never meet"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, instead, TORCHRUN)
+
+
+def _is_master_read(commands: Sequence[Command]) -> bool:
+    """Whether a command uses MASTER_ADDR, or starts what reads it. torchrun does not; without torchrun, whatever is started may."""
+    others = [one.text for one in commands if not _TORCHRUN.search(one.text)]
+    started = any(_STARTS_READERS.search(text) or ("srun" in text.split() and "python" in text) for text in others)
+    return started or len(others) == len(commands) or any(_USES_MASTER.search(one.text) for one in commands)
 
 
 def is_loopback(address: str) -> bool:

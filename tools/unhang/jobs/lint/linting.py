@@ -151,7 +151,8 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
     lines = []
     advised: dict[tuple[str, ...], int] = {}
-    for one in document["findings"]:
+    remaining = _remaining(document)
+    for one in remaining:
         same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
         if (first := advised.setdefault(same, one["line"])) != one["line"]:
             lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}], as in line {first}")
@@ -163,11 +164,24 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     lines += notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
         lines.append(f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names them")
-    totals = (counted(document["totals"][severity], word) for severity, word in zip(SEVERITIES, ("error", "warning", "remark"), strict=True))
+    counts = [sum(one["severity"] == severity for one in remaining) for severity in SEVERITIES]
+    totals = (counted(count, word) for count, word in zip(counts, ("error", "warning", "remark"), strict=True))
     lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
+    if repaired := len(document["findings"]) - len(remaining):
+        lines.append(f"the diff repairs {counted(repaired, 'more finding')}")
     if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
         lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
     return "\n".join(lines) + "\n"
+
+
+def _remaining(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The findings without those that the diff of --diff repairs."""
+    repaired = {_key(one) for one in document.get("fixable", ())}
+    return [one for one in document["findings"] if _key(one) not in repaired]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("file", "line", "rule", "found"))
 
 
 def _part(label: str, text: str, width: int) -> list[str]:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.python_calls import Calls
+from unhang.jobs.lint.python_calls import Calls, calls_of, walk
 from unhang.jobs.lint.python_names import Names, dotted, last_name, rank_of, variable_read
 
 SET_DEVICE = "https://docs.pytorch.org/docs/stable/distributed.html"
-_MAIN = "__main__"  # marks of a script that starts a job; a module leaves the choice of the GPU to its caller
+_MAIN = "__main__"  # mark of a script
 _TESTED = re.compile(r"^(?:import|from) (?:pytest|unittest)\b|world_size\s{0,2}=\s{0,2}1\b", re.MULTILINE)
 _CHOOSING = ("set_device", "init_device_mesh", "get_device", "setup_device", "init_distributed_mode")  # by convention, or of torch itself
 _CHOSEN_FOR_IT = ("accelerator", "fabric", "trainer", "engine")
@@ -21,7 +21,7 @@ def check_devices(nodes: Sequence[ast.AST], calls: Calls, text: str, lines: Sequ
     """The findings about GPUs. nodes: the whole tree."""
     made = [node for node in nodes if isinstance(node, ast.Call)]
     starts = [one for one in made if last_name(one.func) == "init_process_group" and _is_nccl(one, nodes)]
-    if starts and _MAIN in text and not _TESTED.search(text) and not _chooses(made, calls.names, text) and (taken := _takes_default(made)) is not None:
+    if _start_job(starts, nodes, text) and not _chooses(made, calls.names, text) and (taken := _takes_default(made)) is not None:
         why = f"no process chooses a GPU: {_shown(lines, taken)!r} in line {taken} means GPU 0 for every rank of a node"
         instead = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before it, or init_process_group(device_id=...)'
         yield Finding(starts[0].lineno, "no-set-device", "warning", _shown(lines, starts[0].lineno), why, instead, SET_DEVICE)
@@ -30,6 +30,12 @@ def check_devices(nodes: Sequence[ast.AST], calls: Calls, text: str, lines: Sequ
     if (line := min(taken_by_global, default=None)) is not None:
         why = "the global rank is not the index of a GPU: on the second node it is larger than the number of GPUs"
         yield Finding(line, "device-by-global-rank", "info", _shown(lines, line), why, 'the local rank: int(os.environ["LOCAL_RANK"])', SET_DEVICE)
+
+
+def _start_job(starts: Sequence[ast.Call], nodes: Sequence[ast.AST], text: str) -> bool:
+    """Whether these calls are a script's, or made outside of functions, and no test's; a module of functions leaves the choice of the GPU to its caller."""
+    at_once = {call for module in nodes if isinstance(module, ast.Module) for one in walk(module.body) for call in calls_of(one)}
+    return bool(starts) and (_MAIN in text or not at_once.isdisjoint(starts)) and not _TESTED.search(text)
 
 
 def _indexes(node: ast.AST) -> Iterator[ast.AST]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +15,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.path_arguments import irregular
+from unhang.base.printing import safe_text
 from unhang.base.text import visible
 from unhang.base.together import Together
 from unhang.jobs.lint.checks import Context, Finding
@@ -21,6 +24,8 @@ from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MOST_BYTES_OF_ALL, find_f
 from unhang.jobs.lint.settings import kind_of
 
 MARK = "\ufeff"
+LONGEST_NAME = 5000  # above the system's own limit
+_MOVES = re.compile(r"\x1b|\r(?!$)")  # what a terminal acts upon, and base/printing lets pass; the \r of a line end is part of the patch
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,26 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def render_diff(repairs: Iterable[Repair]) -> str:
-    """One unified diff of all files, for patch; control characters are escaped."""
-    shown = []
+    """One unified diff of all files, for git apply. Only what a terminal would act upon is escaped, because each line must be that of the file."""
+    shown: list[str] = []
     for one in repairs:
-        before, after = one.before.splitlines(), one.after.splitlines()
-        shown += [visible(line, 2000) for line in difflib.unified_diff(before, after, str(one.path), str(one.path), lineterm="")]
-    return "".join(f"{line}\n" for line in shown)
+        before, after = (io.StringIO(text, newline="\n").readlines() for text in (one.before, one.after))
+        name = visible(_name_in_diff(one.path), LONGEST_NAME)
+        shown += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+    return "".join(map(_line_of_diff, shown))
+
+
+def _name_in_diff(path: Path) -> str:
+    """The path of the file itself, because git changes no file through a link or ..: relative to the working directory, for git apply there; of a file
+    elsewhere the absolute one without its first /, for git apply in /.
+    """
+    real, here = path.resolve(), Path.cwd()
+    return str(real.relative_to(here if real.is_relative_to(here) else real.anchor))
+
+
+def _line_of_diff(line: str) -> str:
+    text = safe_text(_MOVES.sub(lambda found: visible(found[0]), line.removesuffix("\n")))
+    return f"{text}\n" if line.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
 
 
 def describe_repairs(repairs: Iterable[Repair]) -> list[dict[str, Any]]:

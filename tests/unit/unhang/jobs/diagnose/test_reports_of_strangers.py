@@ -122,7 +122,7 @@ def test_page_shows_how_fresh_answers_were_judged():
     assert counted(*before, ("seventeenth", "judged"), ("nineteenth", "judged")) in page
     assert counted(("seventeenth", "reader"), ("nineteenth", "reader")) in page
     last = ("twentyfourth", "twentyfifth", "twentysixth")
-    for names in (("twentyfirst", "twentysecond", "twentythird"), last):
+    for names in (("twentyfirst", "twentysecond", "twentythird"), last, ("twentyseventh",)):
         assert counted(*((name, "before") for name in names)) in page and counted(*((name, "judged") for name in names)) in page
     pairs = [row["rather"] for name in last for row in judged[name]]
     new, old = (pairs.count(word) for word in ("new", "before"))

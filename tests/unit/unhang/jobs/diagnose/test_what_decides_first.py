@@ -14,7 +14,7 @@ LAUNCHER = (
     "My run with two GPUs fails\n\nIt prints only this:\n\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\n"
     "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 4100)\n  error_file: <N/A>\n"
 )
-FAILS = "Error when I start the training with 4 GPUs\n\nThe training ends with a strange message about a module.\n"
+FAILS = "Error when I start the training with 4 GPUs\n\nThe PyTorch training ends with a strange message about a module.\n"
 
 
 def first_words(text):

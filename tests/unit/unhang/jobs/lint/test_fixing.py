@@ -124,12 +124,71 @@ def test_findings_without_one_right_answer_are_reported_as_such(tmp_path, capsys
     assert "nothing to fix" not in run(capsys, tmp_path / "job.sh")[1]
 
 
-def test_diff_is_one_that_git_applies(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.sh").write_text("set -e\nexport nccl_debug=INFO\npython a.py\n")
-    shown = run(capsys, "--diff", "a.sh")[1]
-    subprocess.run(["git", "apply", "-p0"], cwd=tmp_path, input=shown, text=True, check=True, capture_output=True, timeout=120)
-    assert (tmp_path / "a.sh").read_text() == "set -e\nexport NCCL_DEBUG=INFO\npython a.py\n"
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A git repository, in whose folder jobs the test is."""
+    (tmp_path / "repository/jobs").mkdir(parents=True)
+    git(tmp_path / "repository", "init", "-q")
+    monkeypatch.chdir(tmp_path / "repository/jobs")
+    return tmp_path / "repository"
+
+
+def git(folder, *arguments, patch=""):
+    subprocess.run(["git", *arguments], cwd=folder, input=patch.encode(), check=True, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set -e\nexport nccl_debug=INFO\npython a.py\n", "set -e\r\nexport nccl_debug=INFO\r\npython a.py\r\n", "set -e\r\nexport nccl_debug=INFO\n",
+        "if true; then\n\texport nccl_debug=INFO # 1\xa0s\nfi\n", "set -e\nexport nccl_debug=INFO", "export nccl_debug=INFO\r\npython a.py",
+        f"export nccl_debug=INFO\necho {'long ' * 1000}\n",
+    ],
+    ids=["plain", "CRLF", "both line ends", "tab and fixed blank", "no line end", "CRLF but no last one", "long line"],
+)  # fmt: skip
+def test_diff_is_one_that_git_applies(repository, capsys, monkeypatch, text):
+    monkeypatch.chdir(repository)
+    script = repository / "jobs/a.sh"
+    script.write_bytes(text.encode())
+    git(repository, "apply", patch=run(capsys, "--diff", "jobs/a.sh")[1])
+    assert script.read_bytes() == text.replace("nccl_debug", "NCCL_DEBUG").encode()
+
+
+@pytest.mark.parametrize("name", ["{0}/jobs/a b.sh", "../jobs/a b.sh", "./a b.sh", "link.sh"])
+def test_diff_names_the_file_itself_below_the_working_directory(repository, capsys, name):
+    script = repository / "jobs/a b.sh"
+    script.write_text("export nccl_debug=INFO\n")
+    (repository / "jobs/link.sh").symlink_to(script)
+    shown = run(capsys, "--diff", name.format(repository))[1]
+    assert shown.startswith("--- a/a b.sh\n+++ b/a b.sh\n")
+    git(repository / "jobs", "apply", patch=shown)
+    assert script.read_text() == "export NCCL_DEBUG=INFO\n"
+
+
+def test_diff_of_a_file_elsewhere_is_for_the_root(repository, tmp_path, capsys):
+    (tmp_path / "a.sh").write_text("export nccl_debug=INFO\n")
+    shown = run(capsys, "--diff", tmp_path / "a.sh")[1]
+    assert shown.startswith(f"--- a{tmp_path}/a.sh\n+++ b{tmp_path}/a.sh\n")
+    git("/", "apply", patch=shown)
+    assert (tmp_path / "a.sh").read_text() == "export NCCL_DEBUG=INFO\n"
+
+
+def test_diff_shows_a_terminal_nothing_that_it_acts_upon(repository, capsys):
+    (repository / "jobs/a\nb.sh").write_bytes(b"# \x1b[31mred\rover it\nexport nccl_debug=INFO\n")
+    head, shown = run(capsys, "--diff", "a\nb.sh")[1].split("@@", 1)
+    assert head == "--- a/a\\nb.sh\n+++ b/a\\nb.sh\n"
+    assert "\x1b" not in shown and "\r" not in shown and " # \\x1b[31mred\\rover it\n" in shown
+
+
+def test_only_findings_that_the_diff_leaves_are_printed_below_it(tmp_path, capsys):
+    script = tmp_path / "a.sh"
+    script.write_text("export nccl_debug=INFO\nexport NCCL_P2P_DISABLE=1\n")
+    code, shown = run(capsys, "--diff", script)
+    below = shown.partition(":2: ")[2].splitlines()
+    assert code == 1 and "[wrong-case]" not in shown and below[0] == "warning: NCCL_P2P_DISABLE=1 [hides-fault]"
+    assert below[-2:] == ["1 file: 0 errors, 1 warning, 0 remarks", "the diff repairs 1 more finding"]
+    assert "[wrong-case]" in run(capsys, script)[1]
+    assert run(capsys, "--fix", script)[1].endswith("1 file: 0 errors, 1 warning, 0 remarks\n")
 
 
 def test_byte_order_mark_and_a_link_to_the_file_stay(tmp_path, capsys):

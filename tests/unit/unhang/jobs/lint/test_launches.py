@@ -68,6 +68,28 @@ def test_launch_that_fits_is_silent(command):
     assert found(f"{BATCH}{command}\n") == set()
 
 
+ADDRESSED = "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint={}:29500 a.py"
+
+
+@pytest.mark.parametrize(
+    ("commands", "is_found"),
+    [
+        (ADDRESSED.format("$HEAD"), False),
+        (f"echo $MASTER_ADDR\npython prepare.py\nsrun hostname\n{ADDRESSED.format('$HEAD')}", False),
+        (ADDRESSED.format("$MASTER_ADDR"), True),
+        (ADDRESSED.format("${MASTER_ADDR}"), True),
+        (f"HEAD=$MASTER_ADDR\n{ADDRESSED.format('$HEAD')}", True),
+        (f"srun python b.py\n{ADDRESSED.format('$HEAD')}", True),
+        (f"mpirun -np 8 ./b\n{ADDRESSED.format('$HEAD')}", True),
+        (f"deepspeed b.py\n{ADDRESSED.format('$HEAD')}", True),
+        ("srun accelerate launch --num_machines 2 b.py", True),
+        ("srun bash run.sh", True),
+    ],
+)
+def test_loopback_in_the_variable_is_a_fault_where_something_reads_it(commands, is_found):
+    assert found(f"{BATCH}export MASTER_ADDR=localhost\n{commands}\n") == ({(4, "master-is-loopback")} if is_found else set())
+
+
 def test_gpus_that_the_variable_shows_are_counted():
     assert found("export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 a.py\n", "shell") == {(2, "gpus-fewer-than-processes")}
     assert found("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 4 a.py\n", "shell") == {(1, "gpus-fewer-than-processes")}

@@ -258,6 +258,21 @@ def test_script_in_which_no_process_chooses_a_gpu_is_found():
     assert found(SCRIPT) == {(1, "no-set-device")}
 
 
+AT_ONCE = 'dist.init_process_group("nccl")\nm = net.cuda()\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        (AT_ONCE, 1), (f"if world_size > 1:\n{textwrap.indent(AT_ONCE, '    ')}", 2), (f"def net():\n    pass\n\n\n{AT_ONCE}", 5),
+        (f"def main():\n{textwrap.indent(AT_ONCE, '    ')}", None), (f"class Job:\n    def run(self):\n{textwrap.indent(AT_ONCE, '        ')}", None),
+        (f"torch.cuda.set_device(local_rank)\n{AT_ONCE}", None),
+    ],
+)  # fmt: skip
+def test_call_outside_a_function_starts_a_job_and_a_module_of_functions_does_not(script, line):
+    assert found(script) == ({(line, "no-set-device")} if line else set())
+
+
 @pytest.mark.parametrize(
     ("backend", "is_nccl"), [("dist.Backend.NCCL if torch.cuda.is_available() else dist.Backend.GLOO", True), ("dist.Backend.GLOO", False)]
 )

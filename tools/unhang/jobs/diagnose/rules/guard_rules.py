@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.weights import WEIGHTS
 LARGE_BUFFER = 128 * 2**20  # bytes; NCCL's default is 4 MiB
 MOST_DIGITS = 19
 REFUSED_FOR_RDMA = ("rdma-no-memory", "nccl-ib-memory-registration-failed")
-NO_ANSWER = ("nccl-connect-timed-out", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
+NO_ANSWER = ("nccl-connect-timed-out", "torch-connect-no-answer", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
 LEFT_TAKEN = ("memory-held-told", "memory-not-given-back-reported")
 _ENDED_JOB = re.compile(

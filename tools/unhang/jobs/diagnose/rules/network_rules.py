@@ -24,7 +24,7 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
     several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
         int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
     )
-    several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith("nccl-connect") for event in facts.events)
+    several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith(("nccl-connect", "torch-connect")) for event in facts.events)
     several = several and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
     reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}  # another run of the same host is an experiment
     for event in facts.of("bootstrap"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from unhang.catalogue import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
 from unhang.jobs.diagnose.matching.statements import is_spoken
 
 OF_A_RUNNING_JOB = ("training_step", "bar", "init_start", "bootstrap", "transport")
+LARGE, FAR_BELOW = 32 << 20, 0.25  # bytes of a message that shows the bandwidth; share of what is healthy
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
 HEADING, BEGINNING = 3, 20  # lines of a report among which its heading is, and what its writer says first
 
@@ -52,10 +54,31 @@ def server_stands(facts: Facts) -> list[Event]:
     return rows if len(rows) > 1 or crowded else []
 
 
+class FarBelow(NamedTuple):
+    """A test's best bus bandwidth and the lowest that healthy groups of these GPUs reach, in GB/s."""
+
+    measured: float
+    healthy: float
+    gpus: int
+
+
+def far_below(facts: Facts) -> FarBelow | None:
+    """A test of collectives on one machine that is far below what its GPUs reach over NVLink; None for any other, and for GPUs that the table lacks."""
+    devices = facts.of("test_device")
+    models, hosts = ({event.fields[name] or "" for event in devices} for name in ("model", "host"))
+    best = max((float(row.fields["busbw"] or 0) for row in facts.of("bandwidth_row") if int(row.fields["size"] or 0) >= LARGE), default=None)
+    if best is None or len(models) != 1 or len(hosts) != 1:
+        return None
+    words = models.pop().split()
+    of_these = [row for row in table("bandwidth").values() if row["gpus"] == len(devices) and row["gpu"] in words and not {"PCIe", "NVL"} & {*words}]
+    healthy = min((row["low_gb_s"] for row in of_these), default=0)
+    return FarBelow(best, healthy, len(devices)) if best < FAR_BELOW * healthy else None
+
+
 def is_slow(facts: Facts) -> bool:
-    """Whether the job runs and is slow: somebody says so, or its own speed falls, and nothing reports a hang."""
+    """Whether the job runs and is slow: somebody says so, its own speed falls, or a test measured it, and nothing reports a hang."""
     told = [event for name in ("slow_told", "slow_plain_told", "pause_told", "fading_told") for event in facts.of(name) if not event.quoted]
-    return bool(told or speed_falls(facts)) and not hang_signs(facts)
+    return bool(told or speed_falls(facts) or far_below(facts)) and not hang_signs(facts)
 
 
 def speed_falls(facts: Facts) -> list[Event]:

@@ -69,7 +69,7 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,
-            "a rank was saving, merging or evaluating when the others' timeout expired",
+            "a rank was at long work (saving, merging, evaluating, compiling) when the others' timeout expired",
             (alone[-1], first),
             "single-rank-work",
         )
