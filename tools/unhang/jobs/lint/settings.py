@@ -25,7 +25,7 @@ _ASSIGNMENT = re.compile(
     r"""(?<![\w$./{-])["']?(?P<name>[A-Za-z_]\w{2,100})=(?P<value>"(?:[^"\\]|\\.){0,2000}"|'[^']{0,2000}'|(?:\$\{[^}]{0,200}\}|\$\([^)]{0,200}\)|[^\s;&|"'`)\]]){0,2000})"""
 )
 _PRINTS = re.compile(r"(?:^|[;&|]|\b(?:then|do|else))\s{0,40}(?:echo|printf)\s[^;&|]{0,2000}$")  # before a text that a script only shows
-_INTO_FILE = re.compile(r">\s{0,8}[^\s&>]")
+_INTO_FILE = re.compile(r"""^(?:[^>"']|"[^"]{0,2000}"|'[^']{0,2000}')*>{1,2}\s{0,8}[^\s&>]""")  # outside of quotes
 _EXPORT = re.compile(r"--export[= ]\S{1,2000}")
 _UNSET = re.compile(r"(?<!\w)unset\s{1,8}(?P<names>[\w ]{1,400})")
 _COMMENT = re.compile(r"(?:^|\s)#(?!SBATCH|PBS|BSUB|!).*$")
@@ -141,7 +141,7 @@ def _shell(lines: list[str], kind: str) -> Iterator[Setting]:
             yield Setting(old["name"], _plain(old["value"]), number)
             continue
         for found in _ASSIGNMENT.finditer(line):
-            if not wanted(found["name"]) or (_PRINTS.search(line[: found.start()]) and not _INTO_FILE.search(line)):
+            if not wanted(found["name"]) or (_PRINTS.search(line[: found.start()]) and not _INTO_FILE.match(line)):
                 continue
             lasting = _lasts(line, found) and not _given_to_test(found, lines, number, only_tests)
             own = lasting and not found["before"] and found["name"] in used

@@ -203,6 +203,7 @@ def test_a_default_that_is_written_out_is_not_remarked(line):
     [
         ('echo "NCCL_P2P_DISABLE=1 is bad"', set()),
         ('if true; then printf "NCCL_IB_DISABLE=%s NCCL_P2P_DISABLE=1" x; fi', set()),
+        ('echo "NCCL_P2P_DISABLE=1 is <bad> here"', set()),
         ("echo start; export NCCL_P2P_DISABLE=1", {(1, "hides-fault")}),
         ("echo NCCL_P2P_DISABLE=1 >>/etc/nccl.conf", {(1, "hides-fault")}),
     ],
