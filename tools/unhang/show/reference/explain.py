@@ -14,7 +14,7 @@ from unhang.schemas.shapes import policy_shape
 from unhang.show.reference.causes import flat
 from unhang.show.reference.in_words import condition, template
 from unhang.show.reference.nearness import KINDS, NO_TOPICS
-from unhang.show.reference.own_topics import cause_lines, cause_rows, fact_lines
+from unhang.show.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
 from unhang.show.reference.version_rules import rules_that_fire
 
 
@@ -343,8 +343,9 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         yield Topic("fact", path, title, tuple(lines), "", ())
 
 
-def _causes(_catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    for row in cause_rows(_joined(word).lower().replace("-", "_")):
+def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
+    """A cause by its id, or by a title that diagnose shows: its own, or that of a line."""
+    for row in [*cause_rows(_joined(word).lower().replace("-", "_")), *causes_titled(word, catalogue.tables)]:
         yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
 
 

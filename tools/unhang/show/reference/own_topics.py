@@ -33,6 +33,15 @@ def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
         yield from (row for row in content["causes"] if row["id"] == word)
 
 
+def causes_titled(title: str, tables: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The causes with this title, or with a line that diagnose gives this title; upper and lower case are alike."""
+    wanted = title.lower()
+    rows = (row for name in tables if name.startswith("words_for_") for row in tables[name].values())
+    meant = {str(row["cause"]) for row in rows if "cause" in row and str(row.get("title", "")).lower() == wanted}
+    for _path, content in catalogue.checked_files("causes", "cause-1"):
+        yield from (row for row in content["causes"] if row["id"] in meant or row["title"].lower() == wanted)
+
+
 def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What a cause means, what decides it, and what to do."""
     yield "means", row["means"]

@@ -202,6 +202,18 @@ def test_variable_with_a_value_of_which_nothing_is_known_is_explained_by_its_nam
 
 
 @pytest.mark.parametrize(
+    ("title", "cause"),
+    [
+        ("A GPU, its memory or its slot fails", "xid_hardware"),
+        ("the master's name does not resolve", "dns_hostname"),
+        ("NCCL cannot reach the address that a peer announced", "firewall_ports"),
+    ],
+)
+def test_a_title_that_diagnose_shows_is_a_name_of_its_cause(title, cause):
+    assert [(topic.kind, topic.id) for topic in explain(CATALOGUE, title)] == [("cause", cause)]
+
+
+@pytest.mark.parametrize(
     ("asked", "kind", "line"),
     [
         ("gpus.devices[*].pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
