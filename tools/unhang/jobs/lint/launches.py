@@ -252,7 +252,7 @@ def _names_no_master(command: Command) -> bool:
     """Whether torchrun is given no place to meet; not where options may be in a variable."""
     before = _TORCHRUN.search(command.text)
     words = re.split(r"\s\S{1,200}\.py\b|\s-m\s", command.text[before.end() :] if before else "")[0]
-    is_open = before is None or re.search(r"(?<!\S)[\"']?\$|--standalone\b", words) or not command.values["nnodes"].isdecimal()
+    is_open = before is None or re.search(r"(?<!\S)[\"']?\$|--standalone\b", words) or not command.values.get("nnodes", "").isdecimal()
     return not is_open and not command.values.keys() & {"master_addr", "rdzv_endpoint", "node_rank"}
 
 

@@ -44,6 +44,10 @@ def test_launch_that_does_not_fit_is_found(command, rule):
     assert rules == {rule}
 
 
+def test_number_of_machines_beside_torchrun_is_read_without_its_own_option():
+    assert found("accelerate launch --num_machines 2 --main_process_ip $H a.py || torchrun --nproc_per_node=4 a.py\n", "shell") == set()
+
+
 @pytest.mark.parametrize(
     "command",
     [
