@@ -54,7 +54,7 @@ ASK_FOR_MPI = (
     "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built without MPI (make MPI=1); another MPI's mpirun, or srun "
     "without that MPI's PMI: those that the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
-XID = "the driver reports an Xid that most often a program causes; unhang explain xid {} says what it means and what to do"
+XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
 _OF_A_JOB = ("progress", "healthy", "symptom")
