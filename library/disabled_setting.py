@@ -75,9 +75,10 @@ after:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.atomic_files import Texts, shown, state_path
-from ansible.module_utils.unhang_node.change.config import disabled_setting as run
+from ansible.module_utils.unhang_node.change.atomic_files import Texts, shown, state_path, write_texts
 from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
+from ansible.module_utils.unhang_node.change.config.disabled_record import forget_changes, plan_restore, save_changes
+from ansible.module_utils.unhang_node.change.config.disabled_setting import plan_disable
 from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
@@ -97,18 +98,18 @@ def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]
     """(texts, changes, manual), with everything written unless in check mode. Raises OSError, ValueError."""
     rootfs, owner = module.params["rootfs"], module.params["owner"]
     if module.params["state"] == "restored":
-        texts, manual = run.plan_restore(rootfs, owner)
+        texts, manual = plan_restore(rootfs, owner)
         if not module.check_mode:
             keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
-            run.write_texts(rootfs, texts)
-            run.forget_changes(rootfs, owner)
+            write_texts(rootfs, texts)
+            forget_changes(rootfs, owner)
         return texts, [], manual
     settings = {name: str(value) for name, value in module.params["settings"].items()}
-    texts, changes, manual = run.plan_disable(rootfs, module.params["names"], settings)
+    texts, changes, manual = plan_disable(rootfs, module.params["names"], settings)
     if changes and not module.check_mode:
         keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
-        run.save_changes(rootfs, owner, changes)
-        run.write_texts(rootfs, texts)
+        save_changes(rootfs, owner, changes)
+        write_texts(rootfs, texts)
     return texts, changes, manual
 
 

@@ -128,7 +128,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, may_lock, read_lock, take_lock
-from ansible.module_utils.unhang_node.change.package.restore import wait_until_unchanging
+from ansible.module_utils.unhang_node.change.package.quiet import wait_until_unchanging
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["held", "free"], "default": "held"},

@@ -7,6 +7,7 @@ import json
 import os
 import stat as stat_bits
 import tempfile
+from collections.abc import Mapping
 from typing import Any, Dict, Optional, Tuple
 
 from ..links import follow_links
@@ -86,6 +87,12 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
         os.unlink(beside)
         raise
     sync(folder)
+
+
+def write_texts(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]]) -> None:
+    """Writes {path of the node: (before, after)}. Raises OSError."""
+    for path, (_before, after) in sorted(texts.items()):
+        write_text(place_of(rootfs, path), after)
 
 
 def _status_of(place: str) -> os.stat_result | None:

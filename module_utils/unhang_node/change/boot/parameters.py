@@ -11,8 +11,7 @@ from ...process import output_of
 from ...root import Root
 from ...sections.reading import drop_ins, line_if_there, there
 from ...sections.virtualization import container_kind
-from ..atomic_files import read_state, state_path, write_state
-from ..config.disabled_setting import write_texts
+from ..atomic_files import read_state, state_path, write_state, write_texts
 from ..config.own_files import FilePlan, plan_gone, plan_own, write_plan
 from ..journal.running_values import Change, keep_running
 from ..journal.saved_states import keep_files

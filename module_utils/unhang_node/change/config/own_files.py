@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Tuple
 
-from ..atomic_files import place_of, read_text_or_none, shown, state_path
+from ..atomic_files import place_of, read_text_or_none, shown, state_path, write_texts
 from ..journal.saved_states import keep_files
 from .disabled_lines import MARK, Change, ManualStep
-from .disabled_setting import forget_changes, plan_restore, save_changes, write_texts
+from .disabled_record import forget_changes, plan_restore, save_changes
 from .masking import mask_urls, masked_diff
 from .setting_files import OWN, NotUnderstood
 from .shared_files import why_shared

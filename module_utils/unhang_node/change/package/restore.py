@@ -11,11 +11,9 @@ from typing import List, Sequence
 from ..atomic_files import STATES
 from ..journal.saved_states import read_states
 from .backend import RestoreRequest
-from .lock_files import DPKG_LOCKS, RPM_LOCKS, wait_for_locks
 from .managers import backend_named, backend_of
 from .restore_plan import kept_as_is, known_versions
 from .saved import read_saved
-from .unit import wait_for_earlier
 from .values import Row
 
 
@@ -41,13 +39,6 @@ def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
     """Waits until no other process uses the package manager. Raises Locked naming the holder, OSError."""
     backend_of(rootfs).wait_until_free(rootfs, timeout_s)
-
-
-def wait_until_unchanging(rootfs: str, timeout_s: float) -> None:
-    """Waits until no process changes packages, because a reboot would interrupt it; a process that only fetches does not count. Raises Locked naming it,
-    OSError."""
-    wait_for_earlier(timeout_s)
-    wait_for_locks(rootfs, (*DPKG_LOCKS, *RPM_LOCKS), timeout_s)
 
 
 def _request(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str]) -> RestoreRequest:
