@@ -37,16 +37,21 @@ SHOWN_NOTES = 50
 LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
+MARK = "\ufeff"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
 _HOST_NETWORK = re.compile(r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io")
 _LOGS = {".log", ".out", ".err"}
 
 
-def lint(names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None) -> dict[str, Any]:
-    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files."""
+def lint(
+    names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None, repaired: Mapping[Path, str] | None = None
+) -> dict[str, Any]:
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files.
+    repaired: resolved path -> the text that the file will have, which counts instead of its own.
+    """
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
-    answers = [_lint_file(file, context, kind, together) for file in find_files(names)]
+    answers = [_lint_file(file, context, kind, together, repaired or {}) for file in find_files(names)]
     if all(answer["kind"] == "skipped" for answer in answers):
         raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
     findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
@@ -88,11 +93,11 @@ def _is_script(path: Path) -> bool:
     return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
 
 
-def _lint_file(path: Path, context: Context, kind: str | None, together: Together) -> dict[str, Any]:
+def _lint_file(path: Path, context: Context, kind: str | None, together: Together, repaired: Mapping[Path, str]) -> dict[str, Any]:
     shown = "(stdin)" if str(path) == STDIN else str(path)
     if over := together.reached():
         return {"file": shown, "kind": "skipped", "note": over, "findings": []}
-    text = read_script(path)
+    text = repaired.get(path.resolve()) or read_script(path)
     together.bytes += len(text or "")
     if text is None:
         return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
@@ -104,11 +109,17 @@ def _lint_file(path: Path, context: Context, kind: str | None, together: Togethe
 
 def read_script(path: Path) -> str | None:
     """The text without a byte order mark; None for a file that is binary or larger than 8 MiB. Raises UserError."""
+    text = read_with_mark(path)
+    return None if text is None else text.removeprefix(MARK)
+
+
+def read_with_mark(path: Path) -> str | None:
+    """The text with its byte order mark, if it has one; None and UserError as in `read_script`."""
     try:
         data = _read(path)
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape")
 
 
 def _read(path: Path) -> bytes:
@@ -151,8 +162,7 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
     lines = []
     advised: dict[tuple[str, ...], int] = {}
-    remaining = _remaining(document)
-    for one in remaining:
+    for one in document["findings"]:
         same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
         if (first := advised.setdefault(same, one["line"])) != one["line"]:
             lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}], as in line {first}")
@@ -164,24 +174,16 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     lines += notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
         lines.append(f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names them")
-    counts = [sum(one["severity"] == severity for one in remaining) for severity in SEVERITIES]
+    counts = [sum(one["severity"] == severity for one in document["findings"]) for severity in SEVERITIES]
     totals = (counted(count, word) for count, word in zip(counts, ("error", "warning", "remark"), strict=True))
-    lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
-    if repaired := len(document["findings"]) - len(remaining):
+    skipped = sum(one["kind"] == "skipped" for one in document["files"])
+    unread = f"; {counted(skipped, 'more file')} not read" if skipped else ""
+    lines.append(f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}")
+    if repaired := len(document.get("fixable", ())):
         lines.append(f"the diff repairs {counted(repaired, 'more finding')}")
     if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
         lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
     return "\n".join(lines) + "\n"
-
-
-def _remaining(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The findings without those that the diff of --diff repairs."""
-    repaired = {_key(one) for one in document.get("fixable", ())}
-    return [one for one in document["findings"] if _key(one) not in repaired]
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("file", "line", "rule", "found"))
 
 
 def _part(label: str, text: str, width: int) -> list[str]:
