@@ -20,7 +20,7 @@ from unhang.base.text import counted, visible
 from unhang.base.together import NOT_READ, Together
 from unhang.jobs.lint.checks import Context, Finding, check_settings
 from unhang.jobs.lint.knowledge import load_knowledge
-from unhang.jobs.lint.launches import check_launch
+from unhang.jobs.lint.launch_checks import check_launch
 from unhang.jobs.lint.lines import about, check_lines, versions_in
 from unhang.jobs.lint.parsed import check_parsed
 from unhang.jobs.lint.pod_launches import check_pod_launches

@@ -9,10 +9,11 @@ import yaml
 
 from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launches import TORCHRUN, Command, check_commands, is_loopback, read_commands
+from unhang.jobs.lint.launch_addresses import is_loopback
+from unhang.jobs.lint.launch_checks import check_commands
+from unhang.jobs.lint.launches import TORCHRUN, Command, read_commands
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
 
-ENV = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables"
 MASTER = "the name of the first pod, which a headless Service resolves, or the MASTER_ADDR that an operator sets"
 _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
 _WORDS = ("entrypoint", "command", "args")
@@ -28,19 +29,8 @@ def check_pod_launches(text: str) -> Iterator[Finding]:
     reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
     for pod in pods:  # the first node may call itself localhost if the others call it by its name
         yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER, meets=_MEETS.search(text) is not None)
-    for document in read_yaml(text).documents:
-        yield from _values_that_are_no_text(document)
-        yield from _numbers_of_nodes(text, document) if read_yaml(text).is_valid else ()
-
-
-def _values_that_are_no_text(document: yaml.Node) -> Iterator[Finding]:
-    """Values of a container's variables that the API refuses."""
-    for one in nodes_of([document]):
-        for variable in map(fields_of, children_of(fields_of(one).get("env"))):
-            value = variable.get("value")
-            if "name" in variable and isinstance(value, yaml.ScalarNode) and value.tag.rpartition(":")[2] in ("int", "float", "bool"):
-                why = "the API takes only text as the value of a variable, and refuses the whole object"
-                yield Finding(value.start_mark.line + 1, "env-not-text", "error", f"value: {value.value}", why, f'value: "{value.value}"', ENV)
+    for document in read_yaml(text).documents if read_yaml(text).is_valid else ():
+        yield from _numbers_of_nodes(text, document)
 
 
 def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from unhang import cli
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.pod_launches import check_pod_launches
+from unhang.jobs.lint.pods import check_pods
 
 POD = """apiVersion: v1
 kind: Pod
@@ -218,7 +219,8 @@ spec:
     ],
 )
 def test_variables_of_a_container_are_text_and_say_where_its_launcher_meets(kind, value, more, rules):
-    assert {one.rule for one in check_pod_launches(PARTS.format(kind=kind, value=value, more=more))} == rules
+    text = PARTS.format(kind=kind, value=value, more=more)
+    assert {one.rule for one in (*check_pods(text, "kubernetes"), *check_pod_launches(text))} == rules
 
 
 def test_memory_that_kuberay_mounts_is_not_asked_for_and_a_hosts_infiniband_needs_locked_memory():
