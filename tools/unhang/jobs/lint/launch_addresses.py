@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launches import ASSIGNED, LAUNCHER, RAY, TORCHRUN, Batch, Command
+from unhang.jobs.lint.launches import ASSIGNED, LAUNCHER, OF_ONE_STEP, RAY, TORCHRUN, Batch, Command
 
+NETWORK = "https://docs.docker.com/engine/network/drivers/host/"
 _TORCHRUN = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch))\b")
 _BACKGROUND = re.compile(r"(?<![&>])&(?![&>\d])")
 _DOCKER_BRIDGE = re.compile(r"^172\.17\.\d{1,3}\.\d{1,3}(?::\d{1,5})?$")
@@ -17,17 +18,62 @@ _USES_MASTER = re.compile(r"^(?!\s{0,40}(?:echo|printf)\b).*\$\{?MASTER_ADDR\b")
 _STARTS_READERS = re.compile(r"\b(?:mpirun|mpiexec|deepspeed|accelerate launch)\s")
 
 
+_OF_MPI = re.compile(r"\b(?:mpirun|mpiexec)(?:\.hydra)?\s")
+_OF_EACH_NODE = re.compile(r"\bppr:(\d{1,3}):node\b|--?(?:N|npernode|ppn)[= ](\d{1,3})\b")
+_DOCKER = re.compile(r"\b(?:docker|podman|nerdctl) run\b(?!.*--net)")
+_IN_EACH_TASK = re.compile(r"\bsrun\b(?P<options>(?:[^'\n]|\\\n){0,400}?)\b(?:bash|sh)\s{1,8}-\w{0,3}c\s{1,8}'(?P<script>[^']{1,8000})'")
+_OWN_NAME = re.compile(
+    r"(?:\bMASTER_ADDR=|--(?:master[_-]addr|rdzv[_-]endpoint|main_process_ip)[= ])[\"']?"
+    r"(?:\$\(|`)?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)[^;\n]{0,80}"
+)
+_CONDITION = re.compile(r"\b(?:if|case)\b|\[")
+
+
 def check_addresses(commands: Sequence[Command], batch: Batch, master: str, *, meets: bool) -> Iterator[Finding]:
     """The findings of a script. master: the address to use instead of the machine's own. meets: whether an operator tells each launcher where to meet."""
     yield from _loopback(batch, commands, master)
     yield from _address_of_the_head(commands, meets=meets)
+    yield from _behind_a_bridge(commands)
+
+
+def check_own_names(text: str, batch: Batch, master: str) -> Iterator[Finding]:
+    """The findings of what srun lets a shell on each node read: its own name, as the master's."""
+    for step in _IN_EACH_TASK.finditer(text) if (batch.number("nodes") or 1) > 1 else ():
+        named = None if _CONDITION.search(step["script"]) or OF_ONE_STEP.search(step["options"]) else _OWN_NAME.search(step["script"])
+        if named:
+            line = text.count("\n", 0, step.start("script") + named.start()) + 1
+            why = "the shell on each node reads this, so each node uses itself as the master, and the nodes never meet"
+            yield Finding(line, "master-is-loopback", "warning", named.group(), why, f"before srun: {master}", TORCHRUN)
+
+
+def _behind_a_bridge(commands: Sequence[Command]) -> Iterator[Finding]:
+    """A container of a job of several nodes, in the network of its own machine."""
+    for command in commands:
+        address = command.values.get("master_addr", "") or command.values.get("rdzv_endpoint", "")
+        if _DOCKER.search(command.text) and _is_of_several_nodes(command) and not _DOCKER_BRIDGE.match(address) and not is_loopback(address):
+            why = "the container has an address that only its own machine reaches; NCCL connects to it at ports that -p does not publish"
+            yield Finding(command.line, "container-on-bridge", "warning", command.text, why, "--network=host", NETWORK)
+
+
+def _is_of_several_nodes(command: Command) -> bool:
+    return LAUNCHER.search(command.text) is not None and (command.number("nnodes", "num_machines") or 1) > 1
+
+
+def _nodes_of_mpi(command: Command) -> int | None:
+    """The nodes of an mpirun, by its ranks and those of each node, or by its list of hosts."""
+    if not _OF_MPI.search(command.text):
+        return None
+    ranks, each = command.number("np", "n"), _OF_EACH_NODE.search(command.text)
+    if ranks and each:
+        return -(-ranks // max(int(each[1] or each[2]), 1))
+    return len({one.partition(":")[0] for one in (command.values.get("H") or command.values.get("host") or "").split(",")})
 
 
 def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterator[Finding]:
     launched = [one for one in commands if LAUNCHER.search(one.text)]
     if "nodes" not in batch.options and (len(launched) > 1 or any(_BACKGROUND.search(one.text) for one in launched)):
         return  # a script that starts several agents itself tries several nodes on one machine
-    sizes = [batch.number("nodes"), *(command.number("nnodes", "num_machines") for command in commands)]
+    sizes = [batch.number("nodes"), *(command.number("nnodes", "num_machines") or _nodes_of_mpi(command) for command in commands)]
     if max((one for one in sizes if one), default=1) < 2:
         return
     several = [one for one in launched if _has_several_nodes(one)]
@@ -71,15 +117,15 @@ def _address_of_the_head(commands: Sequence[Command], *, meets: bool) -> Iterato
     """Addresses that reach only the machine itself, given to the others as the master's or as that of Ray's head."""
     sizes = [number for one in commands for name in one.values if name.endswith("num_nodes") and (number := one.number(name))]
     for command in commands:
-        several = (command.number("nnodes", "num_machines") or 1) > 1
+        several = _is_of_several_nodes(command)
         address = command.values.get("master_addr", "") or command.values.get("rdzv_endpoint", "")
         if _RAY_HEAD.search(command.text) and max(sizes, default=2) > 1:
             why = "Ray tells this address of its head to the workers, and for each of them it is the worker itself"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "the head's address in the nodes' network", RAY)
-        elif several and LAUNCHER.search(command.text) and _DOCKER_BRIDGE.match(address):
+        elif several and _DOCKER_BRIDGE.match(address):
             why = f"{address} is on Docker's own bridge, which other machines do not reach"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, "the machine's address, and --network=host", TORCHRUN)
-        elif several and LAUNCHER.search(command.text) and command.values.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in command.values and address:
+        elif several and command.values.get("rdzv_backend") == "c10d" and "rdzv_endpoint" not in command.values and address:
             why = "c10d does not read --master_addr: without --rdzv-endpoint each node meets at its own localhost"
             yield Finding(command.line, "master-is-loopback", "warning", command.text, why, f"--rdzv-endpoint={address}:29400", TORCHRUN)
         elif several and not meets and _names_no_master(command):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launch_addresses import check_addresses, is_loopback
+from unhang.jobs.lint.launch_addresses import check_addresses, check_own_names, is_loopback
 from unhang.jobs.lint.launch_nodes import check_nodes, check_standalone
 from unhang.jobs.lint.launch_processes import check_processes
 from unhang.jobs.lint.launches import SBATCH, Batch, Command, read_batch, read_commands
@@ -21,6 +21,7 @@ _DIRECTIVE = re.compile(r"^#(?P<word>[A-Z]{5,7})\s{1,8}-{1,2}[a-zA-Z]")
 _DOCKER = re.compile(r"\b(?:docker|podman|nerdctl) run\b")
 _DOCKER_GPUS = re.compile(r"--gpus\b|--runtime[= ]nvidia|nvidia\.com/gpu")
 _DOCKER_SHM = re.compile(r"--shm-size|--ipc[= ](?:host|\"host\")|/dev/shm")
+_FIRST = "the first node's name or address, the same on every node"
 _FIRST_OF_SLURM = 'the first node\'s name: $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
 _CONFIGURED = re.compile(r"^(?P<name>num_machines|num_processes|machine_rank|main_process_ip|gpu_ids):\s{1,8}[\"']?(?P<value>[\w.,:-]{1,100})", re.MULTILINE)
 
@@ -36,7 +37,9 @@ def check_launch(text: str, kind: str) -> Iterator[Finding]:
     yield from check_nodes(commands, batch, text)
     yield from check_standalone(commands)
     yield from check_processes(commands, batch, lines)
-    yield from check_addresses(commands, batch, _FIRST_OF_SLURM, meets="PET_" in text)
+    master = _FIRST_OF_SLURM if batch.options else _FIRST
+    yield from check_addresses(commands, batch, master, meets="PET_" in text)
+    yield from check_own_names(text, batch, master)
     yield from _container_shm(commands)
     yield from _directives(batch, lines)
 

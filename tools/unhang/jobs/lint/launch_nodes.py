@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launches import LAUNCHER, SBATCH, TORCHRUN, Batch, Command
+from unhang.jobs.lint.launches import LAUNCHER, OF_ONE_STEP, SBATCH, TORCHRUN, Batch, Command
 
 _SPREADS = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|clush|pssh|ssh|prun|jsrun|aprun|ibrun|ansible)\b")
+_DEEPSPEED = re.compile(r"^\s{0,40}(?:exec\s{1,8})?deepspeed\s(?!.*(?:--hostfile|--launcher|--num_nodes[= ]1\b|\s-H\s))")
+_HOSTFILE = "/job/hostfile"  # the one that deepspeed reads if none is named
 _EXPANDED_RANK = re.compile(r"\$\{?SLURM_(?:PROCID|NODEID)\}?")
 _HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=\"")  # the batch script itself expands what is inside
 
@@ -17,6 +19,8 @@ _HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=\"")
 def check_nodes(commands: Sequence[Command], batch: Batch, text: str) -> Iterator[Finding]:
     """The findings of the launchers in a script."""
     for command in commands:
+        if _DEEPSPEED.search(command.text) and _HOSTFILE not in text:
+            yield from _one_node(command, batch, text, "--launcher slurm, and --hostfile with the job's nodes")
         if LAUNCHER.search(command.text):
             yield from _nodes(command, batch, text)
             yield from _rank_in_quotes(command, commands, batch)
@@ -41,9 +45,8 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
     if nodes is not None and nodes != asked and _is_whole_job(command):
         why = f"the job asks Slurm for {counted(asked, 'node')} (line {batch.options['nodes'][1]}), but the launcher waits for {nodes}"
         yield Finding(command.line, "nodes-differ", "warning", command.text, why, "--nnodes=$SLURM_NNODES", TORCHRUN)
-    if asked > 1 and (nodes or 2) > 1 and not _SPREADS.search(text):
-        why = f"a batch script runs only on the first of its {asked} nodes: nothing starts the launcher on the others"
-        yield Finding(command.line, "launcher-on-one-node", "warning", command.text, why, "srun --ntasks-per-node=1 before it", SBATCH)
+    if (nodes or 2) > 1:
+        yield from _one_node(command, batch, text, "srun --ntasks-per-node=1 before it")
     fixed = command.number("node_rank", "machine_rank")
     is_static = command.values.get("rdzv_backend", "static") == "static" and "rdzv_endpoint" not in command.values
     if fixed is None and _EXPANDED_RANK.fullmatch(command.values.get("node_rank", "")) and "'" not in command.text.partition("torch")[0]:
@@ -52,6 +55,13 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         why = f"srun starts this on each of the {asked} nodes, and each one takes itself for node {fixed}"
         instead = "--node_rank=$SLURM_NODEID read on each node (bash -c '...'), or --rdzv-backend=c10d"
         yield Finding(command.line, "same-node-rank", "warning", command.text, why, instead, TORCHRUN)
+
+
+def _one_node(command: Command, batch: Batch, text: str, instead: str) -> Iterator[Finding]:
+    asked = batch.number("nodes") or 1
+    if asked > 1 and not _SPREADS.search(text):
+        why = f"a batch script runs only on the first of its {asked} nodes: nothing starts the launcher on the others"
+        yield Finding(command.line, "launcher-on-one-node", "warning", command.text, why, instead, SBATCH)
 
 
 def _rank_in_quotes(command: Command, commands: Sequence[Command], batch: Batch) -> Iterator[Finding]:
@@ -68,4 +78,4 @@ def _rank_in_quotes(command: Command, commands: Sequence[Command], batch: Batch)
 
 def _is_whole_job(command: Command) -> bool:
     """Whether the command uses all nodes of the job, and is not one of several steps with some of them."""
-    return not re.search(r"(?<!\w)(?:-N|-w|--nodes|--nodelist|--ntasks|-n)[= ]?\S", command.text.partition("torch")[0])
+    return not OF_ONE_STEP.search(command.text.partition("torch")[0])

@@ -9,6 +9,12 @@ from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launches import LAUNCHER, RAY, SBATCH, TORCHRUN, Batch, Command
 
+RAY_ON_SLURM = "https://docs.ray.io/en/latest/cluster/vms/user-guides/community/slurm.html"
+LIGHTNING = "https://lightning.ai/docs/pytorch/stable/clouds/cluster_advanced.html"
+_RAY_IN_STEP = re.compile(
+    r"\bsrun\s[^;|&'\"]{0,400}(?:\"[^\"]{0,80}\"[^;|&'\"]{0,200}){0,4}\s(?:\S{0,80}/)?ray start\s(?P<options>[^;|]{0,600}?)(?:\s&)?\s{0,8}$"
+)
+_DEVICES = re.compile(r"(?<![\w.])trainer\.devices[= ](\d{1,2})(?![\w.])")
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(?P<list>\d{1,3}(?:,\d{1,3}){0,63})(?![\w,$])")
 _RAY_GPUS = re.compile(r"gpus_per_node$|^(?:nproc_per_node|tensor_parallel_size)$")
 
@@ -21,6 +27,25 @@ def check_processes(commands: Sequence[Command], batch: Batch, lines: Sequence[s
             yield from _gpus(command, batch, lines)
     yield from _one_gpu(batch, commands)
     yield from _more_than_ray_has(commands)
+    yield from _ray_that_ends(commands)
+    yield from _tasks_unlike_devices(commands, batch)
+
+
+def _ray_that_ends(commands: Sequence[Command]) -> Iterator[Finding]:
+    """ray start without --block returns at once, and Slurm ends what a step has left."""
+    for command in commands:
+        if (ray := _RAY_IN_STEP.search(command.text)) and "--block" not in ray["options"]:
+            why = "ray start returns at once, so the step of srun ends, and Slurm kills the processes of Ray that it has started"
+            yield Finding(command.line, "ray-without-block", "warning", command.text, why, "ray start --block, and & behind the srun", RAY_ON_SLURM)
+
+
+def _tasks_unlike_devices(commands: Sequence[Command], batch: Batch) -> Iterator[Finding]:
+    """A Trainer of Lightning, which srun starts once for each of its devices."""
+    for command in commands:
+        devices, tasks = _DEVICES.search(command.text), command.number("ntasks_per_node") or batch.number("ntasks_per_node")
+        if devices and tasks and tasks != int(devices[1]) and "srun" in command.text.split() and not LAUNCHER.search(command.text):
+            why = f"Lightning needs a task of Slurm for each device: {devices[1]} on a node, but srun starts {counted(tasks, 'task')} there"
+            yield Finding(command.line, "tasks-unlike-devices", "warning", command.text, why, f"--ntasks-per-node={devices[1]}", LIGHTNING)
 
 
 def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:

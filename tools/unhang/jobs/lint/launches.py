@@ -9,6 +9,7 @@ from dataclasses import dataclass
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
 RAY = "https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/on-premises.html"
+OF_ONE_STEP = re.compile(r"(?<![\w-])(?:-[Nnw]|--(?:nodes|nodelist|ntasks)(?![\w-]))[= ]?\S")  # srun: some of the job's nodes
 LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b")
 _LONGEST_COMMAND = 60
 _OPTION = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})")

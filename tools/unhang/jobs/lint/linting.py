@@ -19,6 +19,7 @@ from unhang.base.secrets_in_text import cut_without_secrets
 from unhang.base.text import counted, visible
 from unhang.base.together import NOT_READ, Together
 from unhang.jobs.lint.checks import Context, Finding, check_settings
+from unhang.jobs.lint.compose import check_compose
 from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.launch_checks import check_launch
 from unhang.jobs.lint.lines import about, check_lines, versions_in
@@ -27,6 +28,7 @@ from unhang.jobs.lint.pod_launches import check_pod_launches
 from unhang.jobs.lint.pods import check_library_path, check_pods
 from unhang.jobs.lint.python_ranks import check_python
 from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
+from unhang.jobs.lint.task_launches import check_task_launches
 from unhang.jobs.lint.version_match import check_fits
 
 SCHEMA = "unhang/lint/1"
@@ -147,7 +149,8 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl, pod_network=own_network)
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
     found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
-    found += [*check_parsed(text, kind), *(check_pod_launches(text) if kind == "kubernetes" else ())]
+    found += [*check_parsed(text, kind), *check_compose(text, kind)]
+    found += [*check_pod_launches(text), *check_task_launches(text)] if kind == "kubernetes" else []
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND)) for one in found if one.line not in ignored]
     unique = {(one.line, one.rule, one.found): one for one in found}

@@ -19,8 +19,8 @@ _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kub
 _WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # Kubeflow's operators set what torchrun reads
-_JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "StatefulSet")  # kinds of which one document has all pods of a job
-_PLAIN = ("Job", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
+_JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "JobSet", "StatefulSet")  # kinds of which one document has all pods of a job
+_PLAIN = ("Job", "JobSet", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
 
 
 def check_pod_launches(text: str) -> Iterator[Finding]:
@@ -46,6 +46,8 @@ def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
     launched = sum(pods for pods, commands in groups if any("nnodes" in one.values for one in commands))
     for command in (one for _, commands in groups for one in commands):
         nodes = command.values.get("nnodes", "")
+        if kind.value == "JobSet" and nodes in {one.value for one in given}:
+            continue  # each of its jobs is one of its own
         if nodes.isdecimal() and int(nodes) not in (whole, launched) and (kind.value not in _PLAIN or min(whole, int(nodes)) > 1):
             why = f"the launcher is started in {counted(launched, 'pod')} of this job, and waits for {counted(int(nodes), 'node')}"
             yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes={launched}, or as many pods", TORCHRUN)
@@ -78,16 +80,16 @@ def _commands(container: yaml.Node) -> Iterator[Command]:
 def pods_at(text: str, index: int) -> int:
     """The pods that run what stands at an index of the text, by the numbers above it; 1 if there are none."""
     node = next((one for one in read_yaml(text).documents if _holds(one, index)), None)
-    most = 1
+    pods = 1
     while node is not None:
         fields = fields_of(node)
         child = next((one for one in children_of(node) if _holds(one, index)), None)
         if "leaderWorkerTemplate" not in fields:  # beside it, replicas are groups: jobs of their own
-            most = max(most, *(number_of(fields.get(name)) for name in _COUNTS))
+            pods *= max(1, *(number_of(fields.get(name)) for name in _COUNTS))
         if child is not None and child is fields.get("workerTemplate"):
-            most = max(most, number_of(fields.get("size")) - ("leaderTemplate" in fields))
+            pods *= max(1, number_of(fields.get("size")) - ("leaderTemplate" in fields))
         node = child
-    return most
+    return pods
 
 
 def _holds(node: yaml.Node, index: int) -> bool:

@@ -15,7 +15,6 @@ from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, read_y
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 ENV = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables"
-COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"
 OPERATOR = "https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/"
 INDEXED = "https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"
 C10D = "--rdzv-backend=c10d with one --rdzv-endpoint instead of --node_rank"
@@ -58,8 +57,6 @@ _RDMA = re.compile(
 _OF_RAY = re.compile(r"^\s{0,8}[\"']?apiVersion[\"']?:\s{1,8}[\"']?ray\.io/", re.MULTILINE)  # KubeRay mounts memory at /dev/shm itself
 _SHM = re.compile(r"mountPath:\s{1,8}[\"']?/dev/shm\b|hostIPC:\s{1,8}true\b")
 _LOCK = re.compile(r"\bIPC_LOCK\b|privileged:\s{1,8}true\b")
-_COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
-_DEVICE_IDS = re.compile(r"device_ids:\s{1,8}\[\s{0,8}(?P<list>[\"']\d{1,3}(?:,\s?\d{1,3}){1,15}[\"'])\s{0,8}\]")
 _LIBRARY_PATH = re.compile(r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})")
 
 
@@ -67,10 +64,6 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
     """The findings of a file's pods, each at the line that requests GPUs."""
     if kind != "kubernetes":
         return
-    if _COMPOSE.search(text) and (ids := _DEVICE_IDS.search(text)):
-        why = "compose takes this for the name of one device, and finds none"
-        instead = "[" + ", ".join(f"'{one.strip()}'" for one in ids["list"].strip("\"'").split(",")) + "]"
-        yield Finding(text.count("\n", 0, ids.start()) + 1, "device-ids-in-one", "error", ids.group(), why, instead, COMPOSE)
     for document in read_yaml(text).documents:
         yield from _values_that_are_no_text(document)
     start = 0
