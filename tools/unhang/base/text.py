@@ -19,7 +19,7 @@ from typing import Any
 from unhang.base.errors import UserError
 
 CUT_AT = 600
-_FORMULA = re.compile(r"(^|[;,\t|]\s*)([=+@-])")
+_FORMULA = re.compile(r"(^|[;\t|]\s*)([=+@-])")
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
@@ -76,7 +76,9 @@ def data_for_ansible(value: object) -> str:
 
 
 def cell_for_csv(text: str) -> str:
-    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and behind a sign at which another country's one splits cells."""
+    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and behind a sign at which another country's one splits cells,
+    inside the quotes of later cells too. A comma needs none: the CSV writer quotes the cell, and who splits at other signs does not split there.
+    """
     return _FORMULA.sub(r"\1'\2", text)
 
 

@@ -10,8 +10,8 @@ from unhang.base.secrets_in_text import masked_document
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
 from unhang.commands.row_output import show_rows
 from unhang.jobs.lint.checks import PLATFORMS, Context
-from unhang.jobs.lint.linting import SEVERITIES, STDIN, is_whole, lint, render_json, render_table
-from unhang.jobs.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
+from unhang.jobs.lint.linting import MARK, SEVERITIES, STDIN, is_whole, lint, render_json, render_table
+from unhang.jobs.lint.repairing import Repair, describe_repairs, print_diff, repairs_of, write_repair
 from unhang.jobs.lint.rule_ids import RULES
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     repairs = _repairs(arguments, context)
-    document = lint(arguments.files, context, arguments.kind)
+    document = lint(arguments.files, context, arguments.kind, repaired={one.path.resolve(): one.after.removeprefix(MARK) for one in repairs})
     findings = [one for one in document["findings"] if takes(one["rule"], one["severity"], arguments, SEVERITIES)]
     if arguments.fix or arguments.diff:
         document |= {"fixed" if arguments.fix else "fixable": describe_repairs(repairs)}
@@ -64,8 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
-        diff = render_diff(repairs) if arguments.format == "table" else ""  # a patch must fit the file: as it is
-        sys.stdout.write(diff + render(masked_document(document)))
+        if arguments.format == "table":
+            print_diff(repairs)  # unmasked: a patch must fit the file
+        sys.stdout.write(render(masked_document(document)))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe)) if is_whole(document) else 2
 

@@ -201,7 +201,9 @@ def _class(setting: Setting, row: Mapping[str, Any], known: Knowledge, context: 
         why = (
             "forcing LL128 where it is not supported corrupts data" if severity == "warning" else "for debugging only: NVIDIA asks not to use it in production"
         )
-        yield _finding(setting, "debug-only", severity, why, "remove it after the experiment; --platform allows the settings of a cloud's own image", source)
+        yield _finding(
+            setting, "debug-only", severity, why, "remove it after the experiment, or name with --platform the cloud whose own image sets it", source
+        )
     elif row.get("class") == "undocumented" and setting.lasting and setting.name != "NCCL_COMM_ID":
         yield _finding(
             setting,

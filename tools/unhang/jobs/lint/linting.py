@@ -19,14 +19,16 @@ from unhang.base.secrets_in_text import cut_without_secrets
 from unhang.base.text import counted, visible
 from unhang.base.together import NOT_READ, Together
 from unhang.jobs.lint.checks import Context, Finding, check_settings
+from unhang.jobs.lint.compose import check_compose
 from unhang.jobs.lint.knowledge import load_knowledge
-from unhang.jobs.lint.launches import check_launch
+from unhang.jobs.lint.launch_checks import check_launch
 from unhang.jobs.lint.lines import about, check_lines, versions_in
 from unhang.jobs.lint.parsed import check_parsed
 from unhang.jobs.lint.pod_launches import check_pod_launches
 from unhang.jobs.lint.pods import check_library_path, check_pods
 from unhang.jobs.lint.python_ranks import check_python
 from unhang.jobs.lint.settings import IGNORED, find_settings, kind_of
+from unhang.jobs.lint.task_launches import check_task_launches
 from unhang.jobs.lint.version_match import check_fits
 
 SCHEMA = "unhang/lint/1"
@@ -37,16 +39,21 @@ SHOWN_NOTES = 50
 LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
+MARK = "\ufeff"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
 _HOST_NETWORK = re.compile(r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io")
 _LOGS = {".log", ".out", ".err"}
 
 
-def lint(names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None) -> dict[str, Any]:
-    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files."""
+def lint(
+    names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None, repaired: Mapping[Path, str] | None = None
+) -> dict[str, Any]:
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files.
+    repaired: resolved path -> the text that the file will have, which counts instead of its own.
+    """
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
-    answers = [_lint_file(file, context, kind, together) for file in find_files(names)]
+    answers = [_lint_file(file, context, kind, together, repaired or {}) for file in find_files(names)]
     if all(answer["kind"] == "skipped" for answer in answers):
         raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
     findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
@@ -88,11 +95,11 @@ def _is_script(path: Path) -> bool:
     return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
 
 
-def _lint_file(path: Path, context: Context, kind: str | None, together: Together) -> dict[str, Any]:
+def _lint_file(path: Path, context: Context, kind: str | None, together: Together, repaired: Mapping[Path, str]) -> dict[str, Any]:
     shown = "(stdin)" if str(path) == STDIN else str(path)
     if over := together.reached():
         return {"file": shown, "kind": "skipped", "note": over, "findings": []}
-    text = read_script(path)
+    text = repaired.get(path.resolve()) or read_script(path)
     together.bytes += len(text or "")
     if text is None:
         return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
@@ -104,11 +111,17 @@ def _lint_file(path: Path, context: Context, kind: str | None, together: Togethe
 
 def read_script(path: Path) -> str | None:
     """The text without a byte order mark; None for a file that is binary or larger than 8 MiB. Raises UserError."""
+    text = read_with_mark(path)
+    return None if text is None else text.removeprefix(MARK)
+
+
+def read_with_mark(path: Path) -> str | None:
+    """The text with its byte order mark, if it has one; None and UserError as in `read_script`."""
     try:
         data = _read(path)
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape")
 
 
 def _read(path: Path) -> bytes:
@@ -136,7 +149,8 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl, pod_network=own_network)
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
     found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
-    found += [*check_parsed(text, kind), *(check_pod_launches(text) if kind == "kubernetes" else ())]
+    found += [*check_parsed(text, kind), *check_compose(text, kind)]
+    found += [*check_pod_launches(text), *check_task_launches(text)] if kind == "kubernetes" else []
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND)) for one in found if one.line not in ignored]
     unique = {(one.line, one.rule, one.found): one for one in found}
@@ -151,8 +165,7 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if width is None else width
     lines = []
     advised: dict[tuple[str, ...], int] = {}
-    remaining = _remaining(document)
-    for one in remaining:
+    for one in document["findings"]:
         same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
         if (first := advised.setdefault(same, one["line"])) != one["line"]:
             lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}], as in line {first}")
@@ -164,24 +177,16 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     lines += notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
         lines.append(f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names them")
-    counts = [sum(one["severity"] == severity for one in remaining) for severity in SEVERITIES]
+    counts = [sum(one["severity"] == severity for one in document["findings"]) for severity in SEVERITIES]
     totals = (counted(count, word) for count, word in zip(counts, ("error", "warning", "remark"), strict=True))
-    lines.append(f"{counted(len(document['files']), 'file')}: {', '.join(totals)}")
-    if repaired := len(document["findings"]) - len(remaining):
+    skipped = sum(one["kind"] == "skipped" for one in document["files"])
+    unread = f"; {counted(skipped, 'more file')} not read" if skipped else ""
+    lines.append(f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}")
+    if repaired := len(document.get("fixable", ())):
         lines.append(f"the diff repairs {counted(repaired, 'more finding')}")
     if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
         lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
     return "\n".join(lines) + "\n"
-
-
-def _remaining(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The findings without those that the diff of --diff repairs."""
-    repaired = {_key(one) for one in document.get("fixable", ())}
-    return [one for one in document["findings"] if _key(one) not in repaired]
-
-
-def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("file", "line", "rule", "found"))
 
 
 def _part(label: str, text: str, width: int) -> list[str]:

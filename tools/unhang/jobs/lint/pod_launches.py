@@ -9,17 +9,18 @@ import yaml
 
 from unhang.base.text import counted
 from unhang.jobs.lint.checks import Finding
-from unhang.jobs.lint.launches import TORCHRUN, Command, check_commands, is_loopback, read_commands
+from unhang.jobs.lint.launch_addresses import is_loopback
+from unhang.jobs.lint.launch_checks import check_commands
+from unhang.jobs.lint.launches import TORCHRUN, Command, read_commands
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
 
-ENV = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables"
 MASTER = "the name of the first pod, which a headless Service resolves, or the MASTER_ADDR that an operator sets"
 _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
 _WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")  # Kubeflow's operators set what torchrun reads
-_JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "StatefulSet")  # kinds of which one document has all pods of a job
-_PLAIN = ("Job", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
+_JOBS = ("PyTorchJob", "TrainJob", "LeaderWorkerSet", "Job", "JobSet", "StatefulSet")  # kinds of which one document has all pods of a job
+_PLAIN = ("Job", "JobSet", "StatefulSet")  # one pod may be one of several documents of a job, and several pods on one node each as many jobs
 
 
 def check_pod_launches(text: str) -> Iterator[Finding]:
@@ -28,19 +29,8 @@ def check_pod_launches(text: str) -> Iterator[Finding]:
     reached = any(address and not is_loopback(address) for pod in pods for one in pod for address in (one.values.get("master_addr"),))
     for pod in pods:  # the first node may call itself localhost if the others call it by its name
         yield from check_commands([one for one in pod if not (reached and one.values.get("node_rank") == "0")], MASTER, meets=_MEETS.search(text) is not None)
-    for document in read_yaml(text).documents:
-        yield from _values_that_are_no_text(document)
-        yield from _numbers_of_nodes(text, document) if read_yaml(text).is_valid else ()
-
-
-def _values_that_are_no_text(document: yaml.Node) -> Iterator[Finding]:
-    """Values of a container's variables that the API refuses."""
-    for one in nodes_of([document]):
-        for variable in map(fields_of, children_of(fields_of(one).get("env"))):
-            value = variable.get("value")
-            if "name" in variable and isinstance(value, yaml.ScalarNode) and value.tag.rpartition(":")[2] in ("int", "float", "bool"):
-                why = "the API takes only text as the value of a variable, and refuses the whole object"
-                yield Finding(value.start_mark.line + 1, "env-not-text", "error", f"value: {value.value}", why, f'value: "{value.value}"', ENV)
+    for document in read_yaml(text).documents if read_yaml(text).is_valid else ():
+        yield from _numbers_of_nodes(text, document)
 
 
 def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
@@ -56,6 +46,8 @@ def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
     launched = sum(pods for pods, commands in groups if any("nnodes" in one.values for one in commands))
     for command in (one for _, commands in groups for one in commands):
         nodes = command.values.get("nnodes", "")
+        if kind.value == "JobSet" and nodes in {one.value for one in given}:
+            continue  # each of its jobs is one of its own
         if nodes.isdecimal() and int(nodes) not in (whole, launched) and (kind.value not in _PLAIN or min(whole, int(nodes)) > 1):
             why = f"the launcher is started in {counted(launched, 'pod')} of this job, and waits for {counted(int(nodes), 'node')}"
             yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes={launched}, or as many pods", TORCHRUN)
@@ -88,16 +80,16 @@ def _commands(container: yaml.Node) -> Iterator[Command]:
 def pods_at(text: str, index: int) -> int:
     """The pods that run what stands at an index of the text, by the numbers above it; 1 if there are none."""
     node = next((one for one in read_yaml(text).documents if _holds(one, index)), None)
-    most = 1
+    pods = 1
     while node is not None:
         fields = fields_of(node)
         child = next((one for one in children_of(node) if _holds(one, index)), None)
         if "leaderWorkerTemplate" not in fields:  # beside it, replicas are groups: jobs of their own
-            most = max(most, *(number_of(fields.get(name)) for name in _COUNTS))
+            pods *= max(1, *(number_of(fields.get(name)) for name in _COUNTS))
         if child is not None and child is fields.get("workerTemplate"):
-            most = max(most, number_of(fields.get("size")) - ("leaderTemplate" in fields))
+            pods *= max(1, number_of(fields.get("size")) - ("leaderTemplate" in fields))
         node = child
-    return most
+    return pods
 
 
 def _holds(node: yaml.Node, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""Checks pods and containers of training jobs: shared memory, and the right to lock memory for RDMA. Text in, values out."""
+"""Checks pods and containers of training jobs: shared memory, the right to lock memory for RDMA, variables and ranks of nodes. Text in, values out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
+import yaml
+
 from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launches import TORCHRUN
 from unhang.jobs.lint.pod_launches import pods_at
-from unhang.jobs.lint.yaml_nodes import read_yaml
+from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, read_yaml
 
 SOURCE = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
-COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"
+ENV = "https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#environment-variables"
 OPERATOR = "https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/"
 INDEXED = "https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"
 C10D = "--rdzv-backend=c10d with one --rdzv-endpoint instead of --node_rank"
@@ -55,8 +57,6 @@ _RDMA = re.compile(
 _OF_RAY = re.compile(r"^\s{0,8}[\"']?apiVersion[\"']?:\s{1,8}[\"']?ray\.io/", re.MULTILINE)  # KubeRay mounts memory at /dev/shm itself
 _SHM = re.compile(r"mountPath:\s{1,8}[\"']?/dev/shm\b|hostIPC:\s{1,8}true\b")
 _LOCK = re.compile(r"\bIPC_LOCK\b|privileged:\s{1,8}true\b")
-_COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
-_DEVICE_IDS = re.compile(r"device_ids:\s{1,8}\[\s{0,8}(?P<list>[\"']\d{1,3}(?:,\s?\d{1,3}){1,15}[\"'])\s{0,8}\]")
 _LIBRARY_PATH = re.compile(r"LD_(?:LIBRARY_PATH|PRELOAD)\S{0,4}[=:\s].{0,300}?(?P<path>/\S{0,160}?\bnccl\b[^:\s\"']{0,80}|\S{0,160}libnccl\.so[\w.]{0,20})")
 
 
@@ -64,10 +64,8 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
     """The findings of a file's pods, each at the line that requests GPUs."""
     if kind != "kubernetes":
         return
-    if _COMPOSE.search(text) and (ids := _DEVICE_IDS.search(text)):
-        why = "compose takes this for the name of one device, and finds none"
-        instead = "[" + ", ".join(f"'{one.strip()}'" for one in ids["list"].strip("\"'").split(",")) + "]"
-        yield Finding(text.count("\n", 0, ids.start()) + 1, "device-ids-in-one", "error", ids.group(), why, instead, COMPOSE)
+    for document in read_yaml(text).documents:
+        yield from _values_that_are_no_text(document)
     start = 0
     for part in _DOCUMENT_END.split(text):
         line = text.count("\n", 0, text.find(part, start)) if part else 0
@@ -76,6 +74,16 @@ def check_pods(text: str, kind: str) -> Iterator[Finding]:
         for begin, end in templates:
             yield from _pod(part[begin:end], line + part.count("\n", 0, begin), has_memory=_OF_RAY.search(part) is not None)
         yield from _same_node_rank(text, start - len(part), part, templates)
+
+
+def _values_that_are_no_text(document: yaml.Node) -> Iterator[Finding]:
+    """Values of a container's variables that the API refuses."""
+    for one in nodes_of([document]):
+        for variable in map(fields_of, children_of(fields_of(one).get("env"))):
+            value = variable.get("value")
+            if "name" in variable and isinstance(value, yaml.ScalarNode) and value.tag.rpartition(":")[2] in ("int", "float", "bool"):
+                why = "the API takes only text as the value of a variable, and refuses the whole object"
+                yield Finding(value.start_mark.line + 1, "env-not-text", "error", f"value: {value.value}", why, f'value: "{value.value}"', ENV)
 
 
 def _templates(part: str) -> list[tuple[int, int]]:

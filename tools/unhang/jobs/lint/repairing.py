@@ -7,8 +7,9 @@ import difflib
 import io
 import os
 import re
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,16 @@ from unhang.base.text import visible
 from unhang.base.together import Together
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.fixing import Fix, fix_text
-from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MOST_BYTES_OF_ALL, find_files, read_script
+from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MARK, MOST_BYTES_OF_ALL, find_files, read_with_mark
 from unhang.jobs.lint.settings import kind_of
 
-MARK = "\ufeff"
 LONGEST_NAME = 5000  # above the system's own limit
 _MOVES = re.compile(r"\x1b|\r(?!$)")  # what a terminal acts upon, and base/printing lets pass; the \r of a line end is part of the patch
 
 
 @dataclass(frozen=True)
 class Repair:
-    """A file that changes. before, after: its text without a byte order mark."""
+    """A file that changes. before, after: its text, with a byte order mark if it has one."""
 
     path: Path
     before: str
@@ -44,13 +44,14 @@ def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: 
     once = {path.resolve(): path for path in reversed(find_files(names))}
     together = Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     for path in sorted(once.values()):
-        text = None if irregular(path) or together.reached() else read_script(path)
+        text = None if irregular(path) or together.reached() else read_with_mark(path)
         together.bytes += len(text or "")
         if text is None:
             continue
-        after, fixes = fix_text(text, kind or kind_of(str(path), text), context, takes)
+        bare = text.removeprefix(MARK)
+        after, fixes = fix_text(bare, kind or kind_of(str(path), bare), context, takes)
         if fixes:
-            found.append(Repair(path, text, after, tuple(fixes)))
+            found.append(Repair(path, text, text.removesuffix(bare) + after, tuple(fixes)))
     return found
 
 
@@ -59,9 +60,9 @@ def write_repair(repair: Repair) -> None:
     path = repair.path.resolve()
     try:
         read = path.read_bytes().decode("utf-8", "surrogateescape")
-        if read.removeprefix(MARK) != repair.before:
+        if read != repair.before:
             raise UserError(f"{repair.path}: expected the text that was read before, found different text; run it again")
-        _replace(path, f"{MARK if read.startswith(MARK) else ''}{repair.after}".encode("utf-8", "surrogateescape"))
+        _replace(path, repair.after.encode("utf-8", "surrogateescape"))
     except OSError as problem:
         raise UserError(f"{repair.path}: cannot be written: {problem.strerror or problem}") from None
 
@@ -79,14 +80,21 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def render_diff(repairs: Iterable[Repair]) -> str:
-    """One unified diff of all files, for git apply. Only what a terminal would act upon is escaped, because each line must be that of the file."""
-    shown: list[str] = []
+def print_diff(repairs: Iterable[Repair]) -> None:
+    """One unified diff of all files on standard output: for git apply the bytes of the files, on a terminal with an escape for what it would act upon."""
+    lines = [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in _lines_of_diff(repairs)]
+    if sys.stdout.isatty():
+        sys.stdout.write("".join(map(_for_terminal, lines)))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write("".join(lines).encode("utf-8", "surrogateescape"))
+
+
+def _lines_of_diff(repairs: Iterable[Repair]) -> Iterator[str]:
     for one in repairs:
         before, after = (io.StringIO(text, newline="\n").readlines() for text in (one.before, one.after))
         name = visible(_name_in_diff(one.path), LONGEST_NAME)
-        shown += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-    return "".join(map(_line_of_diff, shown))
+        yield from difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
 
 
 def _name_in_diff(path: Path) -> str:
@@ -97,9 +105,8 @@ def _name_in_diff(path: Path) -> str:
     return str(real.relative_to(here if real.is_relative_to(here) else real.anchor))
 
 
-def _line_of_diff(line: str) -> str:
-    text = safe_text(_MOVES.sub(lambda found: visible(found[0]), line.removesuffix("\n")))
-    return f"{text}\n" if line.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
+def _for_terminal(line: str) -> str:
+    return safe_text(_MOVES.sub(lambda found: visible(found[0]), line))
 
 
 def describe_repairs(repairs: Iterable[Repair]) -> list[dict[str, Any]]:

@@ -10,5 +10,5 @@ RULES = (
     "no-set-device", "device-by-global-rank", "nodes-differ", "launcher-on-one-node", "same-node-rank", "gpus-fewer-than-processes", "one-gpu-per-task",
     "forward-on-some-ranks", "decided-by-each-rank", "master-is-loopback", "container-shm", "launcher-in-each-task", "standalone-of-several-nodes",
     "misspelt-directive", "device-ids-in-one", "more-gpus-than-ray-has", "not-parsed", "interpreter-not-first",
-    "env-not-text",
+    "env-not-text", "container-on-bridge", "ray-without-block", "tasks-unlike-devices",
 )  # fmt: skip

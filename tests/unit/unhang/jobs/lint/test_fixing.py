@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -99,19 +100,19 @@ def run(capsys, *arguments):
     return code, capsys.readouterr().out
 
 
-def test_diff_writes_nothing_and_fix_writes_what_it_shows(tmp_path, capsys, monkeypatch):
+def test_diff_writes_nothing_and_fix_writes_what_it_shows(tmp_path, capsysbinary, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "job.sbatch"
     script.write_bytes("#!/bin/bash\nexport nccl_debug=INFO # äö\n".encode() + b"# \xff\n")
     script.chmod(0o750)
     before = script.read_bytes()
-    code, shown = run(capsys, "--diff", "job.sbatch")
-    assert code == 1 and script.read_bytes() == before
-    assert "-export nccl_debug=INFO" in shown and "+export NCCL_DEBUG=INFO" in shown
-    code, written = run(capsys, "--fix", "job.sbatch")
-    assert code == 0 and "+export NCCL_DEBUG=INFO" in written
+    code, shown = run(capsysbinary, "--diff", "job.sbatch")
+    assert code == 0 and script.read_bytes() == before
+    assert b"-export nccl_debug=INFO" in shown and b"+export NCCL_DEBUG=INFO" in shown
+    code, written = run(capsysbinary, "--fix", "job.sbatch")
+    assert code == 0 and b"+export NCCL_DEBUG=INFO" in written
     assert script.read_bytes() == before.replace(b"nccl_debug", b"NCCL_DEBUG") and script.stat().st_mode & 0o777 == 0o750
-    assert run(capsys, "--fix", "job.sbatch")[1].startswith("1 file: 0 errors")
+    assert run(capsysbinary, "--fix", "job.sbatch")[1].startswith(b"1 file: 0 errors")
     assert os.listdir(tmp_path) == ["job.sbatch"]
 
 
@@ -173,7 +174,8 @@ def test_diff_of_a_file_elsewhere_is_for_the_root(repository, tmp_path, capsys):
     assert (tmp_path / "a.sh").read_text() == "export NCCL_DEBUG=INFO\n"
 
 
-def test_diff_shows_a_terminal_nothing_that_it_acts_upon(repository, capsys):
+def test_diff_shows_a_terminal_nothing_that_it_acts_upon(repository, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     (repository / "jobs/a\nb.sh").write_bytes(b"# \x1b[31mred\rover it\nexport nccl_debug=INFO\n")
     head, shown = run(capsys, "--diff", "a\nb.sh")[1].split("@@", 1)
     assert head == "--- a/a\\nb.sh\n+++ b/a\\nb.sh\n"
@@ -189,6 +191,25 @@ def test_only_findings_that_the_diff_leaves_are_printed_below_it(tmp_path, capsy
     assert below[-2:] == ["1 file: 0 errors, 1 warning, 0 remarks", "the diff repairs 1 more finding"]
     assert "[wrong-case]" in run(capsys, script)[1]
     assert run(capsys, "--fix", script)[1].endswith("1 file: 0 errors, 1 warning, 0 remarks\n")
+
+
+def test_findings_and_exit_code_of_a_diff_are_those_after_its_repair(tmp_path, capsys):
+    script = tmp_path / "a.sh"
+    script.write_text("export nccl_nvls_enable=1\n")
+    code, shown = run(capsys, "--diff", "-o", "json", script)
+    assert code == 0 and [one["rule"] for one in json.loads(shown)["findings"]] == ["debug-only"]
+    assert "[debug-only]" in run(capsys, "--diff", script)[1]
+    assert "wrong-case" not in run(capsys, "--diff", "-o", "csv", script)[1] + run(capsys, "--diff", "-o", "sarif", script)[1]
+    assert script.read_text() == "export nccl_nvls_enable=1\n"
+
+
+@pytest.mark.parametrize("text", [b"\xef\xbb\xbfexport nccl_debug=INFO\n", b"# \xff \x1b[31m\ra\nexport nccl_debug=INFO\n"], ids=["mark", "bytes"])
+def test_diff_of_a_file_that_is_no_plain_text_is_one_that_git_applies(repository, text):
+    script = repository / "jobs/a.sh"
+    script.write_bytes(text)
+    printed = subprocess.run([sys.executable, "-m", "unhang", "lint", "--diff", "a.sh"], check=False, capture_output=True, timeout=120)
+    subprocess.run(["git", "apply"], input=printed.stdout, check=True, timeout=120)
+    assert printed.returncode == 0 and script.read_bytes() == text.replace(b"nccl_debug", b"NCCL_DEBUG")
 
 
 def test_byte_order_mark_and_a_link_to_the_file_stay(tmp_path, capsys):

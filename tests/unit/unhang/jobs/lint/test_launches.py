@@ -18,6 +18,7 @@ def found(text, kind="slurm"):
     ("command", "rule"),
     [
         ("srun torchrun --nnodes=4 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
+        ("srun --ntasks-per-node=1 torchrun --nnodes=4 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
         ("N=4\nsrun torchrun --nnodes=$N --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
         ("torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "launcher-on-one-node"),
         ("srun torchrun --nnodes=2 --node_rank=0 --master_addr=$M a.py", "same-node-rank"),
@@ -37,6 +38,13 @@ def found(text, kind="slurm"):
         ("#SBTACH --time=01:00:00\nsrun python a.py", "misspelt-directive"),
         ("srun --gpus-per-task=1 python a.py", "one-gpu-per-task"),
         ("docker run --gpus all image python a.py", "container-shm"),
+        ("docker run --ipc=host -p 29500:29500 image torchrun --nnodes=2 --node_rank=$N --master_addr=10.0.0.4 a.py\nssh $other", "container-on-bridge"),
+        ("deepspeed --num_nodes 2 --num_gpus 4 a.py", "launcher-on-one-node"),
+        ('srun -N1 -w $node ray start --address "$head" --num-gpus 4 &', "ray-without-block"),
+        ("srun --ntasks-per-node=1 python a.py fit --trainer.devices 4", "tasks-unlike-devices"),
+        ("#SBATCH --ntasks-per-node=2\nsrun python a.py trainer.devices=4", "tasks-unlike-devices"),
+        ("srun --ntasks-per-node=1 \\\n bash -c 'export MASTER_ADDR=$(hostname)\npython a.py'", "master-is-loopback"),
+        ("srun bash -lc 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=`hostname -i` a.py'", "master-is-loopback"),
     ],
 )
 def test_launch_that_does_not_fit_is_found(command, rule):
@@ -66,6 +74,20 @@ def test_number_of_machines_beside_torchrun_is_read_without_its_own_option():
         "docker run --gpus all --shm-size=8g image",
         "docker run --gpus all --ipc=host image",
         "docker run image",
+        "docker run --net=host --ipc=host image torchrun --nnodes=2 --node_rank=$N --master_addr=10.0.0.4 a.py\nssh $other",
+        "deepspeed --hostfile=hosts a.py",
+        "deepspeed --launcher slurm --num_nodes 2 a.py",
+        "deepspeed --num_nodes=1 --num_gpus 4 a.py",
+        "cp hosts /job/hostfile\ndeepspeed a.py",
+        "srun deepspeed --no_ssh --node_rank=$SLURM_NODEID a.py",
+        'srun -N1 -w $node ray start --address "$head" --num-gpus 4 --block &',
+        "srun -N1 -w $node bash -c 'ray start --address $head; sleep infinity' &",
+        "ray start --address $head --num-gpus 4",
+        "srun --ntasks-per-node=4 python a.py fit --trainer.devices 4",
+        "srun --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py trainer.devices=4",
+        "export MASTER_ADDR=$(hostname)\nsrun bash -c 'python a.py'",
+        "srun bash -c 'if [ $SLURM_NODEID = 0 ]; then export MASTER_ADDR=$(hostname); fi; python a.py'",
+        "srun -N1 -n1 bash -c 'MASTER_ADDR=$(hostname) python a.py'",
     ],
 )
 def test_launch_that_fits_is_silent(command):
@@ -92,6 +114,18 @@ ADDRESSED = "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --r
 )
 def test_loopback_in_the_variable_is_a_fault_where_something_reads_it(commands, is_found):
     assert found(f"{BATCH}export MASTER_ADDR=localhost\n{commands}\n") == ({(4, "master-is-loopback")} if is_found else set())
+
+
+@pytest.mark.parametrize(
+    ("options", "is_found"),
+    [
+        ("-np 16 --map-by ppr:8:node", True), ("-n 16 -ppn 8", True), ("-np 8 -N 8", False), ("-np 16 -H a:8,b:8", True), ("-np 8 -H localhost:8", False),
+        ("-np 16 --hostfile hosts", False),
+    ],
+)  # fmt: skip
+def test_nodes_of_mpirun_are_counted(options, is_found):
+    text = f"export MASTER_ADDR=127.0.0.1\nmpirun {options} -x MASTER_ADDR python a.py\n"
+    assert found(text, "shell") == ({(1, "master-is-loopback")} if is_found else set())
 
 
 def test_gpus_that_the_variable_shows_are_counted():

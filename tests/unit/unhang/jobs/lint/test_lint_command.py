@@ -64,6 +64,23 @@ def test_file_that_cannot_be_read_as_text_is_no_clean_result(tmp_path, script, c
     assert cli.main(["lint", "-q", str(binary), script]) == 1
 
 
+def test_count_is_that_of_the_files_that_were_read(tmp_path, script, capsys):
+    (tmp_path / "job.sh").write_bytes(b"\0")
+    assert cli.main(["lint", script, str(tmp_path / "job.sh")]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        f"{tmp_path}/job.sh: is binary or larger than 8 MiB",
+        "1 file: 1 error, 0 warnings, 0 remarks; 1 more file not read",
+    ]
+
+
+@pytest.mark.parametrize(("line", "cell"), [("docker run --gpus all,-x a", "docker run --gpus all,-x a"), ("export NCCL_PROTO=LL128", "forcing LL128")])
+def test_cells_of_csv_have_no_sign_that_the_file_has_not(tmp_path, capsys, line, cell):
+    (tmp_path / "a.sh").write_text(f"{line}\n")
+    cli.main(["lint", str(tmp_path / "a.sh"), "-o", "csv"])
+    shown = capsys.readouterr().out
+    assert cell in shown and not re.search(r"[,;] ?'-", shown.replace(",'--ipc", ""))
+
+
 def test_folder_without_scripts_is_named(tmp_path, capsys):
     assert cli.main(["lint", str(tmp_path)]) == 2
     assert str(tmp_path) in capsys.readouterr().err

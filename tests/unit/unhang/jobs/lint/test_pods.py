@@ -13,6 +13,7 @@ from unhang import cli
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.pod_launches import check_pod_launches
+from unhang.jobs.lint.pods import check_pods
 
 POD = """apiVersion: v1
 kind: Pod
@@ -134,8 +135,8 @@ def test_shared_memory_of_the_master_is_not_that_of_the_worker():
 
 
 def test_list_of_devices_that_is_one_string_is_found_in_compose_alone():
-    compose = "services:\n  head:\n    deploy: {resources: {reservations: {devices: [{capabilities: [gpu],\n      device_ids: ['0,1,2']}]}}}\n"
-    assert [(one.line, one.rule, one.instead) for one in lint_text(compose, "kubernetes", Context())] == [(4, "device-ids-in-one", "['0', '1', '2']")]
+    compose = "services:\n  head:\n    ipc: host\n    deploy: {resources: {reservations: {devices: [{capabilities: [gpu],\n      device_ids: ['0,1,2']}]}}}\n"
+    assert [(one.line, one.rule, one.instead) for one in lint_text(compose, "kubernetes", Context())] == [(5, "device-ids-in-one", "['0', '1', '2']")]
     assert lint_text(compose.replace("'0,1,2'", "'0', '1', '2'"), "kubernetes", Context()) == []
     assert lint_text(compose.replace("services", "pods"), "kubernetes", Context()) == []
 
@@ -166,6 +167,12 @@ def test_groups_of_pods_are_jobs_of_their_own(size, lines):
     assert rules_of(GROUP.format(size=size), "kubernetes") == {(line, "same-node-rank") for line in lines}
 
 
+JOBSET = """kind: JobSet
+spec: {{replicatedJobs: [{{replicas: {jobs}, template: {{spec: {{parallelism: {pods}, completions: {pods}, template: {{spec: {{containers: [
+  {{command: [torchrun, --nnodes={nodes}, --rdzv-endpoint=$H, a.py]}}]}}}}}}}}}}]}}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -179,6 +186,11 @@ def test_groups_of_pods_are_jobs_of_their_own(size, lines):
         ("kind: Job\nspec: {template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
         ("kind: Job\nspec: {parallelism: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", [2]),
         ("kind: Job\nspec: {parallelism: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=1, train.py]}]}}}\n", []),
+        (JOBSET.format(jobs=1, pods=2, nodes=4), [3]),
+        (JOBSET.format(jobs=2, pods=2, nodes=4), []),
+        (JOBSET.format(jobs=2, pods=2, nodes=2), []),
+        (JOBSET.format(jobs=2, pods=2, nodes=1), []),
+        (JOBSET.format(jobs=2, pods=2, nodes=8), [3]),
         ("kind: Deployment\nspec: {replicas: 4, template: {spec: {containers: [{command: [torchrun, --nnodes=2, train.py]}]}}}\n", []),
     ],
 )
@@ -218,7 +230,8 @@ spec:
     ],
 )
 def test_variables_of_a_container_are_text_and_say_where_its_launcher_meets(kind, value, more, rules):
-    assert {one.rule for one in check_pod_launches(PARTS.format(kind=kind, value=value, more=more))} == rules
+    text = PARTS.format(kind=kind, value=value, more=more)
+    assert {one.rule for one in (*check_pods(text, "kubernetes"), *check_pod_launches(text))} == rules
 
 
 def test_memory_that_kuberay_mounts_is_not_asked_for_and_a_hosts_infiniband_needs_locked_memory():
