@@ -93,10 +93,14 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
             lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
     lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
     if nodes and not findings["causes"]:
-        remarks = int((findings.get("totals_by_severity") or {}).get(LEAST) or 0)
+        by_severity = findings.get("totals_by_severity") or {}
+        remarks = int(by_severity.get(LEAST) or 0)
         found, ending = ("nothing above info", f" ({counted(remarks, 'remark')})") if remarks else ("nothing found", "")
         on = shortened(fold_hosts(verdicts["healthy"]), width - len(found + ending) - 7)
-        lines += [("", f"{found} on {on}{ending}", "")] if len(verdicts["healthy"]) == nodes else []
+        if len(verdicts["healthy"]) == nodes:
+            lines.append(("", f"{found} on {on}{ending}", ""))
+        elif by_severity:
+            lines.append(("", f"no cause of its own; -v shows {counted(sum(by_severity.values()), 'finding')}", ""))
     return [*lines, ("", "", "")]
 
 
