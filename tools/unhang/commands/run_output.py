@@ -101,7 +101,7 @@ def _as_shown(folder: Path, run: str) -> str:
     """The run for the commands that show it again; "" for a file of findings whose run `unhang report` does not find."""
     file = Path(run)
     try:
-        return run if not file.is_file() or run_of_file(file).samefile(folder) else ""
+        return _lasting(folder, run) if not file.is_file() or run_of_file(file).samefile(folder) else ""
     except (OSError, UserError):
         return ""
 
@@ -159,8 +159,10 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
 
 
 def _lasting(folder: Path, run: str) -> str:
-    """The run as a person types it, but not as runs/latest, which may be another run when a command is pasted."""
-    return as_typed(folder.resolve()) if Path(run).is_symlink() else run
+    """The run as a person types it, but by its whole id: `latest`, or the beginning of an id, may be another run when a command is pasted."""
+    own = folder.resolve()
+    ways = (run, as_typed(own), str(own))  # in the run folder itself, the second is `.`
+    return run if Path(run).is_file() else next(one for one in ways if Path(one).name == own.name)
 
 
 def page_of(folder: Path, run: str, **parts: Any) -> str:
