@@ -165,7 +165,10 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     if arguments.undo:
         return planned_undo(_newest_planned(arguments.plan), arguments)
     if arguments.end:
-        return find_plan(_newest_planned(arguments.plan))
+        folder, plan = find_plan(_newest_planned(arguments.plan))
+        if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
+            raise UserError(f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there is nothing to end, and nothing was written")
+        return folder, plan
     if not any(getattr(arguments, name) for name in OPTIONS):
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():

@@ -44,6 +44,14 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
     assert not (run_folder / "journal.jsonl").exists()
 
 
+def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch):
+    monkeypatch.setattr("unhang.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started"))
+    before = sorted(run_folder.iterdir())
+    assert main(["remediate", str(run_folder), "--end"]) == 2
+    assert f"--end: expected a rollout of {run_folder} that has begun, found none: there is nothing to end" in capsys.readouterr().err
+    assert sorted(run_folder.iterdir()) == before
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"digest": "\\u001b[2J"}', "[" * 100_000])
 def test_a_note_of_a_preview_that_is_damaged_is_no_preview(run_folder, text):
     previewed(run_folder, text)
