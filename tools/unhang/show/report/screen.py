@@ -91,7 +91,7 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
         ending = f": {advice}" if width >= NARROW else ""
         if verdicts[verdict]:
             lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
-    lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
+    lines += [("", part, "") for part in _wrapped(_best(findings), width) if part]
     if nodes and not findings["causes"]:
         by_severity = findings.get("totals_by_severity") or {}
         remarks = int(by_severity.get(LEAST) or 0)
@@ -104,9 +104,9 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
     return [*lines, ("", "", "")]
 
 
-def _best(causes: Sequence[Mapping[str, Any]]) -> str:
+def _best(findings: Mapping[str, Any]) -> str:
     """The one action that fixes most."""
-    best = best_action(causes)
+    best = best_action(findings["causes"], findings["findings"])
     if best is None or (not best.role and len(best.nodes) == 1):  # a person's work on one node stands in its block
         return ""
     what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"
