@@ -181,6 +181,22 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
     assert {one.host for one in read_plan(folder).hosts} == {"gpu001", "gpu002"}
 
 
+def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("unhang.commands.remediate.run_preview", lambda *_: 0)
+    folder = write_fleet(tmp_path / RUN, FEW)
+    main(["plan", str(folder), "-q"])
+    before = (folder / "plan.json").read_bytes()
+    assert main(["remediate", str(folder), "--rule", "a-role"]) == 2
+    assert "expected no plan of this run, or --new to make another with --rule=a-role, found plan " in capsys.readouterr().err
+    assert (folder / "plan.json").read_bytes() == before
+    main(["remediate", str(folder), "--rule", "a-role", "--new"])
+    assert read_plan(folder).limits.only == ("a-role",)
+    assert len(list(folder.glob("plan-*.json"))) == 1
+    capsys.readouterr()
+    assert main(["remediate", str(folder), "--new"]) == 2
+    assert "--new: expected --host, --group, --rule, --severity or --owner beside it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
