@@ -15,7 +15,7 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import counted, visible
-from unhang.commands.common_options import add_format_option, add_quiet
+from unhang.commands.common_options import add_format_option, add_quiet, number_of
 from unhang.commands.filters import OPTIONS
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
@@ -40,7 +40,9 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
     """Adds the options for showing a run. more: further formats and what each is."""
     add_format_option(parser, (*FORMATS, *(more or ())), {**(more or {}), "wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
     parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label for every series: cluster=production")
-    parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first")
+    parser.add_argument(
+        "--per-node", type=number_of("nodes"), default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
@@ -131,12 +133,6 @@ def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
     if skipped := nodes_without_series(findings, arguments.per_node):
         sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")
     return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
-
-
-def _count(given: str) -> int:
-    if not (given.isascii() and given.isdigit() and len(given) < 7):
-        raise argparse.ArgumentTypeError(f"expected a number of nodes, found {given!r}")
-    return int(given)
 
 
 def commands_here(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], str]:
