@@ -27,6 +27,7 @@ from unhang.show.history.node_pasts import node_pasts
 from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html
 from unhang.show.report.json import render_json
+from unhang.show.report.manual_work import with_manual_work
 from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.show.report.run import read_run
 from unhang.show.report.screen import render_screen
@@ -75,6 +76,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         if out != "-" and not arguments.quiet:
             print(out)
         return
+    if arguments.format not in ("json", "jsonl"):  # which are the objects of findings.json
+        findings = with_manual_work(findings)
     if arguments.format in ("table", "wide"):
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":

@@ -40,7 +40,8 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
     node_verdicts of those on which a kept finding is. The totals omit checks that passed or did not apply, because they are not known by host."""
     places = [place for place, finding in enumerate(findings["findings"]) if by.takes(finding)]
     kept = [_on(findings["findings"][place], by.hosts) for place in places]
-    causes = [one for cause in findings["causes"] if (one := _cause(cause, {old: new for new, old in enumerate(places)}, findings["findings"], by))]
+    moved = {old: new for new, old in enumerate(places)}
+    causes = [one for cause in findings["causes"] if (one := _cause(cause, moved, findings["findings"], by))]
     asked = {verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()}
     hosts, unread = sum(map(len, asked.values())), asked["unread"]
     verdicts = {verdict: _among(among, _failing(kept, unread) if by.severities or by.owners or by.rules else None) for verdict, among in asked.items()}
@@ -54,6 +55,7 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
         "totals_by_rule": {rule: _totals(among) for rule, among in _by_rule(kept).items()},
         "node_verdicts": verdicts,
         "causes": causes,
+        "by_hand": [moved[place] for place in findings.get("by_hand") or () if place in moved],
         "findings": kept,
     }
 
