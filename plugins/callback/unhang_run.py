@@ -12,7 +12,7 @@ version_added: "0.1.0"
 description:
   - Acts on plays that hold a C(gpu_node_info) task, and on no others.
   - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in C(nodes/), and points C(runs/latest) at it.
-  - Runs C(unhang judge) on the run at the end, and stores it in the history.
+  - Runs C(unhang judge) on the run at the end, and stores an audit in the history.
   - Shows a progress line on a terminal.
 options:
   runs:
@@ -172,7 +172,7 @@ class CallbackModule(CallbackBase):
         self._close()
         if self.get_option("judge"):
             self._judge()
-        if not os.environ.get(LATER):
+        if run_files.becomes_latest() and not os.environ.get(LATER):
             self._keep()
 
     def _drop(self) -> None:

@@ -14,7 +14,7 @@ from unhang.run.run_folder import file_stem, node_files, read_node, read_run, ut
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
-NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set when a run reads only the nodes of a plan: runs/latest continues to point to the audit that the plan was made from
+NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set when a run reads only the nodes of a plan: it is no audit, so neither runs/latest nor the history has it
 GO_ON_ENV = "UNHANG_GO_ON"  # set when the play continues that run with the hosts that an earlier play did not read
 
 NOT_ASKED = "the play ended before this node was asked"
@@ -75,7 +75,7 @@ def has_node(run: Path, host: str) -> bool:
 
 
 def becomes_latest() -> bool:
-    """Whether runs/latest must point to the run that is under way."""
+    """Whether the run that is under way is the latest audit."""
     return not os.environ.get(NOT_LATEST_ENV)
 
 

@@ -6,7 +6,7 @@ import argparse
 import datetime
 import difflib
 import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from unhang.base.errors import UserError
 
@@ -20,6 +20,17 @@ def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], m
     known = {**FORMAT_MEANINGS, **(meanings or {})}
     described = [f"{name} ({'default' if not place else known.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
     parser.add_argument("-o", "--format", choices=tuple(formats), default=formats[0], metavar="FORMAT", help=", ".join(described))
+
+
+def number_of(things: str) -> Callable[[str], int]:
+    """The type of an option whose value is a number of things, 0 too."""
+
+    def parse(given: str) -> int:
+        if not (given.isascii() and given.isdigit() and len(given) < 7):
+            raise argparse.ArgumentTypeError(f"expected a number of {things}, found {given!r}")
+        return int(given)
+
+    return parse
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
-from dataclasses import replace
 from pathlib import Path
 
 from unhang.base.errors import UserError
 from unhang.commands.row_output import show_rows
-from unhang.show.compare.comparing import Comparison, compare
+from unhang.show.compare.comparing import compare
 from unhang.show.compare.rendering import COLUMNS, flat_rows_of, render_comparison, rows_of, without_secrets_in
 from unhang.show.compare.sides import read_side
 
@@ -45,17 +43,9 @@ def show_sides(arguments: argparse.Namespace) -> int:
         raise UserError(f"--{wrong[0]}: expected two runs of the history beside it, found {' and '.join(arguments.sides)[:200]}")
     run = arguments.run or "latest"
     first, second = (read_side(one, run) for one in arguments.sides)
-    found = _narrowed(compare(first, second, arguments.launch or "slurm"), arguments.fact)
+    facts = [one.strip() for given in arguments.fact for one in given.split(",") if one.strip()]
+    found = compare(first, second, arguments.launch or "slurm", facts)
     shown = without_secrets_in(found)
     rows = flat_rows_of(shown) if arguments.format == "csv" else rows_of(shown)
     show_rows(arguments, lambda width: render_comparison(shown, width), rows, COLUMNS, "fact")
     return int(bool(found.differences))
-
-
-def _narrowed(found: Comparison, asked: list[str]) -> Comparison:
-    """Only the requested facts; `driver` means the whole section."""
-    patterns = [one.strip() for given in asked for one in given.split(",") if one.strip()]
-    kept = tuple(
-        row for row in found.differences if not patterns or any(fnmatch.fnmatchcase(row.fact, one) or row.fact.startswith(f"{one}.") for one in patterns)
-    )
-    return replace(found, differences=kept)

@@ -23,9 +23,8 @@ def exit_code(findings: Mapping[str, Any], fail_on: str) -> int:
 
     findings: the object of findings.json, or its head.
     """
-    verdicts = findings["node_verdicts"]
-    unread = len(verdicts["unread"])
-    if unread and unread == sum(map(len, verdicts.values())):
+    unread = len(findings["node_verdicts"]["unread"])
+    if unread and unread == findings["host_count"]:
         return 2
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return int((unread and "error" in counted) or any(findings["totals_by_severity"].get(severity) for severity in counted))

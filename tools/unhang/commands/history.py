@@ -15,6 +15,7 @@ from typing import Any
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import visible
+from unhang.commands.common_options import number_of
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import Row, show_rows
 from unhang.show.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
@@ -33,8 +34,12 @@ View = tuple[Callable[[int], Sequence[str]], list[Row], tuple[str, ...], str]  #
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: an overview of findings to watch")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)")
-    parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)")
+    parser.add_argument(
+        "--runs", type=number_of("runs"), default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--days", type=number_of("days"), default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)"
+    )
     add_history_options(parser, "nodes; runs, of a node", EXAMPLES)
 
 

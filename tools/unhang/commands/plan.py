@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         max(1, round(arguments.max_age * 3600)),
         out_of_service=arguments.out_of_service,
     )
-    plan = _plan_of(folder, limits, arguments)
+    plan = plan_of(folder, limits, arguments, arguments.rules)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format in ("table", "wide") and not arguments.quiet:
@@ -96,13 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
-    """The plan that the run has; another one only with --new, for who looks at a plan must not replace it. Raises UserError."""
+def plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
+    """The plan that the run has; another one only with --new, for who looks at a plan must not replace it. rules: as for compute_plan. Raises UserError."""
     plan = _plan_that_is_there(folder)
     if arguments.new or plan is None:
-        return make_plan(folder, limits, arguments, arguments.rules)
+        return _make_plan(folder, limits, arguments, rules)
     if asked := _options(arguments):
-        made = compute_plan(folder, limits, arguments, arguments.rules)
+        made = compute_plan(folder, limits, arguments, rules)
         if digest_of_plan(made) != digest_of_plan(plan):
             found = f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan {as_typed(folder)}"
             raise UserError(f"expected no plan of this run, or --new to make another with {shlex.join(asked)}, {found}")
@@ -122,7 +122,7 @@ def name_of(plan: Plan) -> str:
     return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
 
 
-def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
+def _make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str]) -> Plan:
     """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had is kept beside it, and the difference is printed."""
     plan = compute_plan(folder, limits, arguments, rules)
     _keep(folder, plan)

@@ -20,7 +20,7 @@ from unhang.base.errors import UserError
 from unhang.base.text import ascii_only, data_for_ansible, visible
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
-from unhang.commands.plan import make_plan, name_of
+from unhang.commands.plan import name_of, plan_of
 from unhang.commands.preview import FORMATS as PREVIEW_FORMATS
 from unhang.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.commands.rollout_display import following
@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--apply", action="store_true", help="apply the plan; without it the roles run in check mode and write nothing on any node")
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
+    parser.add_argument("--new", action="store_true", help="with these filters: make that plan also where the run has another one, which is kept beside it")
     ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
     undoes = "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove, release. Previews too, unless --apply is given"
     parser.add_argument("--undo", action="store_true", help=undoes)
@@ -164,16 +165,22 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
     if arguments.undo:
         return planned_undo(_newest_planned(arguments.plan), arguments)
+    filtered = any(getattr(arguments, name) for name in OPTIONS)
+    if arguments.new and (arguments.end or not filtered):
+        raise UserError(f"--new: expected --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another plan of all findings: unhang plan RUN --new")
     if arguments.end:
-        return find_plan(_newest_planned(arguments.plan))
-    if not any(getattr(arguments, name) for name in OPTIONS):
+        folder, plan = find_plan(_newest_planned(arguments.plan))
+        if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
+            raise UserError(f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there is nothing to end, and nothing was written")
+        return folder, plan
+    if not filtered:
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
         given = next(name for name in OPTIONS if getattr(arguments, name))
         beside = "--status" if arguments.status else visible(arguments.plan, 200)
         raise UserError(f"expected a run folder beside --{given}, for which a plan is made, found {beside}")
     folder = run_folder.find_run(arguments.plan).resolve()
-    plan = make_plan(folder, PlanOptions(), arguments)
+    plan = plan_of(folder, PlanOptions(), arguments)
     sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
     return folder, plan
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.ansible.playbook_command import as_typed
 from unhang.base.errors import UserError
+from unhang.base.project import program_as_typed
 from unhang.base.secrets_in_text import without_secrets
 from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.base.text import visible
@@ -15,6 +17,7 @@ from unhang.commands.filters import filtered
 from unhang.commands.run_output import deliver
 from unhang.repair.gate.signing import sign
 from unhang.run import run_folder
+from unhang.run.actions import option
 from unhang.run.run_input import node_paths
 from unhang.show.history.earlier_readings import lost_gpus, sections_of
 from unhang.show.report.smoke_results import read_smoke_tests
@@ -24,20 +27,29 @@ NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
 
 
 def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
-    """0 nothing for the vendor, 1 a ticket with faults. Raises UserError."""
+    """1, as of every report with findings. Raises UserError, also for a node without a fault that a vendor could repair."""
     out = arguments.out or "-"
     if arguments.key and out == "-":
         raise UserError("--key: expected --out FILE, beside which the signature is written")
     (host,) = _one_node(folder, findings, arguments)
     path = node_paths(folder, [host]).get(host)
-    sections = sections_of(path) if path else {}  # a node that did not answer has no facts, and the ticket says so
+    sections = sections_of(path) if path else {}
     tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
+    if not (ticket_findings(findings, host) or any(suspect.host == host for test in tests for suspect in test.suspects)):
+        raise UserError(_nothing_for_a_vendor(folder, findings, host))
     blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host)), lost_gpus(folder, host, sections)))
     deliver(render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out)
     if arguments.key:
         text = Path(out).read_text(encoding="utf-8")
         run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
-    return int(bool(ticket_findings(findings, host)))
+    return 1
+
+
+def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
+    expected, program, named = f"expected a fault of {visible(host, 200)} that its vendor repairs", program_as_typed(), option("--host", visible(host, 200))
+    if host in findings["node_verdicts"]["unread"]:
+        return f"{expected}, found that the node was not read; why, and what to do: {program} report {as_typed(folder)} {named}"
+    return f"{expected}, found none; what was found on it: {program} report {as_typed(folder)} {named} -v"
 
 
 def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:

@@ -15,7 +15,7 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.text import counted, visible
-from unhang.commands.common_options import add_format_option, add_quiet
+from unhang.commands.common_options import add_format_option, add_quiet, number_of
 from unhang.commands.filters import OPTIONS
 from unhang.repair.plan.plan_view import plan_view
 from unhang.repair.rollout.status_view import rollout_view
@@ -27,6 +27,7 @@ from unhang.show.history.node_pasts import node_pasts
 from unhang.show.report.exports import RENDERERS, render_junit
 from unhang.show.report.html import render_html
 from unhang.show.report.json import render_json
+from unhang.show.report.manual_work import with_manual_work
 from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.show.report.run import read_run
 from unhang.show.report.screen import render_screen
@@ -40,7 +41,9 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
     """Adds the options for showing a run. more: further formats and what each is."""
     add_format_option(parser, (*FORMATS, *(more or ())), {**(more or {}), "wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
     parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label for every series: cluster=production")
-    parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first")
+    parser.add_argument(
+        "--per-node", type=number_of("nodes"), default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first"
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
@@ -73,6 +76,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         if out != "-" and not arguments.quiet:
             print(out)
         return
+    if arguments.format not in ("json", "jsonl"):  # which are the objects of findings.json
+        findings = with_manual_work(findings)
     if arguments.format in ("table", "wide"):
         text = _for_people(folder, findings, arguments, out in (None, "-"))
     elif arguments.format == "prometheus":
@@ -101,7 +106,7 @@ def _as_shown(folder: Path, run: str) -> str:
     """The run for the commands that show it again; "" for a file of findings whose run `unhang report` does not find."""
     file = Path(run)
     try:
-        return run if not file.is_file() or run_of_file(file).samefile(folder) else ""
+        return _lasting(folder, run) if not file.is_file() or run_of_file(file).samefile(folder) else ""
     except (OSError, UserError):
         return ""
 
@@ -133,12 +138,6 @@ def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
     return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
 
 
-def _count(given: str) -> int:
-    if not (given.isascii() and given.isdigit() and len(given) < 7):
-        raise argparse.ArgumentTypeError(f"expected a number of nodes, found {given!r}")
-    return int(given)
-
-
 def commands_here(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], str]:
     """Cause -> its command as a person types it here, for the page."""
     setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
@@ -159,8 +158,10 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
 
 
 def _lasting(folder: Path, run: str) -> str:
-    """The run as a person types it, but not as runs/latest, which may be another run when a command is pasted."""
-    return as_typed(folder.resolve()) if Path(run).is_symlink() else run
+    """The run as a person types it, but by its whole id: `latest`, or the beginning of an id, may be another run when a command is pasted."""
+    own = folder.resolve()
+    ways = (run, as_typed(own), str(own))  # in the run folder itself, the second is `.`
+    return run if Path(run).is_file() else next(one for one in ways if Path(one).name == own.name)
 
 
 def page_of(folder: Path, run: str, **parts: Any) -> str:

@@ -13,6 +13,7 @@ from unhang.base import project
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_fields
 from unhang.base.text import counted, visible
+from unhang.commands.common_options import number_of
 from unhang.commands.history_options import add_history_options, history_file
 from unhang.commands.row_output import show_rows
 from unhang.run import run_folder
@@ -31,10 +32,12 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)")
+    parser.add_argument(
+        "-n", "--newest", type=number_of("runs"), default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)"
+    )
     parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
     parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")
-    parser.add_argument("--keep", type=int, metavar="N", help="with --prune: keep the newest N")
+    parser.add_argument("--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N")
     parser.add_argument("--older-than", metavar="TIME", help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20")
     parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
     add_history_options(parser, "ids of runs", EXAMPLES)
@@ -61,8 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and arguments.older_than is None:
         raise UserError("--prune: expected --keep N, --older-than TIME or both, found neither")
-    if arguments.keep is not None and arguments.keep < 0:
-        raise UserError(f"--keep: expected how many run folders stay, found {arguments.keep}")
     now = datetime.datetime.now(datetime.UTC)
     before = moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
     found = runs_on_disk(run_folder.runs_folder(project.checkout_of(project.find_project())))

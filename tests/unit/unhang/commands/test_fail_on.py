@@ -10,7 +10,7 @@ from unhang.commands.fail_on import exit_code
 def document(read, unread, **severities):
     """A head of findings.json with so many nodes."""
     verdicts = {"critical": [], "error": [], "warning": [], "unread": ["gone"] * unread, "healthy": ["gpu1"] * read}
-    return {"node_verdicts": verdicts, "totals_by_severity": severities}
+    return {"host_count": read + unread, "node_verdicts": verdicts, "totals_by_severity": severities}
 
 
 @pytest.mark.parametrize(

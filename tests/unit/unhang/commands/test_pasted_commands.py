@@ -83,6 +83,19 @@ def test_a_command_names_its_run_and_not_the_latest_one(tmp_path, capsys):
     assert parsed(pasted(capsys, str(tmp_path / "latest"))["a-role"])[1].plan == str(folder)
 
 
+@pytest.mark.parametrize("named", ["latest", "runs/latest", RUN[:8], "."])
+def test_each_command_of_a_screen_or_page_has_the_whole_id_of_its_run(tmp_path, capsys, monkeypatch, named):
+    folder = write_fleet(tmp_path / "runs" / RUN, FEW)
+    (tmp_path / "runs" / "latest").symlink_to(RUN)
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(folder if named == "." else tmp_path)
+    main(["report", named])
+    main(["report", named, "-o", "html", "--out", "-"])
+    shown = re.sub(r"\\\n\s*", " ", capsys.readouterr().out)
+    typed = re.findall(r"unhang +(?:report|plan|remediate) +([^\s<]+)", shown)
+    assert len(typed) >= 4 and {one.rpartition("/")[2] for one in typed} == {RUN}
+
+
 def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
     commands = pasted(capsys, str(folder), "--host", "gpu[002-003]")
@@ -166,6 +179,22 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
     limits = read_plan(folder).limits
     assert (limits.only, limits.hosts) == (("a-person", "a-role"), ("gpu001", "gpu002"))
     assert {one.host for one in read_plan(folder).hosts} == {"gpu001", "gpu002"}
+
+
+def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("unhang.commands.remediate.run_preview", lambda *_: 0)
+    folder = write_fleet(tmp_path / RUN, FEW)
+    main(["plan", str(folder), "-q"])
+    before = (folder / "plan.json").read_bytes()
+    assert main(["remediate", str(folder), "--rule", "a-role"]) == 2
+    assert "expected no plan of this run, or --new to make another with --rule=a-role, found plan " in capsys.readouterr().err
+    assert (folder / "plan.json").read_bytes() == before
+    main(["remediate", str(folder), "--rule", "a-role", "--new"])
+    assert read_plan(folder).limits.only == ("a-role",)
+    assert len(list(folder.glob("plan-*.json"))) == 1
+    capsys.readouterr()
+    assert main(["remediate", str(folder), "--new"]) == 2
+    assert "--new: expected --host, --group, --rule, --severity or --owner beside it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from unhang.base.errors import UserError
 from unhang.cli import main
 from unhang.commands.preview import PREVIEWED, refuse_another_than_previewed
 from unhang.repair.plan.plan_document import digest_of_plan, read_plan
+from unhang.run.own_runs import mark_as_own
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
     assert "expected the plan 0123456789ab" in problem
     assert f"found {digest[:12]}, which was not; preview it first: " in problem
     assert not (run_folder / "journal.jsonl").exists()
+
+
+def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch):
+    monkeypatch.setattr("unhang.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started"))
+    mark_as_own(run_folder)
+    before = sorted(run_folder.iterdir())
+    assert main(["remediate", str(run_folder), "--end"]) == 2
+    assert f"--end: expected a rollout of {run_folder} that has begun, found none: there is nothing to end" in capsys.readouterr().err
+    assert sorted(run_folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"digest": "\\u001b[2J"}', "[" * 100_000])

@@ -118,9 +118,12 @@ def test_a_wrong_value_is_refused_under_the_option_that_was_typed(argv, message,
         (["remediate", "latest", "--app"], "unrecognized arguments: --app; unhang remediate --help has the options\n"),
         (["runs", "--prun"], "unrecognized arguments: --prun; unhang runs --help has the options\n"),
         (["report", "latest", "--sev", "error"], "did you mean --severity?\n"),
+        (["runs", "-n", "-1"], "argument -n/--newest: expected a number of runs, found '-1'\n"),
+        (["runs", "--prune", "--keep", "-1"], "argument --keep: expected a number of run folders, found '-1'\n"),
+        (["history", "--days", "x"], "argument --days: expected a number of days, found 'x'\n"),
     ],
 )
-def test_a_shortened_option_is_refused_and_one_that_acts_is_not_proposed(typed, message, capsys):
+def test_what_the_parser_does_not_take_is_refused_and_no_option_that_acts_is_proposed(typed, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(typed)
     assert ended.value.code == 2

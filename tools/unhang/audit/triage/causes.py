@@ -71,7 +71,7 @@ def triage(
     setting: Setting | None = None,
     repairs: Mapping[str, Repairs] | None = None,
 ) -> dict[str, Any]:
-    """The keys that triage adds to a findings document: `node_verdicts` and `causes`, as in the schema findings-1.
+    """The keys that triage adds to a findings document: `node_verdicts`, `causes` and `by_hand`, as in the schema findings-1.
 
     nodes: every host of the run; setting: surroundings for the commands of the causes; repairs: by host; without an entry the rule's role is
     shown.
@@ -94,7 +94,8 @@ def triage(
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())
-    return {"node_verdicts": verdicts, "causes": causes}
+    by_hand = [one.number for one in findings if _is_by_hand(one, repairs)]
+    return {"node_verdicts": verdicts, "causes": causes, **({"by_hand": by_hand} if by_hand else {})}
 
 
 def _usual_rules(causes: Sequence[Mapping[str, Any]], healthy: frozenset[str]) -> set[str]:
@@ -169,6 +170,12 @@ def _repairing_role(root: Found, repairs: Repairs) -> str | None:
     """The role that a plan gives it to, also if a person must decide a conflict first; None if the plan gives it to a person."""
     role = root.remedy.get("role")
     return role if role and (root.rule in repairs.roles.get(role, ()) or root.rule in repairs.conflicts) else None
+
+
+def _is_by_hand(one: Found, repairs: Mapping[str, Repairs]) -> bool:
+    """Whether the plan leaves a finding to a person on each of its nodes, though its rule names a role."""
+    planned = [repairs[host] for host in one.hosts if host in repairs]
+    return bool(one.remedy.get("role") and planned) and not any(_repairing_role(one, on_host) for on_host in planned)
 
 
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:

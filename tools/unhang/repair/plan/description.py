@@ -76,7 +76,8 @@ def describe_totals(plan: Plan) -> str:
 
 def describe_limits(plan: Plan) -> str:
     limits = plan.limits
-    parts = [f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"]
+    most = f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"
+    parts = [most if limits.in_service else "no node answered"]
     parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []
     parts += [f"{shortened(fold_hosts(limits.out_of_service), LONGEST_LIST)} out of service already"] if limits.out_of_service else []
     by_limit: dict[int, list[str]] = {}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from unhang.base.errors import UserError
 from unhang.run.run_input import natural
 from unhang.schemas.configuration import was_unread
-from unhang.show.compare.flattening import flattened
+from unhang.schemas.shapes import nearest
+from unhang.show.compare.flattening import compared_facts, flattened
 from unhang.show.compare.sides import Side
 
 # Drivers, kernels and libraries explain most differences between two jobs, so they come first; other facts follow by name.
@@ -31,7 +33,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """compared: facts that both sides could read, equal or not; unread: facts that a side could not read."""
+    """compared: requested facts that both sides could read, equal or not; unread: those that a side could not read."""
 
     a: Side
     b: Side
@@ -43,15 +45,32 @@ class Comparison:
 NONE, UNREAD = "none", "not read"
 
 
-def compare(a: Side, b: Side, launch: str = "slurm") -> Comparison:
-    """launch: how the job was started (a path of nccl.effective), where one side is the environment of a job. Raises UserError."""
+def compare(a: Side, b: Side, launch: str = "slurm", asked: Sequence[str] = ()) -> Comparison:
+    """launch: how the job was started (a path of nccl.effective), where one side is the environment of a job; asked: the facts to compare, with wildcards,
+    all by default. Raises UserError."""
     if a.environment is not None or b.environment is not None:
         rows = _environments(a, b, launch)
     else:
         rows = [row for section in {*a.contents, *b.contents} for row in _of_section(section, a, b)]
+        _refuse_unknown(asked, [row.fact for row in rows])
+    rows = [row for row in rows if not asked or any(_selects(one, row.fact) for one in asked)]
     shown = [row for row in rows if UNREAD not in (*row.a, *row.b)]
     differing = _folded([row for row in shown if set(row.a) != set(row.b)])
     return Comparison(a, b, tuple(sorted(differing, key=_sort_key)), len(shown), len(rows) - len(shown))
+
+
+def _selects(asked: str, fact: str) -> bool:
+    """`driver` means all that is below it."""
+    return fnmatch.fnmatchcase(fact, asked) or fact == asked or fact.startswith((f"{asked}.", f"{asked}["))
+
+
+def _refuse_unknown(asked: Iterable[str], there: Iterable[str]) -> None:
+    """there: facts of the nodes; one of the schema that no node has is known too."""
+    known = compared_facts()
+    for one in asked:
+        of_schema = (_selects(one, fact) or fnmatch.fnmatchcase(one, fact.replace("[*]", "[[]*]")) for fact in known)
+        if not any(_selects(one, fact) for fact in there) and not any(of_schema):
+            raise UserError(f"--fact: expected a fact that is compared, found {one!r}{nearest(one, known)}; `unhang explain SECTION` lists those of a section")
 
 
 def _of_section(section: str, a: Side, b: Side) -> list[Difference]:

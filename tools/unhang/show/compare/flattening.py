@@ -43,6 +43,22 @@ def flattened(name: str, section: Mapping[str, Any]) -> dict[str, str]:
     return {path: ", ".join(sorted(values)) for path, values in found.items()}
 
 
+def compared_facts() -> list[str]:
+    """Each section and each path below it that is compared, with [*] for the names of rows and * for keys that are data."""
+    return [path for name, shape in fact_shapes().items() for path in _paths(shape, name)]
+
+
+def _paths(shape: Shape, path: str) -> Iterator[str]:
+    if shape.sample or shape.identity:
+        return
+    yield path
+    for key, below in shape.fields.items():
+        if key not in OF_ONE_NODE:
+            yield from _paths(below, f"{path}.{key}")
+    if shape.item is not None:
+        yield from _paths(shape.item, f"{path}[*]" if shape.kind == "list" else f"{path}.*")
+
+
 def _leaves(value: Any, shape: Shape | None, path: str) -> Iterator[tuple[str, str]]:
     if value is None or (shape is not None and (shape.sample or shape.identity)):
         return

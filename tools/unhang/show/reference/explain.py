@@ -173,12 +173,12 @@ def _policy_keys(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         if key not in shape.fields:
             return
         shape = shape.fields[key]
-    reading = [rule.id for rule in catalogue.rules if any(read[: len(path) + 1] == ("policy", *path) for read in rule.decision_reads)]
+    reading = [rule.row for rule in catalogue.rules if any(read[: len(path) + 1] == ("policy", *path) for read in rule.decision_reads)]
     proposing = [rule.row for rule in catalogue.rules if any(key == name or key.startswith(f"{name}.") for key, _ in _proposed(rule.row))]
-    roles = sorted({str(row["remedy"]["role"]) for row in proposing if row["remedy"].get("role")})
+    roles = sorted({str(row["remedy"]["role"]) for row in (*reading, *proposing) if row["remedy"].get("role")})
     lines = (
-        ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind), ("judged by", _first(reading) or "no rule"),
-        ("applied by", ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for"),
+        ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind), ("judged by", _first([row["id"] for row in reading]) or "no rule"),
+        ("applied by", ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for; docs/roles.md lists what each role reads"),
         ("proposed by", _first([row["id"] for row in proposing]) or "no rule"), ("how", "docs/judging.md, docs/roles.md"),
     )  # fmt: skip
     yield Topic("policy", name, "A key of unhang_policy", lines, "documented", ())

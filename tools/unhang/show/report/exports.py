@@ -77,9 +77,8 @@ def render_jsonl(findings: Mapping[str, Any]) -> str:
 
 def render_markdown(findings: Mapping[str, Any]) -> str:
     """Causes as a table for an issue or a chat."""
-    counts = ", ".join(f"{len(hosts):,} {verdict}" for verdict, hosts in findings["node_verdicts"].items() if hosts)
     lines = [
-        f"Nodes: {counts or 'none'}; {_plain(phrases.judged_by(findings))}",
+        f"{_plain(phrases.node_verdicts(findings)) or 'no nodes'}; {_plain(phrases.judged_by(findings))}",
         "",
         "| severity | nodes | cause | do | command |",
         "| --- | --- | --- | --- | --- |",

@@ -117,7 +117,9 @@ def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:
             memo[asked] = without_identities(text, host, item if isinstance(item, dict) else None)
         bare.append(memo[asked])
     wide = (finding.get("group"), hosts_of(finding)) if finding.get("scope", "node") != "node" else ()
-    return (finding.get("verdict"), finding.get("severity"), finding.get("rule"), finding.get("title"), *bare, wide)
+    remedy = finding.get("remedy")
+    by_role = isinstance(remedy, Mapping) and bool(remedy.get("role"))  # on some nodes a role repairs it, on others a person
+    return (finding.get("verdict"), finding.get("severity"), finding.get("rule"), finding.get("title"), by_role, *bare, wide)
 
 
 def fold_findings(findings: Iterable[Mapping[str, Any]]) -> list[Fold]:

@@ -27,6 +27,7 @@ from unhang.show.report.cards import LONGEST_PLACE, about_interconnect, card_vie
 from unhang.show.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.show.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings, stated
 from unhang.show.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.show.report.manual_work import with_manual_work
 from unhang.show.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.show.report.run import NodeSummary, never_asked, read_nodes, read_run
 from unhang.show.report.smoke_results import read_smoke_tests
@@ -74,7 +75,7 @@ def render_html(
     rollout: results of plan.plan_view and rollout.status_view, if they exist. smoke_files: results of smoke tests besides those in the run folder. pasts:
     host -> lines of its history, the newest first. Raises run.Unreadable if there is no findings.json in it.
     """
-    findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
+    findings, run, nodes = with_manual_work(read_findings(run_dir, beside)), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
     asked = nodes + never_asked(run, nodes)
     named: dict[str, Any] = {"run_name": run_name, "program": program, "command_of": command_of, "read_by": read_by_of(run_dir)}

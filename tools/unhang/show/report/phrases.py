@@ -75,7 +75,7 @@ def tally(findings: Mapping[str, Any]) -> Tally:
         verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals},
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
         blamed=len({host for cause in causes if cause["severity"] != "info" for host in cause["nodes"]}),
-        unhealthy=sum(len(hosts) for verdict, hosts in by_verdict.items() if verdict != "healthy"),
+        unhealthy=int(findings.get("host_count") or 0) - len(by_verdict.get("healthy", ())),
     )
 
 
@@ -104,10 +104,13 @@ def without_nodes(rule: str) -> str:
 
 
 def node_verdicts(findings: Mapping[str, Any]) -> str:
-    """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; empty without nodes."""
+    """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; `2 of 23 nodes: …` of those that a filter left; empty without nodes."""
     verdicts: Mapping[str, Sequence[str]] = findings.get("node_verdicts") or {}
     counts = ", ".join(f"{len(hosts):,} {visible(verdict, 40)}" for verdict, hosts in verdicts.items() if hosts)
-    return f"{counted(sum(map(len, verdicts.values())), 'node')}: {counts}" if counts else ""
+    shown, nodes = sum(map(len, verdicts.values())), int(findings.get("host_count") or 0)
+    if not counts:
+        return f"nothing found on {counted(nodes, 'node')}" if nodes else ""
+    return f"{f'{shown:,} of ' if shown < nodes else ''}{counted(max(shown, nodes), 'node')}: {counts}"
 
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:

@@ -91,18 +91,22 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
         ending = f": {advice}" if width >= NARROW else ""
         if verdicts[verdict]:
             lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
-    lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
+    lines += [("", part, "") for part in _wrapped(_best(findings), width) if part]
     if nodes and not findings["causes"]:
-        remarks = int((findings.get("totals_by_severity") or {}).get(LEAST) or 0)
+        by_severity = findings.get("totals_by_severity") or {}
+        remarks = int(by_severity.get(LEAST) or 0)
         found, ending = ("nothing above info", f" ({counted(remarks, 'remark')})") if remarks else ("nothing found", "")
         on = shortened(fold_hosts(verdicts["healthy"]), width - len(found + ending) - 7)
-        lines += [("", f"{found} on {on}{ending}", "")] if len(verdicts["healthy"]) == nodes else []
+        if len(verdicts["healthy"]) == nodes:
+            lines.append(("", f"{found} on {on}{ending}", ""))
+        elif by_severity:
+            lines.append(("", f"no cause of its own; -v shows {counted(sum(by_severity.values()), 'finding')}", ""))
     return [*lines, ("", "", "")]
 
 
-def _best(causes: Sequence[Mapping[str, Any]]) -> str:
+def _best(findings: Mapping[str, Any]) -> str:
     """The one action that fixes most."""
-    best = best_action(causes)
+    best = best_action(findings["causes"], findings["findings"])
     if best is None or (not best.role and len(best.nodes) == 1):  # a person's work on one node stands in its block
         return ""
     what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"

@@ -19,7 +19,7 @@ import pytest
 
 from unhang.base.errors import UserError
 from unhang.cli import main
-from unhang.repair.plan.description import describe_totals
+from unhang.repair.plan.description import describe_limits, describe_totals
 from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, read_plan, render_plan, write_plan
 from unhang.repair.plan.plan_table import render_plan_table
 from unhang.repair.plan.plan_view import plan_view
@@ -101,6 +101,12 @@ def test_a_healthy_node_that_only_a_faulty_one_sets_apart_is_no_work(tmp_path):
     run = fleets.write_run(tmp_path / "run", findings, [fleets.node(host, [], {}) for host in ("gpu1", "gpu2")])
     (entry,) = plan_run(run, CATALOGUE).hosts
     assert (entry.host, [one.rule for one in entry.person]) == ("gpu1", ["links-differ", "lost"])
+
+
+def test_a_fleet_of_which_no_node_answered_has_no_share_of_nodes(tmp_path):
+    findings = fleets.document([fleets.finding("node-unreachable", "gone", "error", "Not reached", "e", "f")], {"unreachable": 1})
+    plan = plan_run(fleets.write_run(tmp_path / "run", findings, []), CATALOGUE)
+    assert (plan.limits.in_service, describe_limits(plan)) == (0, "no node answered")
 
 
 def test_the_plan_follows_its_schema_and_is_read_again(plan, tmp_path):

@@ -8,12 +8,19 @@ import json
 import judge_cases
 import pytest
 
+from unhang import cli
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.repair.plan.host_plan import plan_for_host
 from unhang.repair.plan.planning import PlanOptions, knowledge_of, plan_run, step_minutes
 from unhang.repair.plan.role_coverage import repairs_of_run, who_repairs
 from unhang.rules.compiled_catalogue import load_catalogue
 from unhang.run.documents import NodeDocument, to_fragment
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+from unhang.show.report import phrases
+from unhang.show.report.filtering import Filter, narrowed
+from unhang.show.report.folding import fold_findings
+from unhang.show.report.manual_work import with_manual_work
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
@@ -129,3 +136,23 @@ def test_a_judged_run_names_the_roles_of_its_plan(tmp_path):
     plan = plan_run(run, load_catalogue([rules]), PlanOptions(only=["own"]))
     assert by_role == {"gpu_driver": ["packages"], None: ["runfile"]}
     assert [one.host for one in plan.hosts if one.remedies] == ["packages"]
+
+
+def test_a_finding_that_a_role_leaves_to_a_person_names_no_role_in_a_report(tmp_path, capsys):
+    rows = [judge_cases.rule("driver.loaded.is_loaded", id="own", remedy=REMEDIES["driver-545-23-08-p2p-deadlock"])]
+    rules = judge_cases.write_rules(tmp_path / "rules", *rows)
+    refused = {**judge_cases.sections(), **SECTIONS, "driver": {**SECTIONS["driver"], "install_method": "runfile"}}
+    run = judge_cases.write_run(tmp_path / "run", judge_cases.node("packages", {**judge_cases.sections(), **SECTIONS}), judge_cases.node("runfile", refused))
+    judge_folder(run, [rules], None, TODAY, repairs=repairs_of_run)
+    judged = json.loads((run / "findings.json").read_text())
+    assert list(check_schema(judged, read_schema("findings-1"))) == []
+    for findings in (judged, narrowed(judged, Filter(rules=("own",)))):
+        document = with_manual_work(findings)
+        by_host = {one["host"]: phrases.action(one) for one in document["findings"] if one["rule"] == "own"}
+        assert by_host["packages"].startswith("apply role gpu_driver")
+        assert "apply role" not in by_host["runfile"] and "role gpu_driver refuses this node" in by_host["runfile"]
+        assert len([fold for fold in fold_findings(document["findings"]) if fold.example["rule"] == "own"]) == 2
+    for argv in (["-v"], ["-o", "csv"], ["-o", "sarif"], ["-o", "html", "--out", "-"]):
+        cli.main(["report", str(run), *argv])
+        shown = capsys.readouterr().out
+        assert "apply role gpu_driver" in shown and "role gpu_driver refuses this node" in " ".join(shown.split()), argv

@@ -103,6 +103,22 @@ def test_nodes_runs_and_a_group_in_two_runs_are_sides(compared, tmp_path):
     assert call("latest", folder)[0] == 0
 
 
+def test_only_the_requested_facts_are_compared_and_counted(compared):
+    call = compared([node("535.154.05")], [node(packages=(("libnccl2", "2.28.3"),))])
+    assert call("development", "production", "--fact", "driver")[1].endswith("1 fact compared: 1 differs\n")
+    assert [row["fact"] for row in call("development", "production", "--fact", "packages.installed", "-o", "json")[1]] == [
+        "packages.installed[libnccl2].version"
+    ]
+    for known in ("packages.installed[nothing]", "nccl.effective.slurm.NCCL_ALGO", "fabric_manager.version", "kernel.mod*"):
+        assert call("development", "production", "--fact", known)[::2] == (0, ""), known
+
+
+def test_a_fact_that_is_none_is_refused_with_the_nearest_name(compared):
+    code, out, errors = compared([node("535.154.05")], [node()])("development", "production", "--fact", "driver,drivr")
+    assert (code, out) == (2, "")
+    assert "--fact: expected a fact that is compared, found 'drivr' (did you mean driver?); `unhang explain SECTION` lists" in errors
+
+
 def test_one_machine_is_a_side_as_unhang_collect_prints_it(compared, tmp_path):
     call = compared([node()], [node()])
     (tmp_path / "here.json").write_text(json.dumps({"schema": "unhang/node-facts/1", "sections": node("535.154.05")}))

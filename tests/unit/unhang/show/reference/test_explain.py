@@ -220,6 +220,9 @@ def test_a_title_that_diagnose_shows_is_a_name_of_its_cause(title, cause):
         ("gpus.devices.pcie.width_now", "fact", ("used by", "pcie-width-below-max")),
         ("driver.loaded", "fact", ("driver.loaded.version", " rules")),
         ("acs_iommu", "cause", ("decided by", "lspci")),
+        ("driver.version", "policy", ("applied by", "role gpu_driver")),
+        ("nccl.version", "policy", ("applied by", "role nccl_profile")),
+        ("gpu.count", "policy", ("applied by", "no role that a rule asks for; docs/roles.md lists what each role reads")),
     ],
 )
 def test_facts_sections_and_causes_are_topics(asked, kind, line):

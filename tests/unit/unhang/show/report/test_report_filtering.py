@@ -6,7 +6,9 @@ import fleets
 import jsonschema_rs
 import pytest
 
+from unhang.commands.fail_on import exit_code
 from unhang.schemas.shapes import read_schema
+from unhang.show.report.exports import render_markdown
 from unhang.show.report.filtering import Filter, narrowed
 from unhang.show.report.screen import render_screen
 from unhang.show.report.table import render_table
@@ -55,6 +57,37 @@ def test_places_of_findings_are_those_of_the_narrowed_list(found):
 )
 def test_what_is_not_asked_for_is_not_shown(found, by, expected):
     assert rules(narrowed(found, by)) == expected
+
+
+@pytest.mark.parametrize("by", [Filter(severities=("warning",)), Filter(severities=("critical",)), Filter(rules=("few",)), Filter(frozenset({"gpu1"}))])
+def test_a_cause_keeps_the_severity_that_it_was_judged_with(found, by):
+    whole = {(cause["rule"], cause["severity"]) for cause in found["causes"]}
+    left = narrowed(found, by)
+    assert left["causes"] and {(cause["rule"], cause["severity"]) for cause in left["causes"]} <= whole
+    assert not by.severities or {cause["severity"] for cause in left["causes"]} == set(by.severities)
+
+
+def test_what_a_cause_of_another_severity_explains_is_a_finding_without_a_cause(found):
+    left = narrowed(found, Filter(frozenset({"gpu1"}), severities=("warning",)))
+    assert (left["causes"], left["totals_by_severity"]) == ([], {"warning": 1})
+    assert "no cause of its own; -v shows 1 finding" in render_screen(left)
+
+
+def test_nodes_are_counted_on_which_something_is_shown_or_that_were_not_read(found):
+    left = narrowed(found, Filter(severities=("critical",), typed="--severity critical"))
+    assert {verdict: hosts for verdict, hosts in left["node_verdicts"].items() if hosts} == {"critical": ["gpu1"], "unread": ["gone"]}
+    for text in (render_screen(left), render_markdown({**left, "causes": []})):
+        assert f"2 of {found['host_count']} nodes: 1 critical, 1 unread" in text
+    assert exit_code(left, "warning") == 1
+    assert exit_code(narrowed(found, Filter(rules=("none",))), "warning") == 1  # of a node that was not read nothing is known
+
+
+def test_a_comparison_is_counted_for_the_requested_hosts_alone():
+    unlike = {**fleets.finding("unlike", None, "error", "Unlike", "e", "f"), "hosts": ["gpu1", "gpu2"]}
+    document = fleets.document([unlike, fleets.finding("few", "gpu2", "warning", "Few", "e", "f")], {"ok": 2})
+    left = narrowed(document, Filter(frozenset({"gpu1"})))
+    assert [one["hosts"] for one in left["findings"]] == [["gpu1"]]
+    assert left["totals_by_rule"] == {"unlike": {"fail": 1, "unknown": 0, "waived": 0}}
 
 
 def test_a_narrowed_document_is_what_the_schema_allows_and_every_table_shows_it(found):

@@ -120,6 +120,18 @@ def test_a_ticket_is_of_one_node(run, capsys, more):
     assert "expected" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("host", "found"), [("gpu008", "found none; what was found on it: "), ("gone", "found that the node was not read; why, and what to do: ")]
+)
+def test_a_node_without_a_fault_for_its_vendor_has_no_ticket(tmp_path, capsys, host, found):
+    findings = [{**SETTING, "host": "gpu008"}, fleets.finding("node-unreachable", "gone", "error", "Not reached", "e", "f")]
+    folder = fleets.write_run(tmp_path / "run", fleets.document(findings, {"ok": 1, "unreachable": 1}), [])
+    out = tmp_path / "ticket.md"
+    assert cli.main(["report", str(folder), "--host", host, "-o", "ticket", "--out", str(out)]) == 2
+    assert f"expected a fault of {host} that its vendor repairs, {found}" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_an_owner_selects_findings_causes_and_rows(run, capsys):
     left = narrowed(fleets.document([LOST, SETTING, OTHER], {"ok": 2}), Filter(owners=("vendor",)))
     assert {one["rule"] for one in left["findings"]} == {one["rule"] for one in left["causes"]} == {"xid-fatal", "nvlink-some-inactive"}
