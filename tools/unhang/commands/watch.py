@@ -18,7 +18,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_document
-from unhang.base.text import visible
+from unhang.base.text import counted, visible
 from unhang.commands.common_options import add_examples
 from unhang.commands.in_place import Screen
 from unhang.commands.watch_outputs import Outputs, add_outputs, outputs_of
@@ -200,7 +200,7 @@ def _noted(lines: Any) -> Any:
     """The samples, with a word about what they show first."""
     for line in lines:
         if "schema" in line:
-            _say(f"{len(line['ranks'])} ranks on {visible(line['host'])}, a sample each {line['every_s']:g} s")
+            _say(f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each {line['every_s']:g} s")
         elif "silent" in line:
             _say("the sampler got no answer from the driver; it goes on without it. Does nvidia-smi answer?")
         yield line

@@ -78,9 +78,15 @@ def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> I
         yield from _ended_or_stopped(tick, seen, said)
         if tick.t - told >= no_progress_s:
             told = tick.t
-            why = f"no collective, no work on a GPU, no file and no log moved for {tick.t - progressed:.0f} s"
-            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), why)
+            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), _what_did_not_move(tick, tick.t - progressed))
         before = tick
+
+
+def _what_did_not_move(tick: Tick, seconds: float) -> str:
+    if tick.ranks:
+        return f"no collective, no work on a GPU, no file and no log moved for {seconds:.0f} s"
+    log = "its output goes to no file (with one, its growth counts as progress)" if tick.log_bytes is None else "its log did not grow"
+    return f"no process with a rank was found for {seconds:.0f} s, no work on a GPU was seen, and {log}"
 
 
 def with_moments(lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]) -> Iterator[Mapping[str, Any]]:
