@@ -33,6 +33,7 @@ from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_he
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
 from unhang_node.command import load_nvidia_ml_py
+from unhang_node.job.command import process_number
 from unhang_node.job.look import look
 
 TERMINATED = 86
@@ -47,7 +48,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
     parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
-    parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
+    parser.add_argument("--pid", type=process_number, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
     parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm that runs: samples of all its nodes, by a step beside its own")
     parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")

@@ -32,7 +32,7 @@ def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
                     continue
                 row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
                 row["hosts"].append(host_of(document))
-                row["helps"] = HELPS.get(what, "").format(host=host_of(document)) or None
+                row["helps"] = HELPS.get(what, "").format(host=host_of(document)) or None if what != "kernel_log" or status == "denied" else None
     return list(found.values())[:64]
 
 

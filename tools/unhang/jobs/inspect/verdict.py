@@ -154,7 +154,8 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell"
     if not any(look.doing for look in looks):
         return _by_proc(looks)
-    return UNKNOWN, [], "the looks do not tell whether it moves; look again with a longer --gap, or with py-spy"
+    spy = "" if all(look.doing for look in looks) else ", or with py-spy"
+    return UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
 
 
 def _waits(look: RankLook) -> bool:

@@ -1,0 +1,74 @@
+"""What `unhang inspect` says of a look that was partial, and of options that make no sense."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from unhang.base.errors import UserError
+from unhang.commands import inspect
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+
+
+def evidence(rank: int | None, world_size: int | None, kernel_log: dict | None = None) -> dict:
+    processes = [{"pid": 4711, "of": 4711, "threads": [{"frames": ["time.sleep (train.py:4)"]}]}]
+    return {
+        "collector": {"host": "gpu03"},
+        "ranks": [{"rank": rank, "world_size": world_size, "pid": 4711, "job": "uid=0"}],
+        "sections": {
+            "ranks": {"probe": {"status": "ok"}},
+            "proc": {"ranks_1": [{"pid": 4711, "state": "S"}], "ranks_2": [{"pid": 4711, "state": "S"}]},
+            "stacks": {"processes": processes, "processes_2": processes, "probe": {"status": "ok"}},
+            "kernel_log": {"probe": kernel_log or {"status": "ok"}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "rank, world_size, heading, row",
+    [
+        (1, 2, "1 of 2 ranks on gpu03", "  1              S     code        time.sleep (train.py:4)"),
+        (0, 1, "1 rank on gpu03", "  0              S     code        time.sleep (train.py:4)"),
+        (None, None, "1 process without a rank on gpu03", "  pid 4711       S     code        time.sleep (train.py:4)"),
+    ],
+)
+def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stands(rank, world_size, heading, row):
+    shown = render_inspection(inspection_of([evidence(rank, world_size)])).splitlines()
+    assert shown[0] == heading
+    assert row in shown
+    assert "py-spy" not in shown[-1]
+
+
+@pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", False)])
+def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(status, is_helped):
+    shown = render_inspection(inspection_of([evidence(0, 1, {"status": status, "error": "no such log"})]))
+    assert "no such log" in shown
+    assert ("run it as root" in shown) is is_helped
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    inspect.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("words", [("--gap", "0"), ("--gap", "601"), ("--gap", "nan"), ("--gap", "soon"), ("--pid", "-3"), ("--pid", "0")])
+def test_a_value_that_makes_no_sense_is_refused_by_the_name_of_its_option(words, capsys):
+    with pytest.raises(SystemExit):
+        parsed(*words)
+    printed = capsys.readouterr().err
+    assert f"argument {words[0]}: expected " in printed and f"found {words[1]!r}" in printed
+
+
+def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--kernel-log: expected a file, found none at "):
+        inspect.run(parsed("--kernel-log", str(tmp_path / "gone")))
+
+
+def test_of_nodes_without_an_answer_no_process_is_asked_for(monkeypatch):
+    unanswered = {"collector": {"host": "gone"}, "ranks": [], "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}}}
+    monkeypatch.setattr(inspect, "node_documents", lambda *_: [unanswered])
+    with pytest.raises(UserError, match="no answer: no such host$"):
+        inspect.run(parsed("--hosts", "gone"))
