@@ -35,7 +35,9 @@ def main(arguments: list[str]) -> int:
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a look."""
-    parser.add_argument("--pid", type=process_number, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it")
+    parser.add_argument(
+        "--pid", type=process_number, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it"
+    )
     parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm")
     container = "a container of this machine, looked at from outside (docker, podman, containerd, apptainer, enroot; pid:[N], a namespace of lsns)"
     parser.add_argument("--container", metavar="NAME|ID", help=container)

@@ -70,5 +70,5 @@ def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
 def test_of_nodes_without_an_answer_no_process_is_asked_for(monkeypatch):
     unanswered = {"collector": {"host": "gone"}, "ranks": [], "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}}}
     monkeypatch.setattr(inspect, "node_documents", lambda *_: [unanswered])
-    with pytest.raises(UserError, match="no answer: no such host$"):
+    with pytest.raises(UserError, match=r"no answer: no such host$"):
         inspect.run(parsed("--hosts", "gone"))
