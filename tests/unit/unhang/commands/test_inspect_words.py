@@ -12,8 +12,8 @@ from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
 
-def evidence(rank: int | None, world_size: int | None, kernel_log: dict | None = None) -> dict:
-    processes = [{"pid": 4711, "of": 4711, "threads": [{"frames": ["time.sleep (train.py:4)"]}]}]
+def evidence(rank: int | None, world_size: int | None, kernel_log: dict | None = None, frame: str = "time.sleep (train.py:4)") -> dict:
+    processes = [{"pid": 4711, "of": 4711, "threads": [{"frames": [frame]}]}]
     return {
         "collector": {"host": "gpu03"},
         "ranks": [{"rank": rank, "world_size": world_size, "pid": 4711, "job": "uid=0"}],
@@ -39,6 +39,11 @@ def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stand
     assert shown[0] == heading
     assert row in shown
     assert "py-spy" not in shown[-1]
+
+
+def test_one_rank_is_no_plural():
+    found = inspection_of([evidence(0, 1, frame="all_reduce (/opt/site-packages/torch/distributed/distributed_c10d.py:9)")])
+    assert "the only rank is in all_reduce" in found["headline"] and "1 ranks" not in render_inspection(found)
 
 
 @pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", False)])

@@ -127,7 +127,7 @@ def test_more_ranks_than_are_looked_at_are_counted(monkeypatch):
         while time.monotonic() < until and not any(piece[2] for piece in pieces):
             pieces = list(finding.read_ranks(context))
     assert len([row for piece in pieces for row in piece[1].get("ranks", [])]) == 1
-    assert "1 ranks are left out" in pieces[-1][2][0]["reason"]
+    assert "ranks left out: 1;" in pieces[-1][2][0]["reason"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own, which needs root")

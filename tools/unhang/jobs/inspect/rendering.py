@@ -52,7 +52,7 @@ def _ranks(found: Mapping[str, Any]) -> list[str]:
         for (activity, where, state), standing in list(places.items())[:MOST_ROWS]
     ]
     if len(places) > MOST_ROWS:
-        lines.append(f"  and {len(places) - MOST_ROWS} more places; -o json has them")
+        lines.append(f"  and {counted(len(places) - MOST_ROWS, 'more place')}; -o json has them")
     return ["", f"  {'rank':<14} {'state':<5} {'doing':<11} where", *lines] if lines else []
 
 
