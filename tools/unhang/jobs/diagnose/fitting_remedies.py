@@ -52,9 +52,9 @@ def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The remedy with the release that is proven to cure the log's driver, or a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left. own: the words of the line that speaks for the cause; where they have another title, the cause's role is left out
-    too, unless they say that it is kept, or that a proven release is.
+    """The remedy with the release that is proven to cure the log's driver, or with a driver that the log's GPUs can use; without the parts of a policy whose
+    lower bound (`nccl.min`) every version of the log meets, and without its role if nothing else is left. own: the words of the line that speaks for the cause;
+    where they have another title, the cause's role is left out too, unless they say that it is kept, or that a proven release is.
     """
     proven = {} if own.get("title") and not own.get("role") else remedy.get("proven", {})
     role = remedy.get("role")
