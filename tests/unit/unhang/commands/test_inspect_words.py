@@ -12,16 +12,16 @@ from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
 
-def evidence(rank: int | None, world_size: int | None, kernel_log: dict | None = None, frame: str = "time.sleep (train.py:4)") -> dict:
+def evidence(rank: int | None, world_size: int | None, frame: str = "time.sleep (train.py:4)", state: str = "S", **probes: dict) -> dict:
     processes = [{"pid": 4711, "of": 4711, "threads": [{"frames": [frame]}]}]
     return {
         "collector": {"host": "gpu03"},
         "ranks": [{"rank": rank, "world_size": world_size, "pid": 4711, "job": "uid=0"}],
         "sections": {
             "ranks": {"probe": {"status": "ok"}},
-            "proc": {"ranks_1": [{"pid": 4711, "state": "S"}], "ranks_2": [{"pid": 4711, "state": "S"}]},
-            "stacks": {"processes": processes, "processes_2": processes, "probe": {"status": "ok"}},
-            "kernel_log": {"probe": kernel_log or {"status": "ok"}},
+            "proc": {"ranks_1": [{"pid": 4711, "state": state}], "ranks_2": [{"pid": 4711, "state": state}]},
+            "stacks": {"processes": processes, "processes_2": processes, "probe": probes.get("stacks", {"status": "ok"})},
+            "kernel_log": {"probe": probes.get("kernel_log", {"status": "ok"})},
         },
     }
 
@@ -48,9 +48,22 @@ def test_one_rank_is_no_plural():
 
 @pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", False)])
 def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(status, is_helped):
-    shown = render_inspection(inspection_of([evidence(0, 1, {"status": status, "error": "no such log"})]))
+    shown = render_inspection(inspection_of([evidence(0, 1, kernel_log={"status": status, "error": "no such log"})]))
     assert "no such log" in shown
     assert ("run it as root" in shown) is is_helped
+
+
+@pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", True), ("error", False)])
+def test_py_spy_helps_where_it_was_not_there_and_not_where_it_failed(status, is_helped):
+    shown = render_inspection(inspection_of([evidence(0, 1, stacks={"status": status, "error": "no stack"})]))
+    assert ("would help: py-spy on PATH" in shown) is is_helped
+
+
+@pytest.mark.parametrize(
+    "state, said", [("Z", "unknown: the job has ended, none"), ("gone", "unknown: the job has ended, none"), ("R", "unknown: it runs Python code, work that")]
+)
+def test_a_lone_process_that_has_ended_or_runs_is_told_as_that(state, said):
+    assert said in render_inspection(inspection_of([evidence(None, None, state=state)]))
 
 
 def parsed(*words: str) -> argparse.Namespace:

@@ -77,6 +77,8 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
     """(state, suspects, one sentence)."""
     if not looks:
         return UNKNOWN, [], "no rank was found"
+    if all(look.is_ended for look in looks):
+        return UNKNOWN, [], "the job has ended, none of its processes is left; unhang diagnose LOG says why"
     ended, stuck = ended_ranks(looks, standing), stopped_or_stuck(looks, standing)
     words = {busy_word(look) for look in looks if not look.is_ended}
     if ended and not stuck and len(words) == 1 and None not in words:
@@ -155,6 +157,8 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell"
     if not any(look.doing for look in looks):
         return _by_proc(looks)
+    if all(runs_python(look) for look in looks):
+        return UNKNOWN, [], LONG_OR_ENDLESS
     spy = "" if all(look.doing for look in looks) else ", or with py-spy"
     return UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
 
