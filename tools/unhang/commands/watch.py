@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -37,6 +38,7 @@ from unhang_node.job.command import process_number
 from unhang_node.job.look import look
 
 TERMINATED = 86
+LEAST_EVERY_S = 0.2
 SECOND_LOOK_S = 10.0
 EXAMPLES = """\
   unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
@@ -76,10 +78,14 @@ class Job:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The job's own exit code; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
+    """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
     if sum(map(bool, (arguments.command, arguments.pid, arguments.slurm_job))) != 1:
         raise UserError("expected a command behind --, or --pid, or --slurm-job, found several or none; see unhang watch --help")
-    if arguments.no_progress < 2 * arguments.every or arguments.every < 0.2:
+    if not LEAST_EVERY_S <= arguments.every < math.inf:
+        raise UserError(f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}")
+    if not 0 <= arguments.grace < math.inf:
+        raise UserError(f"--grace: expected seconds, 0 or more, found {arguments.grace:g}")
+    if not arguments.no_progress >= 2 * arguments.every:
         raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
     if arguments.here and not arguments.slurm_job:
         raise UserError("--here: expected --slurm-job ID beside it; a command and --pid are watched on this node anyway")
@@ -99,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
                 return code
         except KeyboardInterrupt:
             pass  # the job got it too, and ends as it does without a watcher
-        return job.wait()
+        code = job.wait()
+        return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
 
 def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
