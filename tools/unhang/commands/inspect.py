@@ -70,6 +70,8 @@ def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         return read_documents([Path(one) for one in arguments.evidence])
     if arguments.hosts or arguments.inventory:
         return node_documents(arguments, chosen_look_options(arguments))
+    if arguments.limit:
+        raise UserError("--limit: expected --inventory or --hosts beside it, whose hosts it chooses from")
     if arguments.slurm_job:
         return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
     return [_look_here(arguments)]

@@ -85,6 +85,11 @@ def test_a_kernel_log_that_is_not_there_is_refused(tmp_path):
         inspect.run(parsed("--kernel-log", str(tmp_path / "gone")))
 
 
+def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
+    with pytest.raises(UserError, match="--limit: expected --inventory or --hosts"):
+        inspect.run(parsed("--limit", "gpu01"))
+
+
 def test_of_nodes_without_an_answer_no_process_is_asked_for(monkeypatch):
     unanswered = {"collector": {"host": "gone"}, "ranks": [], "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}}}
     monkeypatch.setattr(inspect, "node_documents", lambda *_: [unanswered])

@@ -70,7 +70,7 @@ def test_this_node_alone_is_watched_only_for_a_job_of_slurm():
 
 @pytest.mark.parametrize(
     "words",
-    [("--every", "nan"), ("--every", "inf"), ("--every", "0"), ("--no-progress", "nan"), ("--no-progress", "-4"), ("--grace", "-5"), ("--grace", "nan")],
+    [("--every", "nan"), ("--every", "inf"), ("--every", "0"), ("--no-progress", "nan"), ("--no-progress", "-4"), ("--grace", "-5")],
 )
 def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(words):
     arguments = arguments_of(*words)
