@@ -46,9 +46,10 @@ def test_both_ranks_on_one_gpu_are_named():
     assert first_of("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 19000\n")[1][2] == ["rank 0", "rank 1"]
 
 
-def test_an_xid_of_a_program_is_a_failure_and_leads_to_its_meaning():
-    outcome = diagnose_text("[1000.0] NVRM: Xid (PCI:0000:3b:00): 43, pid=4242, name=python, Ch 00000008\n")["outcome"]
-    assert outcome["word"] == "failure" and "unhang explain xid 43" in outcome["why"]
+@pytest.mark.parametrize("code", [43, 80, 151])
+def test_an_xid_without_a_cause_is_a_failure_and_leads_to_its_meaning(code):
+    outcome = diagnose_text(f"[1000.0] NVRM: Xid (PCI:0000:3b:00): {code}, pid=4242, name=python, Ch 00000008\n")["outcome"]
+    assert outcome["word"] == "failure" and f"unhang explain xid {code}" in outcome["why"]
 
 
 def collectives(busbw, average, size=1 << 27, gpus=8, more=""):
