@@ -66,6 +66,16 @@ def test_a_lone_process_that_has_ended_or_runs_is_told_as_that(state, said):
     assert said in render_inspection(inspection_of([evidence(None, None, state=state)]))
 
 
+@pytest.mark.parametrize("written, state", [(8 << 20, "running"), (4096, "unknown")])
+def test_a_process_that_writes_files_moves(written, state):
+    document = evidence(None, None)
+    proc = document["sections"]["proc"]
+    proc.update(at_1_s=1.0, at_2_s=4.0)
+    for number, size in ((1, 0), (2, written)):
+        proc[f"ranks_{number}"][0]["io"] = {"read_bytes": 0, "write_bytes": size}
+    assert inspection_of([document])["state"] == state
+
+
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     inspect.add_arguments(parser)

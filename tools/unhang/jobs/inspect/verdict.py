@@ -14,7 +14,7 @@ from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, silent_ranks, split_ranks, stopped_or_stuck
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
+from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.verdict.likely_causes import with_likely
@@ -153,6 +153,8 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return RUNNING, [], "the ranks' stacks moved between the two looks"
     if any(look.log_grew for look in looks):
         return RUNNING, [], "its log grew between the two looks"
+    if any((look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S for look in looks):
+        return RUNNING, [], "it reads or writes files"
     if standing and not any(look.doing for look in looks):
         return UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell"
     if not any(look.doing for look in looks):

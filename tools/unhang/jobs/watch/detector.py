@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S
+
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
-LEAST_BYTES = 64 * 1024  # less is a log line or a heartbeat
 WORKERS_CORES = 0.2
 AWAKE_PER_S = 10.0  # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 GONE = ("gone", "reused", "Z", "X")
@@ -119,7 +120,7 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         if then is None or "cpu_s" not in then or "cpu_s" not in row:
             continue
         moved = sum((row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes"))
-        if moved >= LEAST_BYTES * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
+        if moved >= LEAST_BYTES_S * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
             signs.append(f"work of rank {rank}")
     if not _counts(now.ras) and not now.gpus:
         signs += _without_ras(before, now, seconds)
