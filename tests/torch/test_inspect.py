@@ -197,4 +197,4 @@ def test_another_users_job_needs_root(tmp_path):
     document = json.loads(done.stdout)
     assert list(check_schema(document, read_schema("evidence-1"))) == []
     assert document["ranks"] == []
-    assert "processes of other users needs root" in document["sections"]["ranks"]["probe"]["error"]
+    assert "environment of other users' processes" in document["sections"]["ranks"]["probe"]["error"]

@@ -85,7 +85,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
         candidates = _of_the_job(pids, stats, candidates)
     chosen = list(_one_for_each_rank(ctx, stats, candidates)) or (_holders(ctx, stats, pids) if candidates or not denied or pids else [])
     if not chosen:
-        hidden = f"; the environment of {denied} processes of other users needs root" if denied else ""
+        hidden = f"; the environment of other users' processes ({denied}) needs root" if denied else ""
         where = f" of the {len(stats)} in the container {container}" if container else ""
         raise Absent(f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
     users = read_users(root)
@@ -95,7 +95,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     cut = {
         "field": "ranks",
         "status": "error",
-        "reason": f"{left} ranks are left out: at most {MOST_RANKS} of a node are looked at; name a job of it with --pid",
+        "reason": f"ranks left out: {left}; at most {MOST_RANKS} of a node are looked at; name a job of it with --pid",
     }
     yield "ranks", {"denied": denied}, [cut] if left > 0 else []
 

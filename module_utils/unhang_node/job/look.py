@@ -56,6 +56,7 @@ OPTIONS: dict[str, Any] = {
     "kernel_log": None,  # a file in place of the kernel's own log
 }
 MOST_SKIPPED = 8
+MOST_SECONDS = 600
 STUCK = re.compile(r"/proc/(\d+)/")
 
 
@@ -97,8 +98,8 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     if checked["container"] is not None:
         check_name(checked["container"])
     for name in ("gap_s", "silence_s", "deadline_s"):
-        if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= 600:
-            raise ValueError(f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to 600")
+        if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= MOST_SECONDS:
+            raise ValueError(f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to {MOST_SECONDS}")
     if any(not isinstance(pid, int) or pid < 1 for pid in checked["pids"]):
         raise ValueError(f"pids: found {checked['pids']!r}, allowed are numbers of processes")
     return checked

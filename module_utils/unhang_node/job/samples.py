@@ -34,7 +34,7 @@ from .ras import ask, ras_addresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from ..parse.process_state import Stat
@@ -58,7 +58,11 @@ def process_samples(root: Root, ranks: list[dict[str, Any]], t: float, stats: di
     below = descendants(stats, [row["pid"] for row in ranks])
     for row in ranks:
         yield {"t": t, "pid": row["pid"], "rank": row["rank"], **_process(root, row, stats, [stats[pid] for pid in below[row["pid"]]])}
-    sizes = [size for row in ranks for size in [log_size_of(root, row["pid"])] if size is not None]
+    yield from _log_sample(root, [row["pid"] for row in ranks], t)
+
+
+def _log_sample(root: Root, pids: Iterable[int], t: float) -> Iterator[dict[str, Any]]:
+    sizes = [size for pid in pids for size in [log_size_of(root, pid)] if size is not None]
     if sizes:
         yield {"t": t, "log_bytes": sum(sizes)}
 
@@ -164,6 +168,7 @@ class Watched:
     def __init__(self, root: Root, options: dict[str, Any]) -> None:
         self.root, self.options = root, options
         self.ranks: list[dict[str, Any]] = []
+        self._unranked: list[int] = []
         self._stats: dict[int, Stat] = {}
         self._found: list[int] = []
         self._is_settled, self._searched = False, 0.0
@@ -172,7 +177,9 @@ class Watched:
         """Searches for ranks: while there are none, until two searches agree, when one has gone, and now and then. Whether others are watched from now on."""
         if self.ranks and self._is_settled and t - self._searched < SEARCH_S and all(map(self._is_alive, self.ranks)):
             return False
-        found = _ranks_of(self.root, self.options)
+        processes = _processes_of(self.root, self.options)
+        found = [row for row in processes if row["rank"] is not None]
+        self._unranked = [row["pid"] for row in processes if row["rank"] is None] if self.options.get("pids") else []
         pids = [row["pid"] for row in found]
         self._is_settled, self._found, self._searched, self._stats = pids == self._found, pids, t, {}
         if not _replaces(found, self.ranks):
@@ -190,6 +197,11 @@ class Watched:
         watched = {*tops, *(pid for below in descendants(self._stats, tops).values() for pid in below)}
         self._stats = read_stats_again(self.root, self._stats, watched)
         return self._stats
+
+    def unranked(self) -> set[int]:
+        """The processes that were named, and those below them, where none has a rank."""
+        below = descendants(self.stats(), self._unranked)
+        return {*self._unranked, *(pid for pids in below.values() for pid in pids)}
 
 
 def _replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
@@ -211,6 +223,9 @@ def _presence(root: Root, pids: list[int]) -> Callable[[], bool]:
 def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
     if not job.ranks:
         yield {"t": t, "waiting": "no rank yet"}
+        pids = job.unranked()
+        yield from _log_sample(job.root, sorted(pids), t)
+        yield from (line for line in _gpu_samples(asking, t) if pids & set(line.get("pids") or ()))
         return
     yield ras_sample(job.ranks, t)
     yield from process_samples(job.root, job.ranks, t, job.stats())
@@ -223,10 +238,10 @@ def _write(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _ranks_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
+def _processes_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
     context = Context(root, {"pids": [], "skipped": [], **options}, (), None)
     try:
-        return [row for piece in read_ranks(context) for row in piece[1].get("ranks", []) if row["rank"] is not None]
+        return [row for piece in read_ranks(context) for row in piece[1].get("ranks", [])]
     except (OSError, Absent):
         return []
 

@@ -78,7 +78,7 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
             unread.add("holders", "error", f"cut after {len(held)} processes that hold a GPU and {looked_at} open files")
             break
     if denied:
-        unread.add("holders", "denied", f"open files of {denied} processes of other users need root")
+        unread.add("holders", "denied", f"open files of other users' processes ({denied}) need root")
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+from unhang.base.text import counted
+
 REDRAW_S = 0.1
 
 
@@ -36,7 +38,7 @@ class Progress:
         done = sum(self.counts.values())
         failed = done - self.counts["ok"] - self.counts["unreachable"]
         elapsed = f"{elapsed_s // 60}:{elapsed_s % 60:02d}"
-        return f"{done} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
+        return f"{done} of {counted(self.expected, 'node')}, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
 
     def end(self) -> None:
         """Keeps the line on the screen and moves to the next."""

@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     out = checked_output(arguments.out, "--out") if arguments.out else None
     documents = _documents(arguments)
     if not any(rows(document.get("ranks")) for document in documents):
-        raise UserError(_no_rank(documents))
+        by_pid = not (arguments.pid or arguments.evidence or arguments.slurm_job or arguments.hosts or arguments.inventory)
+        raise UserError(_no_rank(documents) + ("; name a process of it with --pid" if by_pid else ""))
     found = inspection_of(_one_job(documents))
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
@@ -69,12 +70,16 @@ def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         return read_documents([Path(one) for one in arguments.evidence])
     if arguments.hosts or arguments.inventory:
         return node_documents(arguments, chosen_look_options(arguments))
+    if arguments.limit:
+        raise UserError("--limit: expected --inventory or --hosts beside it, whose hosts it chooses from")
     if arguments.slurm_job:
         return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
     return [_look_here(arguments)]
 
 
 def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.kernel_log and not Path(arguments.kernel_log).is_file():
+        raise UserError(f"--kernel-log: expected a file, found none at {arguments.kernel_log}")
     try:
         return look(chosen_look_options(arguments), load_nvidia_ml_py)
     except ValueError as problem:
@@ -83,7 +88,7 @@ def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
     reasons = dict.fromkeys(str(document["sections"]["ranks"]["probe"]["error"]) for document in documents)
-    return f"expected the ranks of a job, found none: {'; '.join(reasons)}; name a process of it with --pid"
+    return f"expected the ranks of a job, found none: {'; '.join(reasons)}"
 
 
 def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

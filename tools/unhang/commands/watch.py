@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 
 from unhang.base.errors import UserError
 from unhang.base.secrets_in_text import masked_document
-from unhang.base.text import visible
+from unhang.base.text import counted, visible
 from unhang.commands.common_options import add_examples
 from unhang.commands.in_place import Screen
 from unhang.commands.watch_outputs import Outputs, add_outputs, outputs_of
@@ -33,9 +34,11 @@ from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_he
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
 from unhang_node.command import load_nvidia_ml_py
+from unhang_node.job.command import process_number
 from unhang_node.job.look import look
 
 TERMINATED = 86
+LEAST_EVERY_S = 0.2
 SECOND_LOOK_S = 10.0
 EXAMPLES = """\
   unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
@@ -47,7 +50,7 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
     parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
-    parser.add_argument("--pid", type=int, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
+    parser.add_argument("--pid", type=process_number, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
     parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm that runs: samples of all its nodes, by a step beside its own")
     parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
@@ -75,10 +78,14 @@ class Job:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The job's own exit code; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
+    """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
     if sum(map(bool, (arguments.command, arguments.pid, arguments.slurm_job))) != 1:
         raise UserError("expected a command behind --, or --pid, or --slurm-job, found several or none; see unhang watch --help")
-    if arguments.no_progress < 2 * arguments.every or arguments.every < 0.2:
+    if not LEAST_EVERY_S <= arguments.every < math.inf:
+        raise UserError(f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}")
+    if not 0 <= arguments.grace < math.inf:
+        raise UserError(f"--grace: expected seconds, 0 or more, found {arguments.grace:g}")
+    if not arguments.no_progress >= 2 * arguments.every:
         raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
     if arguments.here and not arguments.slurm_job:
         raise UserError("--here: expected --slurm-job ID beside it; a command and --pid are watched on this node anyway")
@@ -98,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
                 return code
         except KeyboardInterrupt:
             pass  # the job got it too, and ends as it does without a watcher
-        return job.wait()
+        code = job.wait()
+        return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
 
 def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
@@ -200,7 +208,7 @@ def _noted(lines: Any) -> Any:
     """The samples, with a word about what they show first."""
     for line in lines:
         if "schema" in line:
-            _say(f"{len(line['ranks'])} ranks on {visible(line['host'])}, a sample each {line['every_s']:g} s")
+            _say(f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each {line['every_s']:g} s")
         elif "silent" in line:
             _say("the sampler got no answer from the driver; it goes on without it. Does nvidia-smi answer?")
         yield line

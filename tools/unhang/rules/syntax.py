@@ -6,6 +6,8 @@ that an expression can read, so that it is judged once for each distinct set of 
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from unhang.rules.values import World, bounded, plain, shown, truth
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 
 LONGEST_LITERAL = 1000
+_PLURAL = re.compile(r"^ (GPU|NVSwitch|process|time|crash|pair|plugin|package|name|address|other|lane|node|port|link|file)(?:es|s)\b")
 WHOLE = "**"  # in a read path: everything below
 
 Path = tuple[str, ...]
@@ -87,17 +90,28 @@ class SyntaxCompiler:
     def template(self, tree: nodes.Template) -> tuple[Kind, Run]:
         """A template, which may contain only text and {{ }}."""
         pieces: list[Run] = []
+        counts: list[int] = []  # places of numbers of something, which follows in the plural
         for output in tree.body:
             if not isinstance(output, nodes.Output):
                 raise ExpressionError(f"{_REFUSED.get(type(output).__name__, type(output).__name__.lower())} not allowed in a template")
-            for node in output.nodes:
+            for node, after in itertools.zip_longest(output.nodes, output.nodes[1:]):
                 if isinstance(node, nodes.TemplateData):
                     pieces.append(lambda world, text=node.data: text)  # type: ignore[misc]
                     continue
                 kind, run = self.visit(node)
                 self.need_value(kind, "{{ }}")
+                if isinstance(after, nodes.TemplateData) and _PLURAL.match(after.data):
+                    counts.append(len(pieces))
                 pieces.append(as_text(run))
-        return Kind(TEXT), lambda world: bounded("".join(piece(world) for piece in pieces))
+
+        def text(world: Any) -> str:
+            texts = [piece(world) for piece in pieces]
+            for place in counts:
+                if texts[place] == "1":
+                    texts[place + 1] = _PLURAL.sub(r" \1", texts[place + 1], count=1)
+            return bounded("".join(texts))
+
+        return Kind(TEXT), text
 
     def need_value(self, kind: Kind, what: str) -> None:
         """Refuses an object, which has no text and no equality: the expression must name a field."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.base.text import counted
 from unhang.verdict.streams import Story, Stream, number
 
 NEXT_LOOK_AT_NODE = "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
@@ -241,7 +242,9 @@ def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any
         return [_suspect(reported[rank], why.format(witnesses[rank], len(reported), where), _corrupt(reported[rank]), phase) for rank in guilty]
     if seen:
         alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
-        return [_suspect(reported[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _corrupt(reported[rank]), phase) for rank in alone]
+        return [
+            _suspect(reported[rank], f"receives wrong data from {counted(victims[rank], 'rank')} ({where})", _corrupt(reported[rank]), phase) for rank in alone
+        ]
     hit = sorted({story.rank for _, story, _ in rows})
     if len(hit) < len(reported):
         return [_suspect(reported[rank], f"has wrong sums where others have the right ones ({where})", _corrupt(reported[rank]), phase) for rank in hit]
@@ -258,6 +261,11 @@ def _senders(end: Mapping[str, Any]) -> list[int]:
     return [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))] if isinstance(named, dict) else []
 
 
+def ranks_wait(count: int) -> str:
+    """1 rank waits, 2 ranks wait."""
+    return f"{counted(count, 'rank')} {'waits' if count == 1 else 'wait'}"
+
+
 def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
     """Ranks that had not entered the collective that others wait in."""
     stalled = [story for story in reported.values() if story.stall]
@@ -269,7 +277,7 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
     for story in late:
         stall = story.stall or {}
         waiting = sum(_next(other) == ahead for other in stalled)
-        why = f"never entered collective {ahead} ({stall.get('step')}), in which {waiting} ranks wait; it stands after {_next(story)}"
+        why = f"never entered collective {ahead} ({stall.get('step')}), in which {ranks_wait(waiting)}; it stands after {_next(story)}"
         found.append(_suspect(story, why, f"see its stack in the evidence; then: unhang smoke --isolate, or look at {story.host} alone"))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,21 @@ def test_this_node_alone_is_watched_only_for_a_job_of_slurm():
     watch.add_arguments(parser)
     with pytest.raises(UserError, match="--here: expected --slurm-job"):
         watch.run(parser.parse_args(["--pid", "1", "--here"]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--every", "nan"), ("--every", "inf"), ("--every", "0"), ("--no-progress", "nan"), ("--no-progress", "-4"), ("--grace", "-5")],
+)
+def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(words):
+    arguments = arguments_of(*words)
+    arguments.slurm_job, arguments.command = None, ["true"]
+    with pytest.raises(UserError, match=f"{words[0]}.*found {words[1]}"):
+        watch.run(arguments)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
+def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code):
+    arguments = arguments_of("--no-recorder")
+    arguments.slurm_job, arguments.command = None, [sys.executable, "-c", f"import os, sys; {ending}"]
+    assert watch.run(arguments) == code

@@ -140,6 +140,13 @@ def test_a_template_quotes_values_and_nothing_else(source):
         compile_template(source, node_names({}))
 
 
+@pytest.mark.parametrize(("count", "text"), [(1, "held by 1 process on 1 GPU"), (2, "held by 2 processes on 2 GPUs"), (11, "held by 11 processes on 11 GPUs")])
+def test_one_of_something_is_named_in_the_singular(count, text):
+    template = compile_template("held by {{ gpus.count }} processes on {{ gpus.count }} GPUs", node_names({}))
+    world = node_world(example_node({"gpus": {"probe": OK, "count": count}}), catalogue_view())
+    assert plain(template.evaluate(world)) == text
+
+
 NO_ECC = {"field": "devices[*].ecc", "status": "absent", "reason": "NVML_ERROR_NOT_SUPPORTED"}
 UNREAD = {"driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}}, "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,20 @@ def test_a_log_that_was_rotated_is_read_where_the_rank_still_writes(tmp_path):
     assert [row["lines"] for row in logs] == [["step 1"]]
 
 
+def test_a_job_without_a_rank_makes_progress_while_the_log_of_its_child_grows(tmp_path):
+    shell = ["sh", "-c", f"{sys.executable} -c 'import time; print(1, flush=True); time.sleep(600)' > {tmp_path}/train.log; true"]
+    with subprocess.Popen(shell, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            while not (tmp_path / "train.log").exists() or not (tmp_path / "train.log").read_text():
+                time.sleep(0.05)
+            job = samples.Watched(Root(), {"pids": [process.pid]})
+            assert not job.has_other_ranks(0.0)
+            moment = list(samples._moment(job, None, 0.0))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert moment[-1].get("log_bytes", 0) >= 2
+
+
 def quiet(t: float, log_bytes: int) -> list[dict]:
     return [{"t": t, "pid": 1, "rank": 0, "state": "S", "cpu_s": 1.0, "switches": 5, "children_cpu_s": 0.0}, {"t": t, "log_bytes": log_bytes}]
 
@@ -112,7 +127,7 @@ def test_more_ranks_than_are_looked_at_are_counted(monkeypatch):
         while time.monotonic() < until and not any(piece[2] for piece in pieces):
             pieces = list(finding.read_ranks(context))
     assert len([row for piece in pieces for row in piece[1].get("ranks", [])]) == 1
-    assert "1 ranks are left out" in pieces[-1][2][0]["reason"]
+    assert "ranks left out: 1;" in pieces[-1][2][0]["reason"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own, which needs root")
@@ -161,8 +176,8 @@ def test_a_table_is_read_again_for_what_is_watched_and_what_is_new_and_drops_wha
 
 def test_ranks_are_searched_until_they_are_settled_then_now_and_then_and_at_once_when_one_has_gone(monkeypatch):
     searches = []
-    search = samples._ranks_of
-    monkeypatch.setattr(samples, "_ranks_of", lambda *given: searches.append(1) or search(*given))
+    search = samples._processes_of
+    monkeypatch.setattr(samples, "_processes_of", lambda *given: searches.append(1) or search(*given))
     name = f"watched-{os.getpid()}"
     with rank(MASTER_PORT=name) as process:
         job = samples.Watched(Root(), {"pids": [process.pid]})

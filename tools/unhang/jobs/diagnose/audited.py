@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from unhang.base.strict_json import parse_strictly, read_bounded
+from unhang.base.text import listed, visible
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -60,6 +61,19 @@ def audited_hosts(run: Path, findings: Findings, hosts: Sequence[str]) -> Iterat
         bare = _bare(host)
         if bare in by_host or bare in known:
             yield {"host": host, "findings": sorted(set(by_host.get(bare, ()))), "facts": _node_facts(known.get(bare))}
+
+
+def not_audited(facts: Mapping[str, Any]) -> list[str]:
+    """A line for people about hosts of the log that the run of --run does not have, whose findings cannot be evidence; [] without such, or without --run."""
+    if "audited" not in facts:
+        return []
+    if not facts["hosts"]:
+        return ["audit: the log names no host, so that no finding of the run counts"]
+    known = [one["host"] for one in facts["audited"]]
+    others = listed([visible(host, 60) for host in facts["hosts"] if host not in known], 12)
+    if not known:
+        return [f"audit: none of the log's hosts ({others}) is in the run, so that none of its findings counts"]
+    return [f"audit: not in the run: {others}"] if others else []
 
 
 def _node_facts(path: Path | None) -> dict[str, Any] | None:

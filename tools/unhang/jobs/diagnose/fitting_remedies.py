@@ -52,12 +52,16 @@ def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The remedy with a driver that the log's GPUs can use, without the parts of a policy whose lower bound (`nccl.min`) every version of the log meets, and
-    without its role if nothing else is left. own: the words of the line that speaks for the cause; where they have another title, the cause's role is left out
-    too, unless they say that it is kept.
+    """The remedy with the release that is proven to cure the log's driver, or with a driver that the log's GPUs can use; without the parts of a policy whose
+    lower bound (`nccl.min`) every version of the log meets, and without its role if nothing else is left. own: the words of the line that speaks for the cause;
+    where they have another title, the cause's role is left out too, unless they say that it is kept, or that a proven release is.
     """
+    proven = {} if own.get("title") and not own.get("role") else remedy.get("proven", {})
+    role = remedy.get("role")
+    remedy = {name: value for name, value in remedy.items() if name != "proven"}
     if own.get("person"):
-        remedy = {**({} if own.get("title") and not own.get("role") else remedy), "person": own["person"]}
+        remedy = {**({} if own.get("title") and own.get("role") != "kept" else remedy), "person": own["person"]}
+    remedy = {**remedy, **_proven(remedy, role, proven, facts)}
     if "person" in remedy:
         remedy = {
             **remedy,
@@ -69,6 +73,17 @@ def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, An
         return dict(remedy)
     gone = () if left else ("role", "variables")
     return {name: value for name, value in {**remedy, "variables": left}.items() if name not in gone}
+
+
+def _proven(remedy: Mapping[str, Any], role: str | None, proven: Mapping[str, str], facts: Facts) -> dict[str, Any]:
+    """The parts of a remedy that name the release which cured the log's driver, {} without such or if it does not serve the log's GPUs."""
+    drivers = [*facts.values("driver_version"), *facts.values("bad_driver")]
+    cured = next((driver for driver in proven if driver in drivers), None)
+    least = first_driver(facts.values("gpu"))
+    if not cured or (least and holds(compare_versions(proven[cured], least, "driver"), "<") is True):
+        return {}
+    person = f"install {proven[cured]}, which cured {cured}; or {remedy['person']}"
+    return {"role": role, "variables": {"driver": {"version": proven[cured], "held": True}}, "person": person}
 
 
 def _is_met(key: str, least: str | None, facts: Facts) -> bool:

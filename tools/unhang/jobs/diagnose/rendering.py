@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from unhang.base.text import ascii_only, counted, visible
+from unhang.jobs.diagnose.audited import not_audited
 from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 from unhang.jobs.diagnose.weights import WEIGHTS
@@ -174,6 +175,7 @@ def _job(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if facts["hosts"]:
         lines.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
+    lines += not_audited(facts)
     lines += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
     lines += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
     network = facts["network"]

@@ -13,9 +13,13 @@ from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.weights import WEIGHTS
 from unhang.jobs.inspect.ends import clues
 from unhang.jobs.inspect.rank_looks import host_of, rows, section
-from unhang.jobs.inspect.verdict import HUNG
+from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 
 LOOKED_AT = "unhang inspect"
+_OUTCOMES = {
+    HUNG: ("failure", "the job hangs, and what holds the rank is no known fault"),
+    UNKNOWN: ("no_end", "the look at the job does not tell whether it hangs"),
+}
 
 
 def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
@@ -56,13 +60,12 @@ def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
 
 def with_verdict(diagnosis: Mapping[str, Any], file: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line of a log names a cause or a failure."""
-    state = found["state"] if found["state"] == HUNG else f"not hung when it was looked at, {found['state']}"
+    state = found["state"] if found["state"] in (HUNG, UNKNOWN) else f"not hung when it was looked at, {found['state']}"
     line = {"file": file, "line": 1, "text": cut_without_secrets(f"{state}: {found['headline']}", 500)}
     bundle = {"file": file, "kind": "log", "lines": 0, "bytes": 0, "notes": [f"what unhang inspect saw: {state}"]}
     outcome = diagnosis["outcome"]
     if outcome["word"] not in ("cause", "failure") or (found["state"] == HUNG and outcome["word"] != "cause"):
-        word = "failure" if found["state"] == HUNG else "no_end"
-        why = "the job hangs, and what holds the rank is no known fault" if word == "failure" else "the job ran when it was looked at"
+        word, why = _OUTCOMES.get(found["state"], ("no_end", "the job ran when it was looked at"))
         outcome = {"word": word, "why": why, "line": line}
     hosts = list(dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in found["hosts"])]))
     facts = {**diagnosis["facts"], "hosts": hosts}

@@ -11,7 +11,7 @@ from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 from unhang.verdict.rendering import fold_ranks
 from unhang.verdict.streams import Story
-from unhang.verdict.suspects import Suspect, find_suspects
+from unhang.verdict.suspects import Suspect, find_suspects, ranks_wait
 
 NEXT = {
     "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",
@@ -34,11 +34,6 @@ class Named:
 
     suspect: Suspect
     cause: str | None
-
-
-def ranks_wait(count: int) -> str:
-    """1 rank waits, 2 ranks wait."""
-    return f"{count} rank waits" if count == 1 else f"{count} ranks wait"
 
 
 def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:

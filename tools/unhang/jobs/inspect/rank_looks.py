@@ -9,6 +9,7 @@ from typing import Any
 from unhang.jobs.inspect.activities import Activity, activity_of, function_names, user_frames
 
 ENDED = ("gone", "reused")
+LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.base.text import ascii_only, counted, visible
+from unhang.base.text import ascii_only, counted, listed, visible
 from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
 from unhang.verdict.rendering import fold_ranks, render_suspects
 
@@ -16,13 +16,21 @@ def render_inspection(found: Mapping[str, Any], plain: bool = False) -> str:
     """One screen: where the ranks stand, what could not be read, then the suspects and the verdict, where a terminal leaves the eye."""
     hosts = [row["host"] for row in found["hosts"]]
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    lines = [f"{counted(found['world_size'] or len(found['ranks']), 'rank')} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
+    lines = [f"{_how_many(found)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
     lines += [f"{visible(row['host'])}: {visible(row['problem'])}" for row in found["hosts"] if row["problem"]]
     lines += _ras(found) + _ranks(found) + _unread(found) + render_suspects(found)
     word = found["state"] if found["state"] in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {found['state']}"
     lines += ["", f"{word}: {visible(found['headline'], 1500)}"]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
+
+
+def _how_many(found: Mapping[str, Any]) -> str:
+    """2 ranks; 1 of 2 ranks; 1 process without a rank."""
+    ranks, world = sum(row["rank"] is not None for row in found["ranks"]), found["world_size"] or 0
+    if found["ranks"] and not ranks:
+        return f"{counted(len(found['ranks']), 'process', 'processes')} without a rank"
+    return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
 
 
 def _ras(found: Mapping[str, Any]) -> list[str]:
@@ -34,23 +42,24 @@ def _ras(found: Mapping[str, Any]) -> list[str]:
 
 
 def _ranks(found: Mapping[str, Any]) -> list[str]:
-    """Ranks that stand at the same place in one line."""
-    places: dict[tuple[str, str, str], list[int]] = {}
-    unnumbered = 0
+    """Ranks that stand at the same place in one line; a process without a rank by its number."""
+    places: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in found["ranks"]:
-        if row["rank"] is None:
-            unnumbered += 1
-            continue
         where = row["where"] or f"state {row['state']}"
-        places.setdefault((str(row["activity"] or ""), where, str(row["state"])), []).append(row["rank"])
+        places.setdefault((str(row["activity"] or ""), where, str(row["state"])), []).append(row)
     lines = [
-        f"  {fold_ranks(ranks):<14} {visible(state, 20):<5} {activity:<11} {visible(where, 200)}"
-        for (activity, where, state), ranks in list(places.items())[:MOST_ROWS]
+        f"  {_named(standing):<14} {visible(state, 20):<5} {activity:<11} {visible(where, 200)}"
+        for (activity, where, state), standing in list(places.items())[:MOST_ROWS]
     ]
     if len(places) > MOST_ROWS:
-        lines.append(f"  and {len(places) - MOST_ROWS} more places; -o json has them")
-    lines += [f"  {counted(unnumbered, 'process', 'processes')} without a rank"] if unnumbered else []
+        lines.append(f"  and {counted(len(places) - MOST_ROWS, 'more place')}; -o json has them")
     return ["", f"  {'rank':<14} {'state':<5} {'doing':<11} where", *lines] if lines else []
+
+
+def _named(standing: Sequence[Mapping[str, Any]]) -> str:
+    ranks = [row["rank"] for row in standing if row["rank"] is not None]
+    pids = [str(row["pid"]) for row in standing if row["rank"] is None]
+    return ", ".join([*([fold_ranks(ranks)] if ranks else []), *([f"pid {listed(pids, 3)}"] if pids else [])])
 
 
 def _unread(found: Mapping[str, Any]) -> list[str]:

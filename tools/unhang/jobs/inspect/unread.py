@@ -16,6 +16,7 @@ HELPS = {
     "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
     "ranks": "run it as the job's user or as root; name a process with --pid",
 }
+HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}  # of these only where it is the reason
 MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log")
 FOLDED_REASON = 200
 
@@ -32,7 +33,7 @@ def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
                     continue
                 row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
                 row["hosts"].append(host_of(document))
-                row["helps"] = HELPS.get(what, "").format(host=host_of(document)) or None
+                row["helps"] = HELPS[what].format(host=host_of(document)) if what in HELPS and status in HELPED.get(what, (status,)) else None
     return list(found.values())[:64]
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.base.text import counted
 from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
-from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, ranks_wait, silent_ranks, split_ranks, stopped_or_stuck
+from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, silent_ranks, split_ranks, stopped_or_stuck
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
+from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.verdict.likely_causes import with_likely
 from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.suspects import Suspect
+from unhang.verdict.suspects import Suspect, ranks_wait
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
@@ -76,6 +77,8 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
     """(state, suspects, one sentence)."""
     if not looks:
         return UNKNOWN, [], "no rank was found"
+    if all(look.is_ended for look in looks):
+        return UNKNOWN, [], "the job has ended, none of its processes is left; unhang diagnose LOG says why"
     ended, stuck = ended_ranks(looks, standing), stopped_or_stuck(looks, standing)
     words = {busy_word(look) for look in looks if not look.is_ended}
     if ended and not stuck and len(words) == 1 and None not in words:
@@ -98,7 +101,7 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
 def _who(named: Sequence[Named], looks: Sequence[RankLook]) -> str:
     first = named[0].suspect
     who = f"rank {first.rank}" if first.rank is not None else "the job"
-    more = f", and {len(named) - 1} more ranks" if len(named) > 1 else ""
+    more = f", and {counted(len(named) - 1, 'more rank')}" if len(named) > 1 else ""
     return f"{who}{f' on {first.host}' if first.host else ''}: {first.why}{more}"
 
 
@@ -138,9 +141,9 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
     busy = {word for look in looks for word in [busy_word(look)] if word}
     if busy and not waiting:
         word = sorted(busy)[0]
-        return word, [], f"{sum(busy_word(look) == word for look in looks)} of {len(looks)} ranks are {word}"
+        return word, [], f"{_some_are(sum(busy_word(look) == word for look in looks), len(looks))} {word}"
     if waiting and all(look.computes for look in looks):
-        return RUNNING, [], f"all {len(looks)} ranks wait for their GPUs, which compute: a long step"
+        return RUNNING, [], f"{_some_are(len(looks), len(looks))} waiting for GPUs that compute: a long step"
     if len(waiting) == len(looks) and not any(look.moved for look in looks):
         return _all_in(documents, looks, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in looks}
@@ -150,11 +153,16 @@ def _by_stacks(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         return RUNNING, [], "the ranks' stacks moved between the two looks"
     if any(look.log_grew for look in looks):
         return RUNNING, [], "its log grew between the two looks"
+    if any((look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S for look in looks):
+        return RUNNING, [], "it reads or writes files"
     if standing and not any(look.doing for look in looks):
         return UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell"
     if not any(look.doing for look in looks):
         return _by_proc(looks)
-    return UNKNOWN, [], "the looks do not tell whether it moves; look again with a longer --gap, or with py-spy"
+    if all(runs_python(look) for look in looks):
+        return UNKNOWN, [], LONG_OR_ENDLESS
+    spy = "" if all(look.doing for look in looks) else ", or with py-spy"
+    return UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
 
 
 def _waits(look: RankLook) -> bool:
@@ -192,10 +200,10 @@ def _all_in(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], w
         return HUNG, [Named(one.suspect, "rank_desync_app") for one in named], f"ranks wait in different operations: {sides}"
     where = waiting[0].doing.where if waiting[0].doing else "a collective"
     if len(seen) < world:
-        return UNKNOWN, [], f"the {len(seen)} of {world} ranks that were looked at wait in {where}; look at the other nodes too (--hosts, --slurm-job)"
+        return UNKNOWN, [], f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; look at the other nodes too (--hosts, --slurm-job)"
     if not _quiet(documents, waiting) or not _gpus_idle(documents):
-        return UNKNOWN, [], f"all {len(looks)} ranks wait in {where} and something still moves: a long step, or traffic; look again with a longer --gap"
-    why = f"all {len(looks)} ranks are in {where}, none left it between the looks and the links are idle: what lies between them does not carry it"
+        return UNKNOWN, [], f"{_some_are(len(looks), len(looks))} in {where} and something still moves: a long step, or traffic; look again with a longer --gap"
+    why = f"{_some_are(len(looks), len(looks))} in {where}, none left it between the looks and the links are idle: what lies between them does not carry it"
     suspect = Suspect(None, None, None, COLLECTIVE, why, NEXT["path"])
     return HUNG, [Named(suspect, None)], why
 
@@ -234,6 +242,12 @@ def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
             if moved[1] - moved[0] > IDLE_LINK_KIB_S * seconds:
                 return False
     return True
+
+
+def _some_are(count: int, of: int) -> str:
+    """the only rank is, all 4 ranks are, 1 of 4 ranks is, 2 of 4 ranks are."""
+    who = "the only rank" if count == of == 1 else f"all {of} ranks" if count == of else f"{count} of {of} ranks"
+    return f"{who} {'is' if count == 1 else 'are'}"
 
 
 def _by_proc(looks: Sequence[RankLook]) -> tuple[str, list[Named], str]:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S
+
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
-LEAST_BYTES = 64 * 1024  # less is a log line or a heartbeat
 WORKERS_CORES = 0.2
 AWAKE_PER_S = 10.0  # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 GONE = ("gone", "reused", "Z", "X")
@@ -78,9 +79,15 @@ def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> I
         yield from _ended_or_stopped(tick, seen, said)
         if tick.t - told >= no_progress_s:
             told = tick.t
-            why = f"no collective, no work on a GPU, no file and no log moved for {tick.t - progressed:.0f} s"
-            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), why)
+            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), _what_did_not_move(tick, tick.t - progressed))
         before = tick
+
+
+def _what_did_not_move(tick: Tick, seconds: float) -> str:
+    if tick.ranks:
+        return f"no collective, no work on a GPU, no file and no log moved for {seconds:.0f} s"
+    log = "its output goes to no file (with one, its growth counts as progress)" if tick.log_bytes is None else "its log did not grow"
+    return f"no process with a rank was found for {seconds:.0f} s, no work on a GPU was seen, and {log}"
 
 
 def with_moments(lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]) -> Iterator[Mapping[str, Any]]:
@@ -113,7 +120,7 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         if then is None or "cpu_s" not in then or "cpu_s" not in row:
             continue
         moved = sum((row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes"))
-        if moved >= LEAST_BYTES * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
+        if moved >= LEAST_BYTES_S * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
             signs.append(f"work of rank {rank}")
     if not _counts(now.ras) and not now.gpus:
         signs += _without_ras(before, now, seconds)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.base.junit import Case, Outcome, render_suite
-from unhang.base.text import ascii_only, visible
+from unhang.base.text import ascii_only, counted, visible
 from unhang.verdict.rendering import fold_ranks, render_suspects
 
 MOST_COUNTERS = 5
@@ -29,7 +29,7 @@ def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = Fals
 def _phases(result: Mapping[str, Any]) -> list[str]:
     hosts = ", ".join(visible(row["host"]) for row in result["hosts"][:8]) + (f" and {len(result['hosts']) - 8} more" if len(result["hosts"]) > 8 else "")
     first: Mapping[str, Any] = next((row for row in result["hosts"] if row.get("torch")), {})
-    lines = [f"{result['world_size']} ranks on {hosts}; torch {visible(first.get('torch') or '?')}, {visible(first.get('backend') or '?')}", ""]
+    lines = [f"{counted(result['world_size'], 'rank')} on {hosts}; torch {visible(first.get('torch') or '?')}, {visible(first.get('backend') or '?')}", ""]
     meeting = result.get("rendezvous")
     if meeting:
         lines.insert(1, f"rendezvous at {visible(meeting['address'])}:{meeting['port']}: {visible(meeting['why'])}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.base.text import counted
 from unhang.schemas.configuration import config_hash, section_hashes
 from unhang_node.parse.admission import SCHEMA
 
@@ -133,7 +134,7 @@ def _gpus(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, An
     gone, new = [uuid for uuid in before if uuid not in now], [uuid for uuid in now if uuid not in before]
     if gone or new:
         lost, found_now = (", ".join(_gpu_words(rows[uuid]) for uuid in uuids) for uuids, rows in ((gone, before), (new, now)))
-        yield Difference("GPUs", lost or f"{len(before)} GPUs", found_now or f"{len(now)} GPUs")
+        yield Difference("GPUs", lost or counted(len(before), "GPU"), found_now or counted(len(now), "GPU"))
     for uuid in before.keys() & now.keys():
         for name in FIRMWARE:
             if before[uuid].get(name) and now[uuid].get(name) and before[uuid][name] != now[uuid][name]:

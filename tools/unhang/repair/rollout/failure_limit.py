@@ -140,7 +140,7 @@ class _Room:
         if limit.why:
             return limit.why
         found = listed(sorted((self.out | self.added) & limit.hosts), SHOWN)
-        return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"
+        return f"expected at most {counted(limit.out_of_service, 'node')} of {limit.name} out of service, found {found}"
 
 
 def _explained(standing: RolloutState, hosts: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ def _side(label: str, side: Side) -> str:
 def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
     ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
     texts = [f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
-    texts += [f"and {len(ordered) - MOST_VALUES} more values"] if len(ordered) > MOST_VALUES else []
+    texts += [f"and {counted(len(ordered) - MOST_VALUES, 'more value')}"] if len(ordered) > MOST_VALUES else []
     return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped("; ".join(texts), max(width - 5, 30)))]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang import catalogue
+from unhang.base.text import counted
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.rules.compiled_catalogue import Catalogue
 from unhang.schemas.shapes import fact_shapes
@@ -23,8 +24,8 @@ def fact_lines(loaded: Catalogue, word: str) -> tuple[str, str, list[tuple[str, 
     if [path] == [name.replace("[*]", "") for name in known]:
         [(name, ids)] = known.items()
         return name, "A fact that the audit reads on a node", [("used by", ", ".join(ids) or "no rule; reports, diagnosis and roles may use it")]
-    rows = [(name, f"{len(ids)} rules" if ids else "no rule") for name, ids in known.items()]
-    return (path, f"{len(rows)} facts that the audit reads on a node", rows) if rows else None
+    rows = [(name, counted(len(ids), "rule") if ids else "no rule") for name, ids in known.items()]
+    return (path, f"{counted(len(rows), 'fact')} that the audit reads on a node", rows) if rows else None
 
 
 def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:

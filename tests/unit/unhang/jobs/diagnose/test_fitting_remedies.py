@@ -9,11 +9,27 @@ from unhang.jobs.diagnose.rendering import render_table
 BAD_DRIVER = "2x NVIDIA {gpu}, driver 570.172.08, training hangs after the upgrade of the driver\n"
 
 
-@pytest.mark.parametrize(("gpu", "fits"), [("GeForce RTX 5090", False), ("B200", False), ("GeForce RTX 3090", True)])
-def test_driver_of_the_advice_serves_the_gpu_of_the_log(answer, gpu, fits):
-    driver = answer(BAD_DRIVER.format(gpu=gpu))["causes"][0]["remedy"]["variables"]["driver"]
-    assert (driver.get("version") == "535.154.05") is fits
-    assert fits or driver["min"] == "580.65.06"
+@pytest.mark.parametrize(
+    ("gpu", "driver", "is_proven"),
+    [
+        ("GeForce RTX 3090", "545.23.08", True),
+        ("GeForce RTX 5090", "545.23.08", False),
+        ("B200", "545.23.08", False),
+        ("GeForce RTX 3090", "570.172.08", False),
+        ("GeForce RTX 3090", "545.29.06", False),
+    ],
+)
+def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_the_gpu_else_a_live_branch(answer, gpu, driver, is_proven):
+    remedy = answer(f"2x NVIDIA {gpu}, training hangs\nDriver Version: {driver}\nNCCL_P2P_DISABLE=1 makes it work\n")["causes"]
+    remedy = next(one["remedy"] for one in remedy if one["cause"] == "driver_p2p_bug")
+    wanted = {"version": "535.154.05"} if is_proven else {"min": "580.65.06"}
+    assert remedy["variables"]["driver"] == {**wanted, "held": True}
+    assert ("535.154.05" in remedy["person"]) is is_proven
+
+
+def test_who_is_to_go_back_to_the_release_that_worked_is_not_told_a_newer_one_by_the_role(answer):
+    found = answer("since the driver was upgraded to 545.29.06 the two-GPU job freezes at the first all_gather; it ran for months before\n")["causes"][0]
+    assert found["remedy"]["person"].startswith("go back to the release that worked") and "role" not in found["remedy"]
 
 
 @pytest.mark.parametrize(("version", "advised"), [("2.27.3", False), ("2.20.5", True)])

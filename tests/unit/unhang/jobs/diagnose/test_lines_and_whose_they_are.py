@@ -42,13 +42,22 @@ def test_uncorrected_errors_in_the_table_of_nvidia_smi_are_no_healthy_machine():
     assert [first_of(SMI + GPU.format(count)) for count in (0, "N/A", "Off")] == [("healthy", None)] * 3
 
 
+@pytest.mark.parametrize(("temperature", "load", "is_healthy"), [(93, 0, False), (81, 4, False), (80, 0, True), (93, 98, True), (45, 0, True)])
+def test_a_gpu_that_is_hot_without_work_is_not_called_healthy(temperature, load, is_healthy):
+    load_row = f"| N/A   {temperature}C    P0              60W /  400W |   70000MiB /  81920MiB |     {load:>2}%      Default |\n"
+    word, cause = first_of(SMI + GPU.format(0) + load_row)
+    assert (word == "healthy") is is_healthy
+    assert is_healthy or cause[0] == "A GPU without work is as hot as one under load"
+
+
 def test_both_ranks_on_one_gpu_are_named():
     assert first_of("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 19000\n")[1][2] == ["rank 0", "rank 1"]
 
 
-def test_an_xid_of_a_program_is_a_failure_and_leads_to_its_meaning():
-    outcome = diagnose_text("[1000.0] NVRM: Xid (PCI:0000:3b:00): 43, pid=4242, name=python, Ch 00000008\n")["outcome"]
-    assert outcome["word"] == "failure" and "unhang explain xid 43" in outcome["why"]
+@pytest.mark.parametrize("code", [43, 80, 151])
+def test_an_xid_without_a_cause_is_a_failure_and_leads_to_its_meaning(code):
+    outcome = diagnose_text(f"[1000.0] NVRM: Xid (PCI:0000:3b:00): {code}, pid=4242, name=python, Ch 00000008\n")["outcome"]
+    assert outcome["word"] == "failure" and f"unhang explain xid {code}" in outcome["why"]
 
 
 def collectives(busbw, average, size=1 << 27, gpus=8, more=""):

@@ -207,6 +207,21 @@ def test_findings_on_hosts_that_the_log_does_not_name_say_nothing(tmp_path, caps
         assert not [one for cause in answer["causes"] for one in cause["evidence"] if one["file"].endswith("findings.json")]
 
 
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (HANG.replace("gpu007", "c1"), "audit: none of the log's hosts (c1) is in the run"),
+        (HANG + HANG.replace("gpu007", "c1"), "audit: not in the run: c1"),
+        (HANG.replace("gpu007:88:99 ", ""), "audit: the log names no host"),
+        (HANG, None),
+    ],
+)
+def test_hosts_of_the_log_that_the_run_does_not_have_are_named(text, told, tmp_path, capsys):
+    cli.main(["diagnose", "--run", findings(tmp_path, finding("acs-on-bare-metal", "gpu007")), written(tmp_path, text)])
+    shown = capsys.readouterr().out
+    assert told in shown if told else "audit: " not in shown
+
+
 def test_evidence_that_is_in_no_line_is_one_sentence_without_a_place(tmp_path):
     answer = diagnose([written(tmp_path)])
     cause = answer["causes"][0]

@@ -82,6 +82,14 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
     assert said["headline"] in capsys.readouterr().out
 
 
+def test_a_look_that_does_not_tell_stays_unknown(tmp_path, capsys):
+    said = inspection_of([look("spin")])
+    ended, found = diagnosed(capsys, str(bundle(tmp_path, look("spin"))))
+    assert (said["state"], ended, found["outcome"]["word"]) == ("unknown", 4, "no_end")
+    assert found["outcome"]["line"]["text"].startswith("unknown: ")
+    assert "not hung" not in json.dumps(found) and "the job ran" not in json.dumps(found)
+
+
 def test_the_logs_in_it_are_read(tmp_path, capsys):
     _, found = diagnosed(capsys, str(bundle(tmp_path, look("killed"))))
     assert "raised the following async exception" in found["facts"]["first_error"]["text"]

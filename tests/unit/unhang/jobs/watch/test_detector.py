@@ -73,6 +73,15 @@ def test_each_sign_is_needed():
         assert any(sign in signs_of_progress(*pair) for pair in itertools.pairwise(ticks(trace(name)))), name
 
 
+@pytest.mark.parametrize(
+    "log, expected", [({}, "its output goes to no file"), ({"log_bytes": 5}, "its log did not grow")], ids=["without a log", "with a log that stays"]
+)
+def test_without_a_rank_it_says_what_it_could_see(log, expected):
+    lines = [{"t": float(at), "waiting": "no rank yet", **more} for at in range(100) for more in ({}, log)]
+    (event,) = detect(lines, 60)
+    assert "no process with a rank was found" in event.why and expected in event.why and "no file and no log" not in event.why
+
+
 def test_hostile_samples_are_passed_over():
     lines = [{"t": "x"}, {"t": 1, "ras": 5}, {"t": 1, "rank": None}, {"t": 2, "ras": {"counts": 7}}, {"t": 2, "rank": 1, "state": "S"}, {}]
     assert list(detect(lines, 5.0)) == []
