@@ -15,7 +15,8 @@ from unhang.base.together import Together
 from unhang.catalogue.owners import DEFAULT_OWNER
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.circumstances import circumstances
-from unhang.jobs.diagnose.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.concluding import conclude
+from unhang.jobs.diagnose.conclusion import NO_LOG, describe_conclusion
 from unhang.jobs.diagnose.error_words import SPECIAL, explained
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
