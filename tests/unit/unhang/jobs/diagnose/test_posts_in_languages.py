@@ -36,4 +36,23 @@ def test_messages_of_programs_are_read_as_they_are():
 
 
 def test_settings_and_versions_stay_within_foreign_words():
-    assert in_english(["设置NCCL_P2P_DISABLE=1后可以运行，驱动版本545.23.08".encode()])[0] == b"set NCCL_P2P_DISABLE=1 after works, driver version 545.23.08"
+    assert in_english(["设置NCCL_P2P_DISABLE=1后可以运行，驱动版本545.23.08".encode()])[0] == b"after setting NCCL_P2P_DISABLE=1 works, driver version 545.23.08"
+
+
+HANG = "升级驱动到545.23.08之后，2x RTX 3090 DDP训练卡住，GPU利用率100%。\n"
+
+
+@pytest.mark.parametrize("tried", ["设置 NCCL_P2P_DISABLE=1 之后可以正常训练了。", "我设置了NCCL_P2P_DISABLE=1，就恢复正常了。"])
+def test_an_experiment_of_the_writer_speaks_for_the_cause(tmp_path, tried):
+    post = tmp_path / "post.txt"
+    post.write_text(HANG + tried + "\n", encoding="utf-8")
+    first = diagnose([str(post)])["causes"][0]
+    assert first["cause"] == "driver_p2p_bug"
+    assert tried in [line["text"] for line in first["evidence"]]
+
+
+@pytest.mark.parametrize("advice", ["请设置 NCCL_P2P_DISABLE=1 后再运行", "建议设置 NCCL_P2P_DISABLE=1", "установите NCCL_P2P_DISABLE=1"])
+def test_advice_is_no_setting_of_the_job(tmp_path, advice):
+    post = tmp_path / "post.txt"
+    post.write_text(f"训练卡住了\n{advice}\n", encoding="utf-8")
+    assert diagnose([str(post)])["facts"]["settings"] == []

@@ -22,6 +22,7 @@ _PUNCTUATION = str.maketrans({"，": ", ", "。": ". ", "：": ": ", "；": "; "
 # No blank is written between a version and letters of these scripts, and none of the signatures' words ends there without one.
 _SEAM = re.compile(r"(?<=[A-Za-z0-9_])(?=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])|(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])(?=[A-Za-z0-9_])")
 _BLANKS = re.compile(r"(?<=\S) {2,8}")
+_SET_FIRST = re.compile(r"\bset ([A-Z][A-Z0-9_]{3,40}=\S{1,40}) after\b")  # Chinese says "after" behind what came first
 
 
 @cache
@@ -72,4 +73,5 @@ def _translated(text: str) -> str:
         english = of_latin.sub(lambda found: latin[found.group().lower()], english)
     if english == plain:
         return text
-    return _BLANKS.sub(" ", _SEAM.sub(" ", english)).replace(" ,", ",").replace(" .", ".").strip()
+    english = _BLANKS.sub(" ", _SEAM.sub(" ", english)).replace(" ,", ",").replace(" .", ".").strip()
+    return _SET_FIRST.sub(r"after setting \1", english)
