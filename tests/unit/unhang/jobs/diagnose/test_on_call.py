@@ -85,3 +85,82 @@ def test_connection_that_was_retried_is_no_remark_about_a_firewall():
 def test_date_of_the_program_behind_that_of_its_pod_is_no_host():
     answer = diagnose_text("2026-03-09T08:12:06Z 2026-03-09 08:12:06 - ERROR - lost its shard\n$ kubectl get pods\n" + STEPS)
     assert answer["facts"]["hosts"] == []
+
+
+def watchdog(rank, op, numel, seq=3618):
+    return (
+        f"[rank{rank}]:[E309 08:50:24.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, "
+        f"OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)=1800000) ran for 1800074 milliseconds before timing out.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (watchdog(3, "_ALLGATHER_BASE", 64), "rank 3: _ALLGATHER_BASE; ranks 0-2, 4-5: ALLREDUCE"),
+        (watchdog(3, "ALLREDUCE", 64), "rank 3: 64 elements; ranks 0-2, 4-5: 4,096 elements"),
+        (watchdog(3, "ALLREDUCE", 4096, 3600), "rank 3: #3600; ranks 0-2, 4-5: #3618"),
+    ],
+    ids=["operation", "size", "number"],
+)
+def test_rank_that_waits_unlike_the_others_is_named_first(odd, told):
+    cause = diagnose_text("".join(odd if rank == 3 else watchdog(rank, "ALLREDUCE", 4096) for rank in range(6)))["causes"][0]
+    assert cause["cause"] == "rank_desync_app" and cause["where"] == ["rank 3", "rank 0"]
+    assert told in cause["evidence"][0]["says"] and "[Rank 3]" in cause["evidence"][0]["text"]
+
+
+NAMED = {
+    "Ray's node and worker": (
+        "(raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
+        "(ID: 7d1f0a3c55ab, IP: 10.0.7.57) over the last time period.\n"
+        "Memory on the node (IP: 10.0.7.57, ID: 7d1f0a3c55ab) where the task (actor ID: f252, name=RayTrainWorker.__init__, pid=4506, memory used=58.61GB) "
+        "was running was 478.33GB / 503.51GB (0.950), which exceeds the memory usage threshold of 0.95.\n",
+        ["address 10.0.7.57", "pid 4506", "its memory 58.61GB"],
+    ),
+    "the port that is taken": (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, "
+        "name: EADDRINUSE, message: address already in use\n",
+        ["port 29500"],
+    ),
+    "a host and its port": (
+        "[c10d] TCP client failed to connect/validate to host gpu01:29400 - timed out (try=12, timeout=300000ms)\n",
+        ["host gpu01", "port 29400"],
+    ),
+    "Slurm's job": (STEPS + "slurmstepd: error: *** JOB 882311 ON cn101 CANCELLED AT 2026-03-09T08:58:40 DUE TO TIME LIMIT ***\n", ["job 882311"]),
+}
+
+
+@pytest.mark.parametrize(("text", "where"), NAMED.values(), ids=NAMED)
+def test_what_the_lines_name_is_named(text, where):
+    assert diagnose_text(text)["causes"][0]["where"] == where
+
+
+def test_main_process_is_named_and_no_rank_that_waits_for_it():
+    waits = '[rank3]:     with training_args.main_process_first(desc="dataset map tokenization"):\n[rank3]: torch.distributed.DistBackendError: aborted\n'
+    cause = diagnose_text("".join(watchdog(rank, "ALLREDUCE", 1, 1) for rank in range(1, 4)) + waits)["causes"][0]
+    assert cause["cause"] == "slow_rank_or_io" and "the main process" in cause["where"] and "rank 3" not in cause["where"]
+
+
+def test_gpu_that_its_hardware_slows_down_decides_and_cites_nothing_else():
+    answer = diagnose_text("    Clocks Event Reasons\n        HW Slowdown                       : Active\n            HW Thermal Slowdown           : Active\n")
+    assert answer["decided"] and answer["causes"][0]["title"].startswith("A GPU is too hot")
+    assert {one["url"] for one in answer["causes"][0]["sources"]} == {"https://docs.nvidia.com/deploy/nvidia-smi/index.html"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank0]: Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        "FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
+        "AssertionError: Rank 12: found NaN in local forward loss calculation. Device: 4, node: gpu03",
+    ],
+)
+def test_numbers_that_are_not_finite_are_not_asked_for_connections(line):
+    answer = diagnose_text(STEPS + line + "\n")
+    assert answer["outcome"]["word"] == "failure" and "infinite or not a number" in answer["outcome"]["why"]
+    assert answer["collect_next"][0].startswith("grep -n -i -m5 -e nan")
+
+
+def test_words_to_search_for_have_no_line_number_of_a_source():
+    line = "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+    assert any('for: "unhandled system error' in step for step in diagnose_text(line)["collect_next"])
