@@ -164,3 +164,26 @@ def test_numbers_that_are_not_finite_are_not_asked_for_connections(line):
 def test_words_to_search_for_have_no_line_number_of_a_source():
     line = "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
     assert any('for: "unhandled system error' in step for step in diagnose_text(line)["collect_next"])
+
+
+NO_HUB = (
+    "[rank{rank}]: requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded "
+    "(Caused by NameResolutionError(Failed to resolve 'huggingface.co' ([Errno -3] Temporary failure in name resolution)\"))\n"
+    "[rank{rank}]: OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.\n"
+)
+
+
+def test_ranks_that_all_meet_the_same_fault_do_not_wait_for_the_first_of_them():
+    causes = [one["cause"] for one in diagnose_text("".join(NO_HUB.format(rank=rank) for rank in range(8)))["causes"] if one["severity"] != "info"]
+    assert causes == ["dns_hostname"]
+
+
+def test_failed_test_of_a_gpu_names_the_gpu():
+    cause = diagnose_text("| Memory                    | Fail - GPU: 3                                  |\n")["causes"][0]
+    assert cause["cause"] == "xid_hardware" and cause["where"] == ["GPU 3", "test Memory"]
+
+
+@pytest.mark.parametrize("test", ["software", "pcie", "nccl_tests"])
+def test_software_links_and_nccl_of_newer_dcgm_are_no_failed_gpu(test):
+    line = f"| {test:<25} | Fail                                           |\n"
+    assert "xid_hardware" not in [one["cause"] for one in diagnose_text(line)["causes"]]
