@@ -13,8 +13,8 @@ REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process bel
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}", "container": "container {}",
     "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "peer": "peer {}", "address": "address {}", "interface": "interface {}",
-    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "job {}", "cgroup": "cgroup {}", "segment": "segment {}", "symbol": "symbol {}",
-    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}",
+    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
+    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}", "cgroup": "cgroup {}",
     "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",
 }  # fmt: skip
 

@@ -100,9 +100,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
     events = tuple(
-        event
-        for scan in scans
-        for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(_of_this_run(scan.events))))
+        event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(_of_this_run(scan.events))))
     )
     by_fact: dict[str, list[Event]] = {}
     for event in events:

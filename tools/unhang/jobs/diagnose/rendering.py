@@ -83,7 +83,7 @@ def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]
 def _begins_at(cause: Mapping[str, Any], line: Mapping[str, Any] | None) -> bool:
     """Whether the first line for a cause is this one."""
     first = next(iter(cause["evidence"]), None)
-    return bool(first and line) and (first["file"], first["line"]) == (line["file"], line["line"])
+    return first is not None and line is not None and (first["file"], first["line"]) == (line["file"], line["line"])
 
 
 def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:

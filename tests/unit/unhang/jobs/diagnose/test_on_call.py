@@ -15,7 +15,7 @@ IGNORED = """{label}Exception ignored in: <function _MultiProcessingDataLoaderIt
 {label}    self._shutdown_workers()
 {label}AssertionError: can only test a child process
 """
-KEY_ERROR = 'Traceback (most recent call last):\n  File "/w/train.py", line 71, in <module>\n    main()\nKeyError: \'caption\'\n'
+KEY_ERROR = "Traceback (most recent call last):\n  File \"/w/train.py\", line 71, in <module>\n    main()\nKeyError: 'caption'\n"
 
 
 @pytest.mark.parametrize("label", ["", "[rank3]: "])
@@ -33,9 +33,9 @@ def test_known_fault_in_an_ignored_exception_still_counts():
     assert [one["cause"] for one in diagnose_text(STEPS + fault.format(label=""))["causes"]][:1] == ["xid_hardware"]
 
 
-STALL = "INFO 03-09 08:22:11 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging.\n"
+STALL = "INFO 03-09 08:22:11 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 seconds.\n"
 STARTED = "INFO:     Application startup complete.\n"
-TOKENS = "INFO 03-09 09:10:11 [loggers.py:127] Engine 000: Avg prompt throughput: 1212.3 tokens/s, Avg generation throughput: 421.1 tokens/s, Running: 3 reqs, Waiting: 0 reqs\n"
+TOKENS = "INFO 03-09 09:10:11 [loggers.py:127] Engine 000: Avg prompt throughput: 1212.3 tokens/s, Avg generation throughput: 421.1 tokens/s\n"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_numbers_that_are_not_finite_are_not_asked_for_connections(line):
 
 
 def test_words_to_search_for_have_no_line_number_of_a_source():
-    line = "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
+    line = "torch.distributed.DistBackendError: NCCL error in: /pytorch/c10d/NCCLUtils.cpp:94, unhandled system error (run with NCCL_DEBUG=INFO for details)\n"
     assert any('for: "unhandled system error' in step for step in diagnose_text(line)["collect_next"])
 
 
