@@ -141,10 +141,24 @@ def _of_a_server(facts: Facts, started: Event, told: Event | None) -> Conclusion
     """The conclusion about a server that started: that says nothing of what came later. An error of a request does not end it: an answer follows."""
     failed = _unknown_failure(facts)
     after = failed.event.line if failed and isinstance(failed.event, Event) and failed.event.file == started.file else 0
-    answered = max((number for number, text in facts.last.get(started.file, ()) if _ANSWERED.search(text)), default=0)
-    if failed and after > max(started.line, answered):
+    if failed and after > max(started.line, _last_answer(facts, started.file)):
         return failed
     return Conclusion("no_end", TOLD, told) if told else Conclusion("healthy", SERVES, started)
+
+
+def _last_answer(facts: Facts, file: str) -> int:
+    """The line of the last answer to a request among the last lines of a file; 0 without one."""
+    return max((number for number, text in facts.last.get(file, ()) if _ANSWERED.search(text)), default=0)
+
+
+def _answers_after_its_exceptions(facts: Facts) -> Event | None:
+    """The start of a server in whose log nothing failed but requests: it answered after the last exception."""
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
+    if not errors or hang_signs(facts) or any(event.signature.fact != "crash" for event in errors):
+        return None
+    file, last = errors[-1].file, errors[-1].line
+    started = [event for event in facts.of("server_started") if not event.quoted and event.file == file and event.line < errors[0].line]
+    return started[-1] if started and {event.file for event in errors} == {file} and _last_answer(facts, file) > last else None
 
 
 def reported_end(facts: Facts) -> Event | None:
@@ -168,6 +182,8 @@ def _rank(event: Event) -> int | None:
 
 def _without_cause(facts: Facts) -> Conclusion:
     first = facts.first_error
+    if serves := _answers_after_its_exceptions(facts):
+        return Conclusion("healthy", SERVES, serves)
     if first is not None and _follows_from_a_timeout(first, facts):
         return _hang_in_a_collective(facts)
     if first is not None and first.signature.fact == "gloo_wait":

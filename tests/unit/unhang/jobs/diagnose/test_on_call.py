@@ -187,3 +187,39 @@ def test_failed_test_of_a_gpu_names_the_gpu():
 def test_software_links_and_nccl_of_newer_dcgm_are_no_failed_gpu(test):
     line = f"| {test:<25} | Fail                                           |\n"
     assert "xid_hardware" not in [one["cause"] for one in diagnose_text(line)["causes"]]
+
+
+FORKED = "huggingface/tokenizers: The current process just got forked, after parallelism has already been used. Disabling parallelism to avoid deadlocks...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (FORKED + STEPS + "{'train_runtime': 812.1, 'train_loss': 1.2, 'epoch': 2.0}\n", "healthy"),
+        ("With 8 GPUs we cannot avoid hangs: it hangs at the first step.\n" + STEPS, "no_end"),
+    ],
+    ids=["averted", "not averted"],
+)
+def test_hang_that_is_averted_is_none(text, word):
+    assert diagnose_text(text)["outcome"]["word"] == word
+
+
+REFUSED = (
+    "ERROR 03-09 09:11:11 [serving_chat.py:257] Traceback (most recent call last):\n"
+    "ERROR 03-09 09:11:11 [serving_chat.py:257] ValueError: This model's maximum context length is 32768 tokens.\n"
+)
+ANSWERED = 'INFO:     10.0.0.7:3311 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (STARTED + ANSWERED + REFUSED + ANSWERED, "healthy"),
+        (STARTED + ANSWERED + REFUSED, "failure"),
+        (REFUSED + STARTED + ANSWERED, "failure"),
+        (STARTED + REFUSED + STALL + ANSWERED, "failure"),
+    ],
+    ids=["it answers afterwards", "the last line", "before the start", "a worker is stuck"],
+)
+def test_exception_of_a_request_ends_no_server_that_answers_the_next(text, word):
+    assert diagnose_text(text)["outcome"]["word"] == word
