@@ -71,8 +71,8 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 
 def is_no_fault(text: str, start: int, end: int) -> bool:
-    """Whether a sentence says that the fault that it names is not there, was looked for in vain, averted, or is asked about. A program says "no" of what is missing, so
-    its lines deny nothing.
+    """Whether a sentence says that the fault that it names is not there, was looked for in vain, averted, or is asked about. A program says "no" of what is
+    missing, so its lines deny nothing.
     """
     first, last = sentence_around(text, start, end)
     before = _IN_QUOTES.sub("", text[max(first, start - 60) : start])
