@@ -13,8 +13,8 @@ REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process bel
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}", "container": "container {}",
     "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "peer": "peer {}", "address": "address {}", "interface": "interface {}",
-    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "of {}", "segment": "segment {}", "symbol": "symbol {}",
-    "second": "rank {}", "port": "port {}",
+    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
+    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}", "cgroup": "cgroup {}",
     "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",
 }  # fmt: skip
 
@@ -48,7 +48,9 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
         yield f"host {event.prefix.host}"
     elif event.fields.get("pci") and facts.hosts and not event.fields.get("host"):  # the other lines name hosts, and this device may be on none of them
         yield f"a host that the line does not name ({event.file})"
-    if (rank := rank_of(event)) is not None:
+    if event.signature.fact == "main_process_first":  # printed by a rank that waits
+        yield "the main process"
+    elif (rank := rank_of(event)) is not None:
         yield f"rank {rank}"
 
 

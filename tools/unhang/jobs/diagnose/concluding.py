@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from unhang.jobs.diagnose.conclusion import (
     NO_LOG,
+    SERVES,
     SLOW,
     TOLD,
     Conclusion,
+    last_answer,
     rank_of_event,
     rank_that_stopped,
     slow_job,
@@ -24,9 +25,6 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rules.signs import far_below, is_slow, near_end
 from unhang.jobs.diagnose.trouble import OF_TROUBLE
 
-# A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
-_ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
-SERVES = "the server started, and no later line shows that it failed or stands"
 ALONE = "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was sent"
 ASK_FOR_MPI = (
     "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built without MPI (make MPI=1); another MPI's mpirun, or srun "
@@ -108,8 +106,7 @@ def _server(facts: Facts) -> Conclusion | None:
         return None
     started, failed = starts[-1], unknown_failure(facts)
     after = failed.event.line if failed and isinstance(failed.event, Event) and failed.event.file == started.file else 0
-    answered = max((number for number, text in facts.last.get(started.file, ()) if _ANSWERED.search(text)), default=0)
-    return failed if failed and after > max(started.line, answered) else _fault_told(facts) or Conclusion("healthy", SERVES, started)
+    return failed if failed and after > max(started.line, last_answer(facts, started.file)) else _fault_told(facts) or Conclusion("healthy", SERVES, started)
 
 
 def _xid(facts: Facts) -> Conclusion | None:

@@ -15,6 +15,8 @@ from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rules.recording_rules import common_place
 from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, heading_of_a_hang, is_only_told, is_slow, near_end, own_errors
 
+# A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
+_ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_IN_ONE_PLACE = (
@@ -27,6 +29,7 @@ FEW_OF = 3  # ranks that print, for each one that prints nothing
 LONGEST_WORDS = 160
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 TOLD = "the text tells of a fault; no message that unhang knows shows it"
+SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
 
@@ -118,3 +121,8 @@ def rank_of_event(event: Event) -> int | None:
     """The rank that an event names, or that printed it."""
     named = event.fields.get("rank")
     return int(named) if named else rank_of(event)
+
+
+def last_answer(facts: Facts, file: str) -> int:
+    """The line of the last answer to a request among the last lines of a file; 0 without one."""
+    return max((number for number, text in facts.last.get(file, ()) if _ANSWERED.search(text)), default=0)

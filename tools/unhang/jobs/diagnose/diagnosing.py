@@ -228,7 +228,8 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
     if repairs := _repairs_of_the_job(cause, facts):
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
-    sources.update((source["url"], dict(source)) for source in row["sources"])
+    if not (own.get("title") and sources):  # the row's are about the cause in general
+        sources.update((source["url"], dict(source)) for source in row["sources"])
     spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
     return {
         "cause": cause.id,

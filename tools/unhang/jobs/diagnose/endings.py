@@ -15,6 +15,8 @@ ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
 FAULTS = ("error", "symptom")
 # Messages of ranks that still run when the rank with the store has ended; they appear after a normal end too.
 AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
+OF_EXCEPTIONS = ("traceback", "crash", "error_line")
+LINES_OF_TRACEBACK = 60
 STARTS = ("launch_shape", "init_start", "bootstrap", "member")
 START_IDS = ("omp-threads-banner",)
 _REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
@@ -40,6 +42,20 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
         return events
     survived = {event.line for event in events if event.signature.kind in FAULTS}
     return [event for event in events if event.line not in survived]
+
+
+def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without the exceptions that Python reports as ignored, which end nothing. A fault that is known by its message still counts."""
+    gone = {line for event in events if event.signature.fact == "exception_ignored" for line in _lines_of_exception(event, events)}
+    return [event for event in events if event.line not in gone or event.signature.fact not in OF_EXCEPTIONS] if gone else events
+
+
+def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
+    """The lines of the exception below its heading, as far as the rank that printed the heading printed them."""
+    below = [event for event in events if 0 < event.line - heading.line <= LINES_OF_TRACEBACK and event.signature.fact in OF_EXCEPTIONS]
+    below = [event for event in below if event.prefix.rank == heading.prefix.rank]
+    end = next((event.line for event in below if event.signature.fact == "crash"), 0)
+    return [event.line for event in below if event.line <= end]
 
 
 def _begins_again(event: Event) -> bool:

@@ -14,7 +14,7 @@ _PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<name>[A-Za-z]\w{1,40})")
 _MESSAGE = re.compile(r"\b(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{2,40}(?:Error|Exception): (?P<raised>\S.{8,})|(?i:\berror\b|\bfailed\b|\bfatal\b)[: ].{8,}")
 _OWN = re.compile(  # what one run alone has: times, places in a source, paths, addresses, long numbers
     r"(?:\d{2,4}-)?\d\d-\d\d[ T]\d\d:\d\d\S*|\d\d:\d\d:\d\d\S*|\[[\w./]{1,60}:\d+\]|"
-    r"(?:/[\w.-]+){2,}|\b0x[0-9a-fA-F]+\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b\d{4,}\b"
+    r"(?:/[\w.-]+){2,}(?::\d+)?|\b0x[0-9a-fA-F]+\b|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b\d{4,}\b"
 )
 
 

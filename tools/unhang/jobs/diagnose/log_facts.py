@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.jobs.diagnose.endings import without_what_a_good_end_outlived
+from unhang.jobs.diagnose.endings import without_ignored_exceptions, without_what_a_good_end_outlived
 from unhang.jobs.diagnose.logs.calls import Call, compare_calls, unlike_orders
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -23,12 +23,13 @@ RETRIED = (
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
     "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
     "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",
-    "pod-lacks-toleration-for-gpus", "pod-gets-no-network",
+    "pod-lacks-toleration-for-gpus", "pod-gets-no-network", "pod-not-yet-prepared",
     "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
 )  # fmt: skip
 OF_ANOTHER_START = ("nodes-taken-by-another-job",)  # steps follow: another job or pod was taken away, or this one started again
-BEFORE_THE_START = ("pod-gets-no-network",)  # what a pod's start has overcome once its container runs
-WAITED = ("horovod-stall",)  # Horovod's warning about a late rank: if the job makes steps afterwards, the rank came
+BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")  # what a pod's start has overcome once its container runs
+# A warning about a late rank or worker: if the job makes steps, or the server serves, it came.
+WAITED = ("horovod-stall", "vllm-no-broadcast-block")
 # Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
 NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
@@ -41,6 +42,7 @@ ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that t
 KILLED_BY_SLURM, ENDED_BY_SLURM = "task-was-killed", ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler")
 SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
+_POD = re.compile(r"\bpod/[\w.-]{1,250}")
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
 
@@ -98,9 +100,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
     events = tuple(
-        event
-        for scan in scans
-        for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(without_another_run(logged_by_the_job(scan.events)))))
+        event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(_of_this_run(scan.events))))
     )
     by_fact: dict[str, list[Event]] = {}
     for event in events:
@@ -132,6 +132,10 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         unlike_orders(made),
         all(scan.is_told for scan in scans if scan.job is None),
     )
+
+
+def _of_this_run(events: Sequence[Event]) -> Sequence[Event]:
+    return without_ignored_exceptions(without_another_run(logged_by_the_job(events)))
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
@@ -197,17 +201,18 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     events = [event for event in events if event.line not in too_large or event.line > ended_after_all]
     passed = {
         **dict.fromkeys(SURVIVED, ended_after_all),
-        **dict.fromkeys((*RETRIED, *WAITED), worked),
+        **dict.fromkeys(RETRIED, worked),
+        **dict.fromkeys(WAITED, max(worked, *(event.line for event in events if event.signature.fact == "server_serves"), 0)),
         **dict.fromkeys(PROBED, ended_well),
         **dict.fromkeys(NOT_MISSED, in_use),
         **dict.fromkeys(OTHER_TAKEN, over_fabric),
         **dict.fromkeys(OF_ANOTHER_START, max((event.line for event in events if event.signature.fact == "training_step"), default=0)),
-        **dict.fromkeys(BEFORE_THE_START, max(worked, *(event.line for event in events if event.signature.fact == "pod_started"), 0)),
     }
-    assigned = [event for event in events if event.signature.fact == "pod_assigned"]
+    assigned, started = ([event for event in events if event.signature.fact == fact] for fact in ("pod_assigned", "pod_started"))
     ready = max((event.line for event in events if event.signature.fact == "node_ready"), default=0)
     events = [event for event in events if event.line > ready or "NodeNotReady" not in event.text or event.signature.fact != "host_lost"]
-    return [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]
+    events = [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]
+    return [event for event in events if not (event.signature.id in BEFORE_THE_START and _began_later(event, started))]
 
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
@@ -216,6 +221,12 @@ def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
         return False
     pod = event.fields.get("pod")
     return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)
+
+
+def _began_later(event: Event, started: Sequence[Event]) -> bool:
+    """Whether a container of the event's pod started later in the same file; of any pod if the event names none."""
+    pod = _POD.search(event.text)
+    return any(one.line > event.line and (pod is None or pod.group() in one.text) for one in started)
 
 
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:

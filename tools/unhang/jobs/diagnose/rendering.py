@@ -65,18 +65,26 @@ def _as_step(cause: Mapping[str, Any]) -> str:
 
 
 def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a healthy job also the causes that lines hint at."""
+    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a healthy job also the causes that lines hint at, other than
+    the line that is told as survived.
+    """
     busy = diagnosis["collect_next"] or shown_causes(diagnosis)
     hints = [one for one in diagnosis["causes"] if diagnosis["outcome"]["word"] == "healthy" and one["points"] >= LEAST_OF_A_HINT]
+    hints = [one for one in hints if not _begins_at(one, diagnosis["facts"]["first_error"])]
     of_hints = [{"kind": "remark", "evidence": one["evidence"], "says": one["title"], "instead": remedy_in_words(one["remedy"])} for one in hints]
     return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")] + of_hints
 
 
 def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
     """Whether a remark has no line but the one that shows that there is no end: then it is no finding of its own."""
-    outcome, first = diagnosis["outcome"], next(iter(cause["evidence"]), None)
-    alike = first and outcome["line"] and (first["file"], first["line"]) == (outcome["line"]["file"], outcome["line"]["line"])
-    return bool(alike) and outcome["word"] == "no_end" and cause["severity"] == "info"
+    outcome = diagnosis["outcome"]
+    return _begins_at(cause, outcome["line"]) and outcome["word"] == "no_end" and cause["severity"] == "info"
+
+
+def _begins_at(cause: Mapping[str, Any], line: Mapping[str, Any] | None) -> bool:
+    """Whether the first line for a cause is this one."""
+    first = next(iter(cause["evidence"]), None)
+    return first is not None and line is not None and (first["file"], first["line"]) == (line["file"], line["line"])
 
 
 def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:

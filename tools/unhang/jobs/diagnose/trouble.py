@@ -7,8 +7,10 @@ from collections.abc import Callable
 from unhang.jobs.diagnose.conclusion import (
     ASK_ONE_RANK,
     MOST_RANKS,
+    SERVES,
     UNKNOWN_ERROR,
     Conclusion,
+    last_answer,
     rank_of_event,
     rank_that_stopped,
     shown_line,
@@ -30,6 +32,17 @@ REBOOTS = (
     "the machine restarts or goes down; no message that unhang knows shows why, and a restart without a line in the kernel log comes from power, board or PCIe"
 )
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")  # of a process's end, by others
+
+
+def _refused_requests(facts: Facts) -> Conclusion | None:
+    """Nothing failed but requests: the server that started answered after the last exception."""
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
+    if not errors or hang_signs(facts) or any(event.signature.fact != "crash" for event in errors):
+        return None
+    file, last = errors[-1].file, errors[-1].line
+    started = [event for event in facts.of("server_started") if not event.quoted and event.file == file and event.line < errors[0].line]
+    serves = started and {event.file for event in errors} == {file} and last_answer(facts, file) > last
+    return Conclusion("healthy", SERVES, started[-1]) if serves else None
 
 
 def _wait_that_raised(facts: Facts) -> Conclusion | None:
@@ -134,6 +147,7 @@ def _no_reason(facts: Facts) -> Conclusion:
 
 
 OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
+    _refused_requests,
     _wait_that_raised,
     _known_error,
     _traceback,

@@ -276,7 +276,8 @@ def test_hints_are_not_shown_beside_a_cause_and_alone_as_checks_among_the_steps(
         assert "1. " not in alone and "source:" not in alone
         assert alone.index("ask this") < alone.index(remark["collect"][0][:40]) < alone.index("this is: A remark") < alone.index("ask that")
         assert "A remark" not in render({**undecided, "causes": [{**remark, "points": 1.2}]})  # one weak hint
-    healthy = {**undecided, "collect_next": [], "outcome": {"word": "healthy", "why": "it ended", "line": None}}
+    outlived = {**found["facts"], "first_error": None}
+    healthy = {**undecided, "facts": outlived, "collect_next": [], "outcome": {"word": "healthy", "why": "it ended", "line": None}}
     assert "ALSO SEEN\n  remark: " in render_table(healthy) and "A remark; " in render_table(healthy)
 
 

@@ -21,7 +21,8 @@ _ANY_TIME = re.compile(r"\d\d:\d\d:\d\d|\d-\d\dT\d")  # nor _SYSLOG_HOST
 _NCCL_BEHIND_HOST = re.compile(r":\d{1,10}:\d{1,10} \[\d{1,6}\]")
 _NCCL = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[(?P<dev>\d{1,6})\]")
 _SYSLOG_HOST = re.compile(
-    r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) (?P<host>[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:"
+    r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) "
+    r"(?P<host>(?!\d{4}-\d\d-\d\d )[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:"
 )
 _POD = re.compile(r"\[pod/(?P<host>[\w.-]{1,253})/")  # kubectl logs --prefix
 _TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")

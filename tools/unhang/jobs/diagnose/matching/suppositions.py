@@ -39,6 +39,7 @@ _NO_FAULT = re.compile(  # at most one word between: "no heartbeat, CUDA out of 
     r"(?i:\b(?:no(?! (?:longer|matter|other|more|doubt)\b)|without|never (?:saw|seen|had)|neither|nor)(?: (?:any|a|an|the|more|further|single))?"
     r"(?: (?!but\b|only\b|just\b|except\b|besides\b|other\b|longer\b|than\b)\w{2,12}(?: or| nor| and)?)? \W{0,2}$)"
 )
+_AVERTED = re.compile(r"(?i:(?<!t )\b(?:avoid|prevent)(?:s|ed|ing)?(?: (?:an?|the|any|such|possible|potential))? \W{0,2}$)")  # not "cannot avoid"
 _DOUBTED = re.compile(
     r"(?i:\b(?:is|was|could|might) (?:this|it|that)(?: be)?(?: maybe| perhaps)?(?: a| the)? (?:case|kind|sign|instance)s? of(?: an?| the)? \W{0,2}$)"
 )
@@ -70,12 +71,12 @@ def is_denied(text: str, start: int, end: int) -> bool:
 
 
 def is_no_fault(text: str, start: int, end: int) -> bool:
-    """Whether a sentence says that the fault that it names is not there, was looked for in vain, or is asked about. A program says "no" of what is missing, so
-    its lines deny nothing.
+    """Whether a sentence says that the fault that it names is not there, was looked for in vain, averted, or is asked about. A program says "no" of what is
+    missing, so its lines deny nothing.
     """
     first, last = sentence_around(text, start, end)
     before = _IN_QUOTES.sub("", text[max(first, start - 60) : start])
-    if _ABSENT.search(before):
+    if _ABSENT.search(before) or _AVERTED.search(before):
         return True
     if is_of_a_program(text):
         return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from unhang.base.text import counted
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts, Timeout
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -23,6 +24,7 @@ SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generati
 SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
 BETWEEN_STAGES = {"SEND", "RECV"}  # numbered for each pair of ranks, so that numbers and operations differ in every pipeline
 SIZE_OF_A_BATCH = "NumelIn=18446744073709551615"  # torch prints the largest number for a batch of messages, which has no size
+MOST_UNLIKE = 4  # values that are shown where ranks differ
 FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
 _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
@@ -34,21 +36,26 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         by_group.setdefault(one.group, []).append(one)
     for several in by_group.values():
         alike = oldest_of_each_rank(several)
-        events = tuple(one.event for one in alike[:6])
-        ops = {one.op for one in alike}
-        seqs = {one.seq for one in alike if one.seq is not None}
         if all(map(is_message, alike)):
             continue
-        if len(ops) > 1:
-            yield Evidence(
-                "rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation"
-            )
-        elif len(seqs) > 1:
-            yield Evidence(
-                "rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence"
-            )
+        if len({one.op for one in alike}) > 1:
+            yield _unlike(alike, lambda one: one.op, STRONG + 1, "in different collectives", "timeouts-differ-in-operation")
+        elif len({one.seq for one in alike if one.seq is not None}) > 1:
+            yield _unlike(alike, lambda one: f"#{one.seq}", STRONG - 0.5, "at different sequence numbers", "timeouts-differ-in-sequence")
         elif _sizes_differ(alike):
-            yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+            yield _unlike(alike, lambda one: counted(one.numel or 0, "element"), STRONG, "in one collective with different sizes", "timeouts-differ-in-size")
+
+
+def _unlike(alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, how: str, id_: str) -> Evidence:
+    """The evidence of ranks that wait unlike each other: the fewest ranks with one value come first, because they are who differs."""
+    by_value: dict[str, list[Timeout]] = {}
+    for one in alike:
+        by_value.setdefault(value(one), []).append(one)
+    groups = sorted(by_value.items(), key=lambda item: len(item[1]))
+    told = [f"{named_ranks(ranks)}: {what}" if (ranks := sorted(one.rank for one in ones if one.rank is not None)) else what for what, ones in groups]
+    shown = [*groups[0][1][:MOST_UNLIKE], *(ones[0] for _, ones in groups[1:MOST_UNLIKE])]
+    why = f"ranks wait {how} ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
+    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_)
 
 
 def is_message(one: Timeout) -> bool:

@@ -162,10 +162,13 @@ def names_its_cause(event: Event) -> bool:
 
 
 def echoes_of(facts: Facts, first: Event) -> list[Event]:
-    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are."""
+    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are. What the failed
+    rank printed before it failed is no consequence where others print it too.
+    """
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
     faults = {(event.file, event.line) for event in facts.events if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"}
+    own = {event.signature.id for event in facts.events if rank is not None and rank_of(event) == rank and not comes_before(first, event)}
     return [
         event
         for event in facts.events
@@ -175,6 +178,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
         and (event.file, event.line) not in {(first.file, first.line), *faults}
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
+        and event.signature.id not in own
     ]
 
 
