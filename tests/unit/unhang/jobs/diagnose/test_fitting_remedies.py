@@ -65,7 +65,8 @@ def test_person_reads_the_command_first_and_the_role_second(answer):
     [
         ("[E] you can either increase the timeout or disable the monitor (TORCH_NCCL_ENABLE_MONITORING=0).", []),
         ("Last error: please rerun with NCCL_DEBUG=INFO to see more", []),
-        ("可以设置NCCL_DEBUG=INFO环境变量，查看日志", [("NCCL_DEBUG", "INFO")]),
+        ("可以设置NCCL_DEBUG=INFO环境变量，查看日志", []),
+        ("我设置了NCCL_DEBUG=INFO环境变量，查看日志", [("NCCL_DEBUG", "INFO")]),
         ("export NCCL_DEBUG=INFO", [("NCCL_DEBUG", "INFO")]),
         ("NCCL_SOCKET_IFNAME=^lo,docker0 NCCL_IB_DISABLE=1: same", [("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("NCCL_IB_DISABLE", "1")]),
         ("MASTER_ADDR=$(hostname) torchrun train.py", [("MASTER_ADDR", "$(hostname")]),
