@@ -36,7 +36,7 @@ _OF_A_JOB = ("progress", "healthy", "symptom")
 _OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
 
 _OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "fabric_manager_not_needed", "gid_row", "gpu_listed", "gpu_load", "gpu_row",
+    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed", "gpu_load", "gpu_row",
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
     "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device", "topology",
 )  # fmt: skip

@@ -223,3 +223,19 @@ ANSWERED = 'INFO:     10.0.0.7:3311 - "POST /v1/chat/completions HTTP/1.1" 200 O
 )
 def test_exception_of_a_request_ends_no_server_that_answers_the_next(text, word):
     assert diagnose_text(text)["outcome"]["word"] == word
+
+
+DCGM = "| Denylist                  | Pass                                           |\n| PCIe                      | Pass - All                                     |\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (DCGM, "healthy"),
+        (f"Training hangs at the first step.\n{DCGM}", "no_end"),
+        (f"{DCGM}| GPU Memory                | Fail - GPU: 2                                  |\n", "cause"),
+    ],
+    ids=["all pass", "the job hangs", "one fails"],
+)
+def test_tests_of_dcgm_that_pass_are_healthy_output(text, word):
+    assert diagnose_text(text)["outcome"]["word"] == word
