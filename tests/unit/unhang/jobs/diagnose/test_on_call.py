@@ -225,7 +225,7 @@ def test_exception_of_a_request_ends_no_server_that_answers_the_next(text, word)
     assert diagnose_text(text)["outcome"]["word"] == word
 
 
-DCGM = "| Denylist                  | Pass                                           |\n| PCIe                      | Pass - All                                     |\n"
+DCGM = "".join(f"| {test:25} | {result:46} |\n" for test, result in (("Denylist", "Pass"), ("PCIe", "Pass - All")))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ DCGM = "| Denylist                  | Pass                                      
     [
         (DCGM, "healthy"),
         (f"Training hangs at the first step.\n{DCGM}", "no_end"),
-        (f"{DCGM}| GPU Memory                | Fail - GPU: 2                                  |\n", "cause"),
+        (f"{DCGM}| {'GPU Memory':25} | {'Fail - GPU: 2':46} |\n", "cause"),
     ],
     ids=["all pass", "the job hangs", "one fails"],
 )

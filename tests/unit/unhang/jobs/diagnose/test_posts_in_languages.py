@@ -36,7 +36,8 @@ def test_messages_of_programs_are_read_as_they_are():
 
 
 def test_settings_and_versions_stay_within_foreign_words():
-    assert in_english(["设置NCCL_P2P_DISABLE=1后可以运行，驱动版本545.23.08".encode()])[0] == b"after setting NCCL_P2P_DISABLE=1 works, driver version 545.23.08"
+    english = in_english(["设置NCCL_P2P_DISABLE=1后可以运行，驱动版本545.23.08".encode()])[0]
+    assert english == b"after setting NCCL_P2P_DISABLE=1 works, driver version 545.23.08"
 
 
 HANG = "升级驱动到545.23.08之后，2x RTX 3090 DDP训练卡住，GPU利用率100%。\n"
