@@ -99,7 +99,7 @@ def _lint_file(path: Path, context: Context, kind: str | None, together: Togethe
     shown = "(stdin)" if str(path) == STDIN else str(path)
     if over := together.reached():
         return {"file": shown, "kind": "skipped", "note": over, "findings": []}
-    text = repaired.get(path.resolve()) or read_script(path)
+    text = repaired[path.resolve()] if path.resolve() in repaired else read_script(path)
     together.bytes += len(text or "")
     if text is None:
         return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}

@@ -109,6 +109,13 @@ def test_rank_that_waits_unlike_the_others_is_named_first(odd, told):
     assert told in cause["evidence"][0]["says"] and "[Rank 3]" in cause["evidence"][0]["text"]
 
 
+def test_line_without_a_number_is_told_as_that():
+    odd = watchdog(3, "ALLREDUCE", 4096).replace("SeqNum=3618, ", "").replace("NumelIn=4096, NumelOut=4096, ", "")
+    lines = [watchdog(0, "ALLREDUCE", 4096), watchdog(1, "ALLREDUCE", 4096), watchdog(2, "ALLREDUCE", 4096, 3600), odd]
+    says = diagnose_text("".join(lines))["causes"][0]["evidence"][0]["says"]
+    assert "rank 3: no number" in says and "None" not in says
+
+
 NAMED = {
     "Ray's node and worker": (
         "(raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "

@@ -41,9 +41,21 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         if len({one.op for one in alike}) > 1:
             yield _unlike(alike, lambda one: one.op, STRONG + 1, "in different collectives", "timeouts-differ-in-operation")
         elif len({one.seq for one in alike if one.seq is not None}) > 1:
-            yield _unlike(alike, lambda one: f"#{one.seq}", STRONG - 0.5, "at different sequence numbers", "timeouts-differ-in-sequence")
+            yield _unlike(
+                alike,
+                lambda one: "no number" if one.seq is None else f"#{one.seq}",
+                STRONG - 0.5,
+                "at different sequence numbers",
+                "timeouts-differ-in-sequence",
+            )
         elif _sizes_differ(alike):
-            yield _unlike(alike, lambda one: counted(one.numel or 0, "element"), STRONG, "in one collective with different sizes", "timeouts-differ-in-size")
+            yield _unlike(
+                alike,
+                lambda one: "no size" if one.numel is None else counted(one.numel, "element"),
+                STRONG,
+                "in one collective with different sizes",
+                "timeouts-differ-in-size",
+            )
 
 
 def _unlike(alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, how: str, id_: str) -> Evidence:
