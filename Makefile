@@ -72,7 +72,7 @@ docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site witho
 	$(PYTHON) -P tools/release/site.py
 
 manual: $(STAMP) ## Build the pages about every rule, fact, cause, run book and incident: build/manual
-	$(PYTHON) -P -m unhang.show.reference.pages build/manual
+	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
 
 man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py

@@ -32,9 +32,9 @@ except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere
         """Never raised."""
 
 
-from unhang.ansible import smoke_programs as programs
-from unhang.ansible.printable_text import clean
-from unhang.ansible.run_files import write_atomically
+from unhang.core.ansible.printable_text import clean
+from unhang.core.ansible.run_files import write_atomically
+from unhang.smoke import programs as programs
 
 FILES = PROJECT / "roles" / "smoke_test" / "files"
 PAYLOAD = "unhang_smoke.py"
@@ -105,7 +105,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "problem": why}
 
     def _file(self, folder: Path, suffix: str) -> Any:
-        from unhang.prove.smoke.smoke_folder import file_name
+        from unhang.smoke.smoke_folder import file_name
 
         return folder / file_name(self.host, suffix)
 

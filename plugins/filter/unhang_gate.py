@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/preprovision.yml. Implementation: unhang.repair.gate, which imports no Ansible."""
+"""Filters of playbooks/preprovision.yml. Implementation: unhang.act.gate, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str
 
     hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
     """
-    from unhang.repair.gate.deciding import fit_for_the_group
+    from unhang.act.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
@@ -40,8 +40,8 @@ def gate_decisions(
     quick: bool = False,
 ) -> Any:
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.gate.deciding import Observation, decide
+    from unhang.act.gate.deciding import Observation, decide
+    from unhang.core.ansible.inventory import plain
 
     counted = _counted(severities)
     try:
@@ -69,8 +69,8 @@ def gate_document(
     quick: bool = False,
 ) -> Any:
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.gate.outcome import SmokeResults, gate_document
+    from unhang.act.gate.outcome import SmokeResults, gate_document
+    from unhang.core.ansible.inventory import plain
 
     decided = plain(decisions)
     group = plain(together) or None
@@ -79,9 +79,9 @@ def gate_document(
 
 
 def _counted(severities: Sequence[str]) -> Any:
-    from unhang.base.errors import UserError
-    from unhang.repair.rollout.list_arguments import split_list
-    from unhang.rules.rules import SEVERITIES
+    from unhang.audit.rules.rules import SEVERITIES
+    from unhang.core.errors import UserError
+    from unhang.core.list_arguments import split_list
 
     try:
         return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
@@ -91,8 +91,8 @@ def _counted(severities: Sequence[str]) -> Any:
 
 def gate_burn_in(time: Any) -> Any:
     """Seconds of a burn-in's time, 0 for none."""
-    from unhang.base.errors import UserError
-    from unhang.prove.burn_in.local import parse_duration
+    from unhang.core.errors import UserError
+    from unhang.smoke.burn_in.local import parse_duration
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0
@@ -109,7 +109,7 @@ def _burned(hosts: Sequence[str], hostvars: Mapping[str, Any], burn_in: Any) -> 
 
 
 def _results(hosts: Sequence[str], hostvars: Mapping[str, Any], name: str) -> Any:
-    from unhang.ansible.inventory import plain
+    from unhang.core.ansible.inventory import plain
 
     found = {str(host): hostvars[host].get(name) for host in hosts}
     return {host: plain(result) for host, result in found.items() if result is not None}

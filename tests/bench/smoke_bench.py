@@ -16,11 +16,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.prove.smoke import node_plans as planning  # noqa: E402
-from unhang.prove.smoke.expectations import read_expectations  # noqa: E402
-from unhang.prove.smoke.local import free_port, payload_path, run_local  # noqa: E402
-from unhang.prove.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
-from unhang.prove.smoke.result import judge  # noqa: E402
+from unhang.smoke import node_plans as planning  # noqa: E402
+from unhang.smoke.expectations import read_expectations  # noqa: E402
+from unhang.smoke.local import free_port, payload_path, run_local  # noqa: E402
+from unhang.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
+from unhang.smoke.result import judge  # noqa: E402
 
 QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: it may bring down a shared host
 

@@ -10,8 +10,8 @@ import time
 from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
 from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
 
-from unhang.prove.smoke.cross_check import ONE_PROCESS
-from unhang.prove.smoke.local import payload_path
+from unhang.smoke.cross_check import ONE_PROCESS
+from unhang.smoke.local import payload_path
 
 RUNS = 3
 

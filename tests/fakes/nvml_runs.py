@@ -15,7 +15,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 H200X8 = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 H200X2 = PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"
-COMMAND = [sys.executable, "-c", "import sys; from unhang_node.command import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [sys.executable, "-c", "import sys; from unhang_node.facts.command import main; sys.exit(main(sys.argv[1:]))"]
 LONG_ENOUGH_S = 240
 
 

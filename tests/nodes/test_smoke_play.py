@@ -14,8 +14,8 @@ from documented_command import as_typed
 from four_nodes import NAMES
 from node_launchers import DEADLINE_S, command, play, play_typed, results_of, variables_of
 
-from unhang.repair.gate.signing import GOOD, check, public_key
-from unhang_node.parse.admission import parse_admission
+from unhang.core.signing import GOOD, check, public_key
+from unhang_node.facts.parse.admission import parse_admission
 
 pytestmark = torch_in_nodes.needs_torch
 PLACED = "/tmp/unhang-smoke-*"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.prove.smoke.experiments import worth_trying
-from unhang.prove.smoke.local import free_port, payload_path, run_local
-from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
-from unhang.prove.smoke.result import judge
+from unhang.smoke.experiments import worth_trying
+from unhang.smoke.local import free_port, payload_path, run_local
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
+from unhang.smoke.result import judge
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from unhang.catalogue import table
 from unhang.cli import main
+from unhang.core.catalogue import table
 
 GOOD = {
     "id": "own-rule", "title": "A rule", "severity": "error", "scope": "node", "when": "gpus.count == 99", "expected": "something", "found": "something else",

@@ -14,8 +14,8 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from smoke_runs import DEADLINE_S, PROJECT
 
-from unhang.prove.burn_in.events import parse_burn_in
-from unhang.prove.burn_in.verdict import judge_burn_in
+from unhang.smoke.burn_in.events import parse_burn_in
+from unhang.smoke.burn_in.verdict import judge_burn_in
 
 PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_burn_in.py"
 ANSWERS = PROJECT / "tests" / "fixtures" / "dcgm"

@@ -15,8 +15,8 @@ import pytest
 from documented_command import as_typed
 from page_commands import PROJECT, audits, commands
 
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 DEADLINE_S = 280
 DEMO = str(PROJECT / "inventory" / "demo")

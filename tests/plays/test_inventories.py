@@ -10,7 +10,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT, run
 
-from unhang.base import project
+from unhang.core import project
 
 
 def hosts_of(fleet, folder):

@@ -14,7 +14,7 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, H200X8, LONG_ENOUGH_S, collect_in_process, schema_faults
 
-from unhang_node.collect import SECTIONS
+from unhang_node.facts.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
@@ -48,8 +48,8 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
     reading = {path.relative_to(package.parent).as_posix() for folder in ("sources", "sections", "nvml", "parse") for path in (package / folder).glob("*.py")}
-    reading -= {"unhang_node/parse/slurm.py"}  # used to drain a node, and on the controller
-    reading -= {f"unhang_node/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # of unhang-inspect.pyz
+    reading -= {"unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
+    reading -= {f"unhang_node/facts/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # of unhang-inspect.pyz
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names
     assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {"__main__.py", "pynvml.py"}
@@ -57,8 +57,8 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
 
 
 def test_reading_a_node_imports_nothing_that_changes_one():
-    look = "import sys; from unhang_node import command; from unhang_node.sources import {}; print([name for name in sys.modules if '.change' in name])"
-    sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/sources").glob("[a-z]*.py")))
+    look = "import sys; from unhang_node import command; from unhang_node.facts.sources import {}; print([name for name in sys.modules if '.change' in name])"
+    sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/facts/sources").glob("[a-z]*.py")))
     assert run(sys.executable, "-c", "import sys; sys.path.insert(0, {!r}); ".format(str(PROJECT / "module_utils")) + look.format(sources)).stdout == "[]\n"
 
 

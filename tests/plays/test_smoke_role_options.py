@@ -12,7 +12,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT
 
-from unhang.commands.smoke_expectations import bandwidth_in
+from unhang.smoke.commands.smoke_expectations import bandwidth_in
 
 ROW = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink", "operation": "all_reduce", "size_bytes": 1 << 30, "low_gb_s": 322.1}
 POLICY = {"bandwidth": [{**ROW, "reached_gb_s": 357.84}]}

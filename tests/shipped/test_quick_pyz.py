@@ -15,11 +15,11 @@ from documented_command import as_typed
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
-from unhang.rules.values import Undecided
-from unhang.run.documents import to_fragment
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
+from unhang.audit.rules.values import Undecided
+from unhang.core.run.documents import to_fragment
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
@@ -147,7 +147,7 @@ def test_it_holds_every_rule_of_severity_error_and_above_and_the_packages_that_p
 
 def test_a_long_text_is_cut_as_the_judge_cuts_it_without_half_a_secret(pyz):
     text = f"{'word ' * 98}hf_{'aB3dE5' * 6}"
-    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang.rules.node_rules import cut; print(cut(sys.argv[2]))"
+    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang.audit.rules.node_rules import cut; print(cut(sys.argv[2]))"
     done = subprocess.run([PYTHON, "-c", look, str(pyz), text], capture_output=True, text=True, check=True)
     assert done.stdout.strip("\n") == cut(text)
     assert text[:490] in done.stdout

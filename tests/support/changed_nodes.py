@@ -9,13 +9,13 @@ import re
 from healthy_platforms import PLATFORMS, on_kernel
 from healthy_sections import setting
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.groups import judge_fragments
-from unhang.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
-from unhang.run.documents import to_fragment
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.core.run.documents import to_fragment
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 

@@ -43,10 +43,10 @@ def exit_code(findings: dict[str, Any]) -> int:
 
 def outputs() -> dict[str, str]:
     """File name -> text."""
-    from unhang.run.actions import Setting
-    from unhang.show.report.json import render_json
-    from unhang.show.report.screen import render_screen
-    from unhang.show.report.table import render_table
+    from unhang.audit.report.json import render_json
+    from unhang.audit.report.screen import render_screen
+    from unhang.core.run.actions import Setting
+    from unhang.core.table import render_table
 
     here = Setting(inventories=("inventory/mycluster",))  # as in run.json of these fleets
     made = {}

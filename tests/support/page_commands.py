@@ -75,8 +75,8 @@ def shown_in_pages():
 
 def commands_in_pages():
     """{page: its lines with a command, each command once}."""
-    from unhang.rules.compiled_catalogue import load_catalogue
-    from unhang.show.reference.runbooks import render_runbooks  # of `make manual`
+    from unhang.audit.reference.runbooks import render_runbooks  # of `make manual`
+    from unhang.audit.rules.compiled_catalogue import load_catalogue
 
     found, texts = {}, {str(page.relative_to(PROJECT)): page.read_text(encoding="utf-8") for page in pages()}
     for page, text in {**texts, "build/manual/runbooks.md": render_runbooks(load_catalogue())}.items():

@@ -13,9 +13,9 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from smoke_runs import DEADLINE_S, PROJECT, command, environment
 
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
-from unhang.verdict.streams import MOST_LINE_BYTES
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.streams import MOST_LINE_BYTES
 
 PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_burn_in.py"
 TYPES = ("bfloat16", "float16", "float8_e4m3fn", "int8", "tf32", "float32")

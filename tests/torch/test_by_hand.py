@@ -59,7 +59,7 @@ def test_a_stall_under_torchrun_is_told_by_the_ranks_themselves():
 
 @pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")])
 def test_by_hand_and_under_srun_one_rank_takes_its_place_from_the_environment(names):
-    from unhang.prove.smoke.local import free_port
+    from unhang.smoke.local import free_port
 
     code, events = run([sys.executable], PLAN, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), **dict(zip(names, ("0", "1", "0"), strict=True)))
     assert code == 0

@@ -8,8 +8,8 @@ import sys
 import pytest
 from smoke_runs import PATIENT, SMALL, smoke
 
-from unhang.base.errors import UserError
-from unhang.prove.smoke.container import RUNTIMES, Container, choose_container
+from unhang.core.errors import UserError
+from unhang.smoke.container import RUNTIMES, Container, choose_container
 
 BY_LINE = [runtime for runtime in RUNTIMES if runtime != "pyxis"]
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 from smoke_runs import PAYLOAD, load_payload
 
-from unhang.prove.smoke import node_plans as planning
+from unhang.smoke import node_plans as planning
 
 payload = load_payload()
 
@@ -99,7 +99,7 @@ def test_versions_of_nccl_are_read_in_both_ways_of_counting(number, text):
 
 
 def test_the_build_id_of_a_real_library_is_what_the_collector_reads():
-    from unhang_node.parse.elf import find_build_id, read_sections
+    from unhang_node.facts.parse.elf import find_build_id, read_sections
 
     path = os.path.realpath(sys.executable)
     descriptor = os.open(path, os.O_RDONLY)

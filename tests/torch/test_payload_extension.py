@@ -9,9 +9,9 @@ import sys
 import pytest
 from smoke_runs import PATIENT, PAYLOAD, environment, smoke
 
-from unhang.prove.smoke.local import free_port, run_local
-from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
-from unhang.prove.smoke.result import judge
+from unhang.smoke.local import free_port, run_local
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
+from unhang.smoke.result import judge
 
 FOR_EVER = f"sleep 9{os.getpid():07d}"  # differs from every other process's command
 KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that prints its version, and then does not compile

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.show.report.screen import LINES
+from unhang.audit.report.screen import LINES
 
 HOME = Path(__file__).resolve().parents[2]
 README = (HOME / "README.md").read_text(encoding="utf-8")

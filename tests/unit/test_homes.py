@@ -73,7 +73,7 @@ def test_a_module_of_the_node_follows_links_by_the_one_resolver():
 def test_pickles_are_read_in_one_place():
     """One on the controller and one on nodes, where nothing of the controller is; base/limits.py packs answers between a process and its own child."""
     node = "module_utils/unhang_node/job/flights.py"
-    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/base/limits.py", node}
+    assert readers("pickle", "pickletools") == {"tools/unhang/core/plain_pickle.py", "tools/unhang/core/limits.py", node}
     assert readers("load_plain", "unpickle_plain") == {
         f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/flight", "prove/smoke/flight_recorder")
     }
@@ -82,7 +82,7 @@ def test_pickles_are_read_in_one_place():
 def test_the_catalogue_is_read_by_its_package():
     inside = {path for path in readers("BUILT_IN", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
     others = {f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/policy", "commands/rule_check")}
-    assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
+    assert {path for path in inside if not path.startswith("tools/unhang/core/catalogue/")} <= others
     assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {
         f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/yaml_nodes")
     }
@@ -97,7 +97,7 @@ def test_the_folder_of_runs_is_named_in_one_place():
 
     mentioned = [path for path, text in texts().items() if "UNHANG_RUNS" in text]
     named = [path for path in mentioned for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS"]
-    assert named == ["tools/unhang/run/run_folder.py"]
+    assert named == ["tools/unhang/core/run/run_folder.py"]
     assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run/run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
     scripts = [HOME / "Makefile", *(path for top in ("roles", "playbooks", "tools", "awx") for path in (HOME / top).rglob("*") if path.suffix in SCRIPTS)]
     assert len(scripts) > 100

@@ -22,9 +22,9 @@ GENERATED = {"rules.md", "facts.md", "runbooks.md", "causes.md"}  # by make manu
 SAYS_NOTHING = {"found", "one", "why", "place", "places", "kept", "sorted", "of", "it", "these", "those", "all", "get", "data", "info"}
 ALLOWED = {
     "module_utils/unhang_node/change/drain/hook.py: _found",  # after "expected", as everywhere
-    "module_utils/unhang_node/sections/processes.py: _place",
-    "tools/unhang/audit/collect/starter.py: kept",
-    "tools/unhang/show/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
+    "module_utils/unhang_node/facts/sections/processes.py: _place",
+    "tools/unhang/audit/ways/starter.py: kept",
+    "tools/unhang/audit/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
 }
 
 

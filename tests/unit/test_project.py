@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.base.errors import UserError
-from unhang.base.project import CACHE_ENV, INSTALLED, ansible_environment, link_pynvml, own_folder, program_as_typed, settings_left_out, utf8_locale
+from unhang.core.errors import UserError
+from unhang.core.project import (
+    CACHE_ENV,
+    INSTALLED,
+    ansible_environment,
+    link_pynvml,
+    own_folder,
+    program_as_typed,
+    settings_left_out,
+    utf8_locale,
+)
 
 
 @pytest.fixture

@@ -81,9 +81,14 @@ def test_units_lie_in_the_folders_of_what_they_test():
 
 # What some tests import instead: the judge loads the catalogue's data, the command line calls the commands, support reads sections of recorded nodes.
 DOORS = {
-    "unhang.catalogue": {"unhang.rules.compiled_catalogue", "unhang.rules.examples", "unhang.rules.node_rules", "unhang.schemas.shapes"},
+    "unhang.core.catalogue": {
+        "unhang.audit.rules.compiled_catalogue",
+        "unhang.audit.rules.examples",
+        "unhang.audit.rules.node_rules",
+        "unhang.core.schemas.shapes",
+    },
     "unhang.commands": {"unhang.cli"},
-    "unhang_node.sections": {"recorded_roots"},
+    "unhang_node.facts.sections": {"recorded_roots"},
 }
 
 

@@ -13,12 +13,18 @@ import pytest
 import yaml
 from hostile import TEXTS
 
-from unhang.ansible import smoke_programs
-from unhang.base.errors import UserError
-from unhang.base.text import cell_for_csv, data_for_ansible
-from unhang.prove.smoke.baselines import bandwidth_rows
-from unhang.prove.smoke.bootstrap import carried
-from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, policy_from_nodes, render_policy
+from unhang.act.plan.policy_from_nodes import (
+    Draft,
+    Pin,
+    Undecided,
+    policy_from_nodes,
+    render_policy,
+)
+from unhang.core.errors import UserError
+from unhang.core.text import cell_for_csv, data_for_ansible
+from unhang.smoke import programs as smoke_programs
+from unhang.smoke.baselines import bandwidth_rows
+from unhang.smoke.bootstrap import carried
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")

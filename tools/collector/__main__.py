@@ -35,7 +35,7 @@ sys.path[1:] = [folder for folder in sys.path[1:] if folder not in outside]
 sys.path.insert(0, "%s/code-%s" % (sys.path[0], _frozen_importlib_external.MAGIC_NUMBER.hex()))
 
 try:
-    from unhang_node.command import main
+    from unhang_node.facts.command import main
 
     code = main(sys.argv[1:])
 except Exception as problem:  # of the Python that runs it, such as a module that it lacks

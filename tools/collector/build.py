@@ -26,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PACKAGE = PROJECT / "module_utils" / "unhang_node"
-ENTRY = "unhang_node.command"
+ENTRY = "unhang_node.facts.command"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 NVML_NAME = re.compile(r"\b(?:nvml|NVML|c_nvml)\w+")
 

@@ -16,7 +16,7 @@ from collector.build import HERE, build_as_asked, build_entry
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
     text = (HERE / "__main__.py").read_text("utf-8")
-    for old, new in (("unhang_node.command", "unhang_node.job.command"), ("unhang-collect", "unhang-inspect")):
+    for old, new in (("unhang_node.facts.command", "unhang_node.job.command"), ("unhang-collect", "unhang-inspect")):
         if old not in text:
             raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/job.py replaces it")
         text = text.replace(old, new)

@@ -20,11 +20,11 @@ from pathlib import Path
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang.base.strict_yaml import load_yaml
 from unhang.commands import COMMANDS, GROUPS
-from unhang.run.documents import STATUSES
-from unhang.run.findings import SEVERITIES, hosts_of
-from unhang.schemas.shapes import SCHEMAS, read_schema
+from unhang.core.run.documents import STATUSES
+from unhang.core.run.findings import SEVERITIES, hosts_of
+from unhang.core.schemas.shapes import SCHEMAS, read_schema
+from unhang.core.strict_yaml import load_yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
 from collector.build import HERE, PROJECT, build_as_asked, imported_names, packages, write_archive
@@ -51,17 +51,17 @@ def own_sources() -> dict[str, bytes]:
     kept = {name: COMMANDS[name] for name in OFFLINE}
     names = f"COMMANDS = {pprint.pformat(kept, sort_dicts=False)}\nGROUPS = {GROUPS!r}\n"
     texts["unhang/commands/__init__.py"] = f"{names}HIDDEN = SHORT_NAMES = {{}}\n"
-    texts["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
+    texts["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     shown = f"SEVERITIES = {SEVERITIES!r}\n\n\n{inspect.getsource(hosts_of)}"  # without the readers, which need msgspec
-    texts["unhang/run/findings.py"] = f"from __future__ import annotations\n\n{shown}"
+    texts["unhang/core/run/findings.py"] = f"from __future__ import annotations\n\n{shown}"
     unchecked = "\n\ndef check_schema(document, schema):\n    return iter(())  # the build checked everything\n"
-    texts["unhang/schemas/check.py"] = texts["unhang/schemas/check.py"].replace("import jsonschema_rs\n", "") + unchecked
+    texts["unhang/core/schemas/check.py"] = texts["unhang/core/schemas/check.py"].replace("import jsonschema_rs\n", "") + unchecked
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")
-    texts["unhang/base/strict_yaml.py"] += (
+    texts["unhang/core/strict_yaml.py"] += (
         "\nfrom unhang_packed import with_packed_catalogue\nload_yaml = with_packed_catalogue(load_yaml, Path(__file__).parents[1])\n"
     )
-    texts["unhang/base/kept_files.py"] += "\n\ndef folder():\n    return None  # what this file is unpacked into is its cache\n"
-    texts["unhang/schemas/shapes.py"] += "\nfrom unhang_packed import packed_schemas\nread_schema = packed_schemas(SCHEMAS)\n"
+    texts["unhang/core/kept_files.py"] += "\n\ndef folder():\n    return None  # what this file is unpacked into is its cache\n"
+    texts["unhang/core/schemas/shapes.py"] += "\nfrom unhang_packed import packed_schemas\nread_schema = packed_schemas(SCHEMAS)\n"
     return {name: text.encode("utf-8") for name, text in texts.items()}
 
 
@@ -178,7 +178,7 @@ def packed_catalogue() -> dict[str, bytes]:
         _refuse_later_patterns(path, content)
         files |= {place: path.read_bytes(), f"{place}.json": _json(content)}
     names = [path.stem for path in SCHEMAS.glob("*.yaml")]
-    return files | {f"unhang/schemas/{name}.json": _json(read_schema(name)) for name in names}
+    return files | {f"unhang/core/schemas/{name}.json": _json(read_schema(name)) for name in names}
 
 
 def _refuse_later_patterns(path: Path, content: Any) -> None:

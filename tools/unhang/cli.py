@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.base.errors import UserError
-from unhang.base.printing import printing_safely
-from unhang.base.secrets_in_text import without_secrets
-from unhang.base.text import visible
 from unhang.commands import COMMANDS, GROUPS, HIDDEN
-from unhang.commands.in_place import ColoursOnly
 from unhang.commands.names import command_and_arguments, load_command
+from unhang.core.commands.in_place import ColoursOnly
+from unhang.core.errors import UserError
+from unhang.core.printing import printing_safely
+from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000

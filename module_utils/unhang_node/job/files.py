@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ..section import Unread, read_section
-from ..sections.extension_caches import CACHE, mark_held, read_cache
-from ..sections.faults import read_faults
+from ..base.section import Unread, read_section
+from ..facts.sections.extension_caches import CACHE, mark_held, read_cache
+from ..facts.sections.faults import read_faults
 from .finding import MORE
 from .flights import read_flights
 from .views import user_of, view_of
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
     from .views import View
 
 TAIL_BYTES = 16 * 1024

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 
-from ..named_tuple import NamedTuple
-from ..parse.process_files import container_of, held_devices, parse_environ, parse_uid
-from ..parse.process_state import parse_own_pid
-from ..section import Absent
-from ..sections.reading import text_if_there
-from ..sections.users import read_users, user_name
+from ..base.named_tuple import NamedTuple
+from ..base.parse.process_files import container_of, held_devices, parse_environ, parse_uid
+from ..base.section import Absent
+from ..facts.sections.reading import text_if_there
+from ..facts.sections.users import read_users, user_name
 from .containers import processes_of_container
+from .parse.process_state import parse_own_pid
 from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..parse.process_state import Stat
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .parse.process_state import Stat
 
 # Variables of a rank, of the number of ranks, and of the rank within its node. The first that a process has counts: torchrun below srun has both.
 RANK_VARIABLES = (

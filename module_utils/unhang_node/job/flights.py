@@ -11,9 +11,9 @@ import os
 import pickle
 import resource
 
-from ..section import Unread
-from ..sections.faults import read_boot_time
-from ..untrusted_files import open_regular, resolve_local
+from ..base.section import Unread
+from ..base.untrusted_files import open_regular, resolve_local
+from ..facts.sections.faults import read_boot_time
 from .finding import MORE
 from .looks import TICKS
 from .views import user_of, view_of
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
     from .views import View
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # torch's own order

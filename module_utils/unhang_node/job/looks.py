@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
-from ..sections.reading import text_if_there
+from ..facts.sections.reading import text_if_there
 from .finding import MORE, targets_of
+from .parse.process_state import (
+    parse_interfaces,
+    parse_io,
+    parse_sockets,
+    parse_switches,
+    parse_tracer,
+)
 from .process_table import ancestors, read_stats, stat_of
 
 TYPE_CHECKING = False
@@ -15,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..parse.process_state import Stat
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .parse.process_state import Stat
 
 MOST_CHILDREN, MOST_THREADS, MOST_SOCKETS = 48, 1024, 64
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -10,18 +10,18 @@ import errno
 import socket
 import time
 
-from ..parse.ras import parse_json_form, parse_ras
-from ..section import Absent, one_line, status_of_error
+from ..base.section import Absent, one_line, status_of_error
 from .containers import has_own_network
 from .finding import MORE
+from .parse.ras import parse_json_form, parse_ras
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.section import SourcePiece
 
 DEFAULT_ADDRESS = "localhost:28028"
 FIRST_WORD_S = 0.6  # an answer to the first request takes a hundredth of that

@@ -15,20 +15,20 @@ import socket
 import sys
 import time
 
-from ..command import load_nvidia_ml_py
-from ..context import Context, no_mark
-from ..document import encode
-from ..nvml.calls import Asking, Lost
-from ..nvml.live import LiveSession
-from ..parse.process_state import parse_io, parse_switches
-from ..parse.ras import parse_ras
-from ..parse.values import parse_json
-from ..root import Root
-from ..section import Absent, Unread, one_line
-from ..sections.reading import line_if_there, names_if_there, text_if_there
+from ..base.context import Context, no_mark
+from ..base.document import encode
+from ..base.nvml.calls import Asking, Lost
+from ..base.nvml.live import LiveSession
+from ..base.parse.values import parse_json
+from ..base.root import Root
+from ..base.section import Absent, Unread, one_line
+from ..facts.command import load_nvidia_ml_py
+from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
 from .finding import read_ranks
 from .gpus import work_of_gpu
 from .looks import GONE, REUSED, TICKS, log_size_of
+from .parse.process_state import parse_io, parse_switches
+from .parse.ras import parse_ras
 from .process_table import descendants, read_stats, read_stats_again, stat_of
 from .ras import ask, ras_addresses
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from ..parse.process_state import Stat
+    from .parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")

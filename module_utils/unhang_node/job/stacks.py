@@ -11,11 +11,11 @@ import sys
 import threading
 import time
 
-from ..parse.spy_stacks import parse_spy
-from ..process import FOLDERS, run_process
-from ..sections.reading import text_if_there
+from ..base.process import FOLDERS, run_process
+from ..facts.sections.reading import text_if_there
 from .finding import MORE
 from .looks import wchan_of
+from .parse.spy_stacks import parse_spy
 from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..section import SourcePiece, UnreadRow
+    from ..base.context import Context
+    from ..base.section import SourcePiece, UnreadRow
 
 SPY = "py-spy"
 SPY_S = 3.0

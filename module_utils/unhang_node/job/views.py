@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 
-from ..named_tuple import NamedTuple
-from ..parse.mounts import parse_mountinfo
-from ..root import Root
-from ..sections.users import read_users
-from ..untrusted_files import read_mounts_or_none
+from ..base.named_tuple import NamedTuple
+from ..base.parse.mounts import parse_mountinfo
+from ..base.root import Root
+from ..base.untrusted_files import read_mounts_or_none
+from ..facts.sections.users import read_users
 from .containers import namespace_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..parse.mounts import Mount
-    from ..sections.users import User
+    from ..base.parse.mounts import Mount
+    from ..facts.sections.users import User
 
 
 class View(NamedTuple):

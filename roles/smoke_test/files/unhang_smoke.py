@@ -44,6 +44,7 @@ from typing import IO, Any
 
 # board.py: The shared page of memory in which each rank records its current step for its agent ------------------------------------------------------
 
+
 class Board:
     """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
 
@@ -94,6 +95,7 @@ class Board:
 
 
 # roots.py: Root of the system's own files: /, or another folder for a recorded machine --------------------------------------------------------------
+
 
 def rooted(path: str) -> str:
     """UNHANG_SMOKE_ROOT in front of an absolute path."""
@@ -147,6 +149,7 @@ def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 
 # events.py: Writes events as lines of JSON ----------------------------------------------------------------------------------------------------------
 
+
 def emit(descriptor: int, kind: str, **fields: Any) -> None:
     """Writes one event as one line in one write. An error means that the reader is gone, and the agent handles that, not the rank."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
@@ -187,6 +190,7 @@ def shorten_lines(name: str) -> Callable[[], None]:
 
 
 # kernel_log.py: Reads the kernel log's new lines ----------------------------------------------------------------------------------------------------
+
 
 def open_kernel_log() -> int | None:
     """A descriptor that yields the lines from now on, or None where this is not permitted."""
@@ -232,6 +236,7 @@ MOST_READS = 10_000  # of pipes, before the loop that reads them ends
 
 
 # processes.py: Watches processes from outside, and ends them ----------------------------------------------------------------------------------------
+
 
 def process_state(pid: int) -> tuple[str, str]:
     """(state letter, wchan) of a process, ("gone", "") when there is none."""
@@ -608,6 +613,7 @@ def meet(run: Run, name: str) -> None:
 
 # recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
 
+
 def recording_path(folder: str, rank: int) -> str:
     """Path of a rank's flight recording."""
     return os.path.join(folder, "flight-%d" % rank)
@@ -794,6 +800,7 @@ def _add_devices(found: dict[str, Any], used: re.Match[str] | None) -> None:
 
 
 # watched.py: Processes that an agent monitors: each in its own session, with a pipe for events, and ended together with the agent -------------------
+
 
 class Watched:
     """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete line; output: its last lines; code: its exit code."""
@@ -1078,6 +1085,7 @@ def read_driver() -> str | None:
 
 # agent.py: The node's agent: starts its ranks, monitors them from outside, and ends them in every case ----------------------------------------------
 
+
 class Child(Watched):
     """One rank as its agent sees it."""
 
@@ -1306,6 +1314,7 @@ def run_agent(plan: dict[str, Any]) -> int:
 
 # pattern.py: Test data whose result is exactly known ------------------------------------------------------------------------------------------------
 
+
 def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
     """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can compute what any other rank sent.
 
@@ -1341,6 +1350,7 @@ def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
 
 
 # operations.py: Phases broadcast to agreement: compares the result of each operation with the exactly known one -------------------------------------
+
 
 def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Broadcast: every rank receives the last rank's data."""
@@ -1473,6 +1483,7 @@ def phase_agreement(run: Run) -> None:
 
 # bandwidth.py: Phases pace and bandwidth: the speed of each rank alone, and of all of them together -------------------------------------------------
 
+
 def phase_pace(run: Run) -> dict[str, Any]:
     """Measures each rank's own work while all others do the same. It shows a slow rank; a collective hides it, because all ranks leave it together."""
     torch = run.torch
@@ -1559,6 +1570,7 @@ def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
 
 
 # binding.py: Phase binding: which device each rank uses, and whether two ranks use the same one -----------------------------------------------------
+
 
 def device_index(run: Run) -> int:
     """The GPU that this rank uses, among those that it sees."""
@@ -1682,6 +1694,7 @@ def phase_consistency(run: Run) -> dict[str, Any]:
 
 
 # context.py: Creates a CUDA context in a thread while torch is imported -----------------------------------------------------------------------------
+
 
 def begin_context(index: int) -> threading.Thread:
     """Creates the context of GPU `index` in a thread that does not hold Python's lock. An error is not lost: torch meets it again and reports it."""
@@ -1816,6 +1829,7 @@ def same_machine(pid: str) -> bool:
 
 # training.py: Phases ddp and fsdp: real steps of a small model --------------------------------------------------------------------------------------
 
+
 def load_training(run: Run) -> None:
     """Loads what training needs before the ranks wait for each other: the first optimizer step imports modules for seconds on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
@@ -1917,6 +1931,7 @@ def check_losses(run: Run, losses: Sequence[float]) -> None:
 
 
 # environment.py: Phase environment: which torch, which NCCL, which settings -------------------------------------------------------------------------
+
 
 def phase_environment(run: Run) -> dict[str, Any]:
     """Reports which torch, which NCCL and which settings the rank really uses, not those that it should use."""
@@ -2121,6 +2136,7 @@ def tool_versions(kind: str, path: str) -> dict[str, str]:
 
 # groups.py: The process groups of phase overlap, whose communicators are created at the same time, while earlier phases run -------------------------
 
+
 def mesh(world: int) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
     """(groups of the first kind, groups of the second kind): halves, and every second rank. Each rank belongs to one group of each kind."""
     everybody = list(range(world))
@@ -2199,6 +2215,7 @@ def phase_all_to_all(run: Run) -> None:
 
 # init.py: Phase init: creates the communicator ------------------------------------------------------------------------------------------------------
 
+
 def phase_init(run: Run) -> dict[str, Any]:
     """Creates the communicator. NCCL creates it at the first collective, so this phase runs one."""
     import datetime
@@ -2219,6 +2236,7 @@ def phase_init(run: Run) -> dict[str, Any]:
 
 
 # p2p.py: Phase p2p_matrix: copies between the GPUs of a machine -------------------------------------------------------------------------------------
+
 
 def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
     """Copies between each pair of this machine's GPUs, done by the machine's first rank: whether the content is right, and how fast it is."""
@@ -2270,6 +2288,7 @@ def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
 
 
 # rendezvous.py: Phase rendezvous: all ranks meet at one store ---------------------------------------------------------------------------------------
+
 
 def phase_rendezvous(run: Run) -> dict[str, Any]:
     """All ranks meet at the store. Ranks that are missing at the deadline are named."""
@@ -2388,6 +2407,7 @@ def compare_s(run: Run, elements: int) -> float:
 
 # storm.py: Phases storm and overlap: many collectives in a row, and on two groups at once -----------------------------------------------------------
 
+
 def phase_storm(run: Run) -> None:
     """Runs many barriers one after the other, many small messages, few large ones."""
     torch, dist = run.torch, run.dist
@@ -2502,6 +2522,7 @@ def phase_limit_s(plan: dict[str, Any], name: str) -> float:
 
 # rank.py: Runs the phases of one rank ---------------------------------------------------------------------------------------------------------------
 
+
 def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
     """Runs the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
@@ -2606,6 +2627,7 @@ def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
 
 
 # main.py: The command line --------------------------------------------------------------------------------------------------------------------------
+
 
 def main(argv: list[str]) -> int:
     """0 all well, 1 something failed, 2 wrong use, 3 stalled."""

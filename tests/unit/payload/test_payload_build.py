@@ -8,7 +8,7 @@ import pytest
 from smoke_runs import PAYLOAD
 
 from payload import build
-from unhang.prove.smoke.bootstrap import packed
+from unhang.smoke.bootstrap import packed
 
 MOST_ARGUMENT_BYTES = 128 * 1024  # one word of a command line; Linux calls it MAX_ARG_STRLEN
 MAIN = '"""The command line."""\n\nfrom .work import one\n\n\ndef main():\n    return one()\n'

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import smoke_runs
 
-from unhang.prove.smoke.bandwidth import group_of
-from unhang.prove.smoke.transports import transport_rows
-from unhang.verdict.streams import Stream, stories
+from unhang.core.verdict.streams import Stream, stories
+from unhang.smoke.bandwidth import group_of
+from unhang.smoke.transports import transport_rows
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
 TWO_HOSTS = CAPTURE.parents[1] / "h200x1"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.catalogue import table
-from unhang.repair.plan.role_remedies import ROLE_ORDER
+from unhang.act.plan.role_remedies import ROLE_ORDER
+from unhang.core.catalogue import table
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())

@@ -1,7 +1,7 @@
 # Replaces the judge's strict reader in unhang-offline.pyz and unhang-quick.pyz: the catalogue's examples, and what this node's collector read, become facts.
 from types import SimpleNamespace
 
-from unhang.schemas.shapes import ANY, fact_shapes
+from unhang.core.schemas.shapes import ANY, fact_shapes
 
 
 class InvalidNode(ValueError):

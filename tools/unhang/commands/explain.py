@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.judge.gallery import applies_to, find_gallery, read_gallery
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits, Stopped, run_limited
-from unhang.base.project import find_project
-from unhang.base.text import counted, wrapped
-from unhang.commands.common_options import add_examples, add_format_option
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.values import printable
-from unhang.show.reference.explain import Topic, explain, names_among
-from unhang.show.reference.nearness import suggestions
+from unhang.audit.reference.explain import Topic, explain, names_among
+from unhang.audit.reference.nearness import suggestions
+from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.values import printable
+from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.project import find_project
+from unhang.core.text import counted, wrapped
 
 HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message

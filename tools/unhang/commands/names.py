@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.project import repair_advice
 from unhang.commands import COMMANDS, HIDDEN, SHORT_NAMES
+from unhang.core.errors import UserError
+from unhang.core.project import repair_advice
 
 
 def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.judge.gallery import alarms, find_gallery, read_gallery
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits, Stopped, run_limited
-from unhang.base.project import find_project
-from unhang.base.text import counted
-from unhang.commands.common_options import add_examples
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view, check_examples
-from unhang.rules.node_rules import CatalogueView
-from unhang.rules.rules import Rule
-from unhang.rules.values import printable
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view, check_examples
+from unhang.audit.rules.node_rules import CatalogueView
+from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.values import printable
+from unhang.core.commands.common_options import add_examples
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.project import find_project
+from unhang.core.text import counted
 
 EXAMPLES = "  unhang rule check site/rules   the folder that unhang audit --rules site/rules reads"
 
@@ -71,7 +71,7 @@ def _alarms(rules: Iterable[Rule], catalogue: CatalogueView, mark: Any) -> Itera
 
 
 def _is_own(folder: Path) -> bool:
-    from unhang.catalogue.reading import BUILT_IN, OWN_FOLDERS
+    from unhang.core.catalogue.reading import BUILT_IN, OWN_FOLDERS
 
     return folder.resolve() in (BUILT_IN, *(BUILT_IN / name for name in OWN_FOLDERS))
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from unhang import cli
-from unhang.catalogue import table
+from unhang.core.catalogue import table
 
 
 def asked(capsys, *words):

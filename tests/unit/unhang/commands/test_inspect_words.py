@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.commands import inspect
+from unhang.core.errors import UserError
+from unhang.jobs.commands import inspect
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 

@@ -9,15 +9,15 @@ import shlex
 import fleets
 import pytest
 
-from unhang.ansible import run_files
-from unhang.base.nodeset import expand_limit
+from unhang.act.plan.plan_document import read_plan
+from unhang.audit.commands.filters import asked_filter, named_hosts
+from unhang.audit.commands.run_output import show
 from unhang.cli import command_and_parser, main
-from unhang.commands.filters import asked_filter, named_hosts
-from unhang.commands.run_output import show
-from unhang.repair.plan.plan_document import read_plan
-from unhang.run import run_folder
-from unhang.run.findings import read_findings
-from unhang.run.own_runs import mark_as_own
+from unhang.core.ansible import run_files
+from unhang.core.nodeset import expand_limit
+from unhang.core.run import run_folder
+from unhang.core.run.findings import read_findings
+from unhang.core.run.own_runs import mark_as_own
 
 RUN = "20261120T070000Z-0123456789"
 FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}" for number in range(0, 900, 7)]
@@ -182,7 +182,7 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
 
 
 def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("unhang.commands.remediate.run_preview", lambda *_: 0)
+    monkeypatch.setattr("unhang.act.commands.remediate.run_preview", lambda *_: 0)
     folder = write_fleet(tmp_path / RUN, FEW)
     main(["plan", str(folder), "-q"])
     before = (folder / "plan.json").read_bytes()

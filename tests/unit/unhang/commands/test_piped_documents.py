@@ -9,9 +9,9 @@ import sys
 import fleets
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.commands.node_documents import run_of_documents
-from unhang.run import run_folder
+from unhang.audit.commands.node_documents import run_of_documents
+from unhang.core.errors import UserError
+from unhang.core.run import run_folder
 
 
 @pytest.fixture

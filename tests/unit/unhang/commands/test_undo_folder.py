@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.commands.undo import planned_undo
-from unhang.repair.rollout.journal import begin
+from unhang.act.commands.undo import planned_undo
+from unhang.act.rollout.journal import begin
+from unhang.core.errors import UserError
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -47,6 +47,6 @@ def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
     tmp_path.chmod(0o755)
     user = os.geteuid() + 1
     os.chown(tmp_path, 4321, -1) if os.geteuid() == 0 else None
-    monkeypatch.setattr("unhang.run.private_file.os.geteuid", lambda: user)
+    monkeypatch.setattr("unhang.core.run.private_file.os.geteuid", lambda: user)
     with pytest.raises(UserError, match="found one in which others may put a link"):
         planned_undo(str(tmp_path), argparse.Namespace(rule=None, severity=None, host=None, group=None))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.commands import watch
+from unhang.core.errors import UserError
+from unhang.jobs.commands import watch
 
 
 def trace(seconds: int):

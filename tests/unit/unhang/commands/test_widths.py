@@ -9,9 +9,9 @@ import five_situations
 import fleets
 import pytest
 
+from unhang.audit.history.recording import record
 from unhang.cli import main
-from unhang.run.run_folder import file_stem
-from unhang.show.history.recording import record
+from unhang.core.run.run_folder import file_stem
 
 RUN, LATER = "20261120T070000Z-0123456789", "20261121T070000Z-0123456789"
 

@@ -14,13 +14,13 @@ import pytest
 
 from unhang.jobs.watch.detector import NO_PROGRESS, detect
 from unhang.jobs.watch.live import end_job
-from unhang_node.context import Context
+from unhang_node.base.context import Context
+from unhang_node.base.root import Root
 from unhang_node.job import finding, samples
 from unhang_node.job.files import read_logs
 from unhang_node.job.look import OPTIONS
 from unhang_node.job.looks import log_size_of, look_at, read_proc_looks
 from unhang_node.job.process_table import ancestors, descendants, read_stats, read_stats_again, stat_of
-from unhang_node.root import Root
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from unhang_node.context import Context, no_mark
+from unhang_node.base.context import Context, no_mark
+from unhang_node.base.root import Root
+from unhang_node.base.section import Absent
 from unhang_node.job import ras
 from unhang_node.job.look import OPTIONS
-from unhang_node.root import Root
-from unhang_node.section import Absent
 
 CAPTURES = Path(__file__).parents[3] / "fixtures" / "ras"
 RANK = {"rank": 0, "pid": 519, "own_pid": 519, "settings": {}}

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.catalogue.owners import DEFAULT_OWNER
-from unhang.rules.groups import GroupJudged
-from unhang.rules.node_rules import Judged
-from unhang.rules.rules import SEVERITIES, Rule
-from unhang.run.private_file import open_private
-from unhang.run.run_input import natural
+from unhang.audit.rules.groups import GroupJudged
+from unhang.audit.rules.node_rules import Judged
+from unhang.audit.rules.rules import SEVERITIES, Rule
+from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.run.private_file import open_private
+from unhang.core.run.run_input import natural
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
 MOST_WRITTEN = 1024

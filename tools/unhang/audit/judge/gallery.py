@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.kept_yaml import read_yaml
-from unhang.rules.groups import judge_fragments
-from unhang.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
-from unhang.rules.rules import Rule
-from unhang.run.documents import to_fragment
+from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.audit.rules.rules import Rule
+from unhang.core.catalogue.kept_yaml import read_yaml
+from unhang.core.run.documents import to_fragment
 
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 

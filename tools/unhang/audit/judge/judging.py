@@ -17,16 +17,24 @@ from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_finding
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
-from unhang.base.errors import UserError
-from unhang.rules.compiled_catalogue import Catalogue
-from unhang.rules.engine import Engine, NodeVerdicts, view_of
-from unhang.rules.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
-from unhang.rules.node_rules import CatalogueView
-from unhang.rules.rules import Rule, tables_shape
-from unhang.run.documents import NodeDocument, one_text
-from unhang.run.run_input import RunInput, read_nodes
-from unhang.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
-from unhang.schemas.shapes import nearest
+from unhang.audit.rules.compiled_catalogue import Catalogue
+from unhang.audit.rules.engine import Engine, NodeVerdicts, view_of
+from unhang.audit.rules.groups import (
+    Ballot,
+    GroupJudged,
+    add_ballot,
+    add_votes,
+    judge_fleet,
+    judge_group,
+    peers_of,
+)
+from unhang.audit.rules.node_rules import CatalogueView
+from unhang.audit.rules.rules import Rule, tables_shape
+from unhang.core.errors import UserError
+from unhang.core.run.documents import NodeDocument, one_text
+from unhang.core.run.run_input import RunInput, read_nodes
+from unhang.core.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.core.schemas.shapes import nearest
 
 NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0

@@ -7,9 +7,9 @@ from typing import Any
 
 from unhang.audit.judge.bad_waivers import is_of_waivers
 from unhang.audit.judge.findings import Entry
-from unhang.catalogue.owners import DEFAULT_OWNER
-from unhang.rules.found import Found
-from unhang.rules.groups import GroupJudged
+from unhang.audit.rules.found import Found
+from unhang.audit.rules.groups import GroupJudged
+from unhang.core.catalogue.owners import DEFAULT_OWNER
 
 # Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
 _SECTIONS = (

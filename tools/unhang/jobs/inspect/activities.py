@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
+from unhang.core.errors import UserError
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
@@ -41,7 +41,7 @@ class Activity:
 @cache
 def activities() -> Mapping[str, Mapping[str, Any]]:
     """{activity: its row}. Raises UserError if the table has a fault, such as a row without the recorded look that proves it."""
-    from unhang.catalogue.reading import collect_tables, read_file  # here, because a watcher that has not looked yet loads no schemas
+    from unhang.core.catalogue.reading import collect_tables, read_file  # here, because a watcher that has not looked yet loads no schemas
 
     faults: list[str] = []
     tables, _ = collect_tables(read_file(_TABLE, faults), faults)

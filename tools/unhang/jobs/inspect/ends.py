@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.streams import Story
+from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
 from unhang.jobs.inspect.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
-from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.streams import Story
-from unhang.verdict.suspects import Suspect, find_suspects, ranks_wait
 
 NEXT = {
     "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",

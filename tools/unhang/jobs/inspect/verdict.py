@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.base.text import counted
+from unhang.core.text import counted
+from unhang.core.verdict.likely_causes import with_likely
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, silent_ranks, split_ranks, stopped_or_stuck
@@ -17,9 +20,6 @@ from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
-from unhang.verdict.likely_causes import with_likely
-from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.suspects import Suspect, ranks_wait
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"

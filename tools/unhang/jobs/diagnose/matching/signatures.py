@@ -11,8 +11,8 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang import catalogue
-from unhang.catalogue.signature_files import signature_files
+from unhang.core import catalogue
+from unhang.core.catalogue.signature_files import signature_files
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, sentence_around, tells

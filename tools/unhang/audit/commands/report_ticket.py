@@ -1,0 +1,79 @@
+"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page, signed where a key is given."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang.audit.commands.filters import filtered
+from unhang.audit.commands.run_output import deliver
+from unhang.audit.history.earlier_readings import lost_gpus, sections_of
+from unhang.audit.report.smoke_results import read_smoke_tests
+from unhang.audit.report.ticket import (
+    render_html_ticket,
+    render_markdown_ticket,
+    ticket_blocks,
+    ticket_findings,
+)
+from unhang.core.ansible.playbook_command import as_typed
+from unhang.core.errors import UserError
+from unhang.core.project import program_as_typed
+from unhang.core.run import run_folder
+from unhang.core.run.actions import option
+from unhang.core.run.run_input import node_paths
+from unhang.core.secrets_in_text import without_secrets
+from unhang.core.signing import sign
+from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.core.text import visible
+
+NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
+
+
+def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+    """1, as of every report with findings. Raises UserError, also for a node without a fault that a vendor could repair."""
+    out = arguments.out or "-"
+    if arguments.key and out == "-":
+        raise UserError("--key: expected --out FILE, beside which the signature is written")
+    (host,) = _one_node(folder, findings, arguments)
+    path = node_paths(folder, [host]).get(host)
+    sections = sections_of(path) if path else {}
+    tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
+    if not (ticket_findings(findings, host) or any(suspect.host == host for test in tests for suspect in test.suspects)):
+        raise UserError(_nothing_for_a_vendor(folder, findings, host))
+    blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host)), lost_gpus(folder, host, sections)))
+    deliver(render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out)
+    if arguments.key:
+        text = Path(out).read_text(encoding="utf-8")
+        run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
+    return 1
+
+
+def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
+    expected, program, named = f"expected a fault of {visible(host, 200)} that its vendor repairs", program_as_typed(), option("--host", visible(host, 200))
+    if host in findings["node_verdicts"]["unread"]:
+        return f"{expected}, found that the node was not read; why, and what to do: {program} report {as_typed(folder)} {named}"
+    return f"{expected}, found none; what was found on it: {program} report {as_typed(folder)} {named} -v"
+
+
+def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:
+    given = [host for hosts in filtered(folder, findings, arguments)["node_verdicts"].values() for host in hosts] if arguments.host else []
+    if len(given) != 1:
+        raise UserError(f"--format ticket: expected one node with --host, found {len(given)}; write one ticket for each node")
+    return given
+
+
+def _tried(folder: Path, host: str) -> Iterator[str]:
+    """A line about the repair of this node in this run, as the rollout's proof tells it."""
+    path = folder / f"remediation-{run_folder.file_stem(host)}.json"
+    try:
+        done = parse_strictly(read_bounded(path, run_folder.LONGEST_DOCUMENT))
+    except (OSError, NotStrict):
+        return
+    if not isinstance(done, dict) or not isinstance(done.get("healthy"), bool):
+        return
+    roles, reasons = ([str(one) for one in found if one] if isinstance(found := done.get(name), list) else [] for name in ("roles", "reasons"))
+    played = f"roles {', '.join(roles)}; " if roles else ""
+    outcome = "the node is healthy afterwards" if done["healthy"] else f"the node is not healthy afterwards: {'; '.join(reasons)}"
+    yield f"repair by unhang: {visible(without_secrets(f'{played}{outcome}'), 600)}"
