@@ -40,7 +40,7 @@ def write_recording(folder, base=H200X8, **differences):
 @functools.cache
 def facts_schema():
     """The validator of node-facts documents."""
-    text = (PROJECT / "tools" / "unhang" / "schemas" / "node-facts-1.yaml").read_text()
+    text = (PROJECT / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml").read_text()
     return jsonschema_rs.validator_for(yaml.safe_load(text))
 
 

@@ -21,7 +21,7 @@ from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
 from unhang.audit.report.run import summarise_node
 from unhang.audit.ways.arrivals import write_arrivals
 from unhang.audit.ways.documents import read_arrival, split_documents
-from unhang.core.catalogue import BUILT_IN
+from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.plain_pickle import NotPlain, load_plain
@@ -177,7 +177,7 @@ def _sieve() -> Sieve:
 
 @cache
 def _rule_files() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((BUILT_IN / "rules").glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
+    return [path.read_bytes() for path in sorted(folders_of("rules")[0].glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
 
 
 def _read_node(data: bytes) -> None:

@@ -25,11 +25,11 @@ from unhang.audit.history.news import news_of
 from unhang.audit.history.run_rows import RunRow
 from unhang.audit.report.exports import RENDERERS
 from unhang.audit.report.html import render_page
-from unhang.audit.report.json import render_json
 from unhang.audit.report.run import summarise_node
 from unhang.audit.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks
 from unhang.core.ansible.slurm_inventory import inventory_of
 from unhang.core.errors import UserError
+from unhang.core.json_text import render_json
 from unhang.core.printing import safe_text
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible

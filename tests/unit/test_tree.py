@@ -128,7 +128,7 @@ def test_every_generated_file_is_marked():
 
 
 def test_nothing_was_added_in_a_version_that_is_not_out():
-    version = re.search(r'VERSION = "([0-9.]+)"', (HOME / "module_utils" / "unhang_node" / "version.py").read_text()).group(1)
+    version = re.search(r'VERSION = "([0-9.]+)"', (HOME / "module_utils" / "unhang_node" / "base" / "version.py").read_text()).group(1)
     texts = {path: path.read_text() for folder in ("library", "plugins") for path in (HOME / folder).rglob("*.py")}
     added = {(path.name, one) for path, text in texts.items() for one in re.findall(r"version_added: [\"']?([0-9.]+)", text)}
     assert added

@@ -20,10 +20,10 @@ from unhang.act.plan.policy_from_nodes import (
     policy_from_nodes,
     render_policy,
 )
+from unhang.core.baselines import bandwidth_rows
 from unhang.core.errors import UserError
 from unhang.core.text import cell_for_csv, data_for_ansible
 from unhang.smoke import programs as smoke_programs
-from unhang.smoke.baselines import bandwidth_rows
 from unhang.smoke.bootstrap import carried
 
 HOME = Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
     python tools/collector/quick.py [TARGET]
 
-For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/audit/rules, so that no
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/audit/rules, so no
 rule is written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
@@ -52,7 +52,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
     sources = {**packed_sources("unhang_node.facts.command"), **packed_sources("unhang_node.base.versions.compare"), **rules_sources()}
     sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
-    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "repair" / "gate" / "host_programs.py").read_text("utf-8")
+    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "act" / "gate" / "host_programs.py").read_text("utf-8")
     sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue())}
     sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
     others = packages(PACKAGES)
@@ -87,11 +87,11 @@ def chosen_rules(catalogue: Catalogue) -> list[Rule]:
 def rules_sources() -> dict[str, str]:
     """The rules' modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
-    found = {f"unhang/audit/rules/{name}.py": for_python_3_8((unhang / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
-    found["unhang/core/secrets_in_text.py"] = for_python_3_8((unhang / "base" / "secrets_in_text.py").read_text("utf-8"))
-    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "base/", "rules/", "run/", "schemas/")}
+    found = {f"unhang/audit/rules/{name}.py": for_python_3_8((unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
+    found["unhang/core/secrets_in_text.py"] = for_python_3_8((unhang / "core" / "secrets_in_text.py").read_text("utf-8"))
+    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")}
     found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
-    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
+    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found
 

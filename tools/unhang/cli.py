@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.commands import COMMANDS, GROUPS, HIDDEN
-from unhang.commands.names import command_and_arguments, load_command
+from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
+from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
 from unhang.core.errors import UserError
 from unhang.core.printing import printing_safely
@@ -85,6 +85,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _run(name, rest)
     except UserError as problem:
         return _say(str(problem))
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] not in EXTRAS:
+            return _say(_written_down(problem, name, arguments))
+        return _say(str(missing_package(problem)))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
         _drop_output()
         return COULD_NOT_LOOK

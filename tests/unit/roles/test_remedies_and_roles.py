@@ -20,8 +20,7 @@ PLANS = {"nccl_profile": ["nccl_profile.py", "nccl_library.py"], "gpu_driver": [
 def remedies():
     """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of logs, entries."""
     rows = [rule.row for rule in load_catalogue().rules]
-    catalogue = PROJECT / "tools/unhang/core/catalogue"
-    for path in sorted(path for path in catalogue.rglob("*.yml") if path.parent != catalogue / "rules"):
+    for path in sorted(path for path in (PROJECT / "tools/unhang").glob("*/catalogue/*/**/*.yml") if path.parent.name != "rules"):
         for part in (load_yaml(path)[0] or {}).values():
             rows += [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
     found = set()

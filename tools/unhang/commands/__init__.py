@@ -1,4 +1,7 @@
-"""The commands of `unhang`: one file for each, imported only when it is called."""
+"""The commands of `unhang`: which there are, and in which wing each is; its file is imported only when it is called.
+
+Commands of no wing read both catalogues, of rules and of signatures, and lie in this folder.
+"""
 
 from __future__ import annotations
 
@@ -45,3 +48,11 @@ HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",
 }
+WINGS = {
+    "jobs": ("diagnose", "inspect", "lint", "watch"),
+    "audit": ("audit", "collect", "demo", "diff", "history", "judge", "merge", "report", "rule new", "runs"),
+    "act": ("admit verify", "gate-step", "plan", "playbook", "policy", "preprovision", "remediate", "rollout-step"),
+    "smoke": ("smoke",),
+}
+# {package that the base install has not: the extra that brings it}, as pyproject.toml has them
+EXTRAS = dict.fromkeys(("ansible", "ClusterShell", "fabric", "jinja2", "jsonschema_rs", "prometheus_client", "pynvml"), "fleet") | {"torch": "smoke"}

@@ -13,6 +13,7 @@ from unhang.audit.rules.examples import catalogue_view, check_examples
 from unhang.audit.rules.node_rules import CatalogueView
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
+from unhang.core.catalogue.kept_yaml import is_built_in
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
@@ -71,9 +72,7 @@ def _alarms(rules: Iterable[Rule], catalogue: CatalogueView, mark: Any) -> Itera
 
 
 def _is_own(folder: Path) -> bool:
-    from unhang.core.catalogue.reading import BUILT_IN, OWN_FOLDERS
-
-    return folder.resolve() in (BUILT_IN, *(BUILT_IN / name for name in OWN_FOLDERS))
+    return is_built_in(folder.resolve())
 
 
 def limited_reading(work: Any) -> Any:

@@ -34,6 +34,20 @@ def expand_limit(limit: str) -> list[str]:
     return patterns
 
 
+def expand_hosts(texts: Iterable[str]) -> list[str]:
+    """Node sets to host names. Raises UserError."""
+    hosts: list[str] = []
+    for text in texts:
+        for name in expand_limit(text):
+            if name.startswith(("!", "&", "~", "@")) or any(sign in name for sign in "*?["):
+                raise UserError(f"--hosts: expected host names or node sets such as gpu[01-08], found {name!r}")
+            hosts.append(name)
+    found = list(dict.fromkeys(hosts))
+    if not found:
+        raise UserError("--hosts: expected host names or node sets such as gpu[01-08], found none")
+    return found
+
+
 def split_patterns(text: str, separator: str) -> list[str]:
     """Parts of the text, split outside brackets; empty ones dropped."""
     parts, begin, depth = [], 0, 0

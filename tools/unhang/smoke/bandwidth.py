@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.baselines import BELOW_HISTORY, LARGE_BYTES
 from unhang.core.verdict.streams import Event, Story, number
 from unhang.smoke.link_bounds import LinkBound
 
@@ -21,13 +22,11 @@ LEAST_SPREAD = 0.08  # minimum of the MAD, as a share of the median: with a MAD 
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
-BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
 # A message of a quarter of the table's size reaches 0.85 (all_to_all on two GPUs) to 0.98 (broadcast) of what the table's size does on healthy machines
 # with 2, 4 and 8 H200 (tests/fixtures/healthy_bandwidth.yml); the rest is the room between machines.
 OF_SMALLER = 0.8
-LARGE_BYTES = 256 << 20  # expectations hold from a quarter of the table's size on; small messages are latency
 
 
 def bus_factor(operation: str, ranks: int) -> float:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.core.verdict.streams import Stream
 from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
@@ -126,19 +125,3 @@ def meeting_row(meeting: Meeting | None, streams: Sequence[Stream], port: int | 
     ports = [event["result"]["port"] for event in begun if isinstance(event.get("result"), dict) and isinstance(event["result"].get("port"), int)]
     place = {"host": meeting.host, "address": meeting.address, "interface": meeting.interface, "why": meeting.why}
     return {**place, "port": ports[0] if ports else port or 0}
-
-
-def expand_hosts(texts: Sequence[str]) -> list[str]:
-    """Node sets to host names. Raises UserError."""
-    from unhang.core.nodeset import expand_limit
-
-    hosts: list[str] = []
-    for text in texts:
-        for name in expand_limit(text):
-            if name.startswith(("!", "&", "~", "@")) or any(sign in name for sign in "*?["):
-                raise UserError(f"--hosts: expected host names or node sets such as gpu[01-08], found {name!r}")
-            hosts.append(name)
-    found = list(dict.fromkeys(hosts))
-    if not found:
-        raise UserError("--hosts: expected host names or node sets such as gpu[01-08], found none")
-    return found

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.baselines import SCHEMA
 from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.streams import Event, Story, Stream, number, stories
@@ -15,7 +16,6 @@ from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
 
-SCHEMA = "unhang/smoke/1"
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
 SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "output", "native_stack")
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}

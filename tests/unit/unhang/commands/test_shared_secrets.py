@@ -18,10 +18,10 @@ from unhang.audit.history.news import LONGEST, news_of
 from unhang.audit.history.node_pasts import node_pasts
 from unhang.audit.history.recording import record
 from unhang.audit.history.run_rows import RunRow
-from unhang.audit.report.json import render_json
 from unhang.audit.rules.node_rules import LONGEST_EVIDENCE, cut
 from unhang.core.commands.hooks import call
 from unhang.core.commands.row_output import show_rows
+from unhang.core.json_text import render_json
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.streams import Stream

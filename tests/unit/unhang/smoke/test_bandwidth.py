@@ -22,8 +22,8 @@ from unhang.smoke.cross_check import cross_check, parse_busbw
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.link_bounds import link_bound
 
-CAPTURE = Path(__file__).resolve().parents[4] / "fixtures" / "h200x8" / "nccl-tests.txt"
-HEALTHY = Path(__file__).resolve().parents[4] / "fixtures" / "healthy_bandwidth.yml"
+CAPTURE = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8" / "nccl-tests.txt"
+HEALTHY = Path(__file__).resolve().parents[3] / "fixtures" / "healthy_bandwidth.yml"
 H200 = Group("NVIDIA H200", 8, False, "nvlink")
 H200_NVLS = Group("NVIDIA H200", 8, True, "nvlink")
 GIB = 1 << 30

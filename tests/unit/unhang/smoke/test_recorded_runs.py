@@ -14,7 +14,7 @@ from unhang.core.verdict.streams import Stream
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.result import judge
 
-FIXTURES = Path(__file__).resolve().parents[4] / "fixtures" / "h200x8"
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8"
 NAMES = ("smoke", "drill-absent", "drill-stopped")
 DRILLS = {"drill-absent": "never entered collective 4 (all_reduce float32)", "drill-stopped": "its process is stopped (state T) before collective 96"}
 

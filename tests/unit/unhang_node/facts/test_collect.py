@@ -20,7 +20,7 @@ from unhang_node.facts.collect import (
 from unhang_node.facts.command import write_document
 
 EVERYTHING = frozenset(SECTIONS)
-COLLECTOR_FILES = sorted((Path(__file__).resolve().parents[3] / "module_utils" / "unhang_node").rglob("*.py"))
+COLLECTOR_FILES = sorted((Path(__file__).resolve().parents[4] / "module_utils" / "unhang_node").rglob("*.py"))
 
 
 @pytest.mark.parametrize(

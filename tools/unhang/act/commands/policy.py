@@ -14,6 +14,7 @@ from unhang.act.plan.policy_from_nodes import Draft, policy_from_nodes, render_p
 from unhang.audit.commands.audit_ways import read_nodes
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.audit.ways.run_deadline import DEADLINE_S
+from unhang.core.baselines import bandwidth_rows, read_baselines
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
@@ -22,7 +23,6 @@ from unhang.core.run import run_folder
 from unhang.core.run.documents import InvalidNode, to_facts
 from unhang.core.run.record import Finding, read_findings_record
 from unhang.core.text import visible
-from unhang.smoke.baselines import bandwidth_rows, read_baselines
 
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8

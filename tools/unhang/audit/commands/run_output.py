@@ -17,20 +17,22 @@ from unhang.audit.commands.filters import OPTIONS
 from unhang.audit.history.node_pasts import node_pasts
 from unhang.audit.report.exports import RENDERERS, render_junit
 from unhang.audit.report.html import render_html
-from unhang.audit.report.json import render_json
 from unhang.audit.report.manual_work import with_manual_work
 from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
+from unhang.audit.report.table import render_table
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_format_option, add_quiet, number_of
 from unhang.core.errors import UserError
+from unhang.core.json_text import render_json
+from unhang.core.labels import parse_labels
 from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
 from unhang.core.run.own_runs import own_options
-from unhang.core.table import PIPED_WIDTH, render_table, terminal_shape
+from unhang.core.table import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")
@@ -131,7 +133,7 @@ def _read_by(ways: Sequence[ReadBy], longest: int) -> str:
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
-    from unhang.audit.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # the import takes 0.1 s, and no other format needs it
+    from unhang.audit.report.prometheus import nodes_without_series, render_prometheus  # the import takes 0.1 s, and no other format needs it
 
     if skipped := nodes_without_series(findings, arguments.per_node):
         sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")

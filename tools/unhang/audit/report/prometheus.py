@@ -6,7 +6,6 @@ The number of series does not depend on the number of nodes, unless series for n
 from __future__ import annotations
 
 import datetime
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -18,28 +17,12 @@ from prometheus_client.registry import Collector
 from unhang import __version__
 from unhang.audit.report.phrases import left_out
 from unhang.audit.rules.rules import SEVERITIES
-from unhang.core.errors import UserError
 from unhang.core.run.documents import STATUSES
 from unhang.core.run.findings import NODE_VERDICTS, hosts_of
 from unhang.core.text import visible
 
 CHECK_VERDICTS = ("pass", "fail", "unknown", "waived", "skip")
-OWN_LABELS = frozenset(("verdict", "status", "severity", "rule", "node", "version", "state", "job", "instance"))
-_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 Rows = Iterable[tuple[tuple[str, ...], float]]
-
-
-def parse_labels(given: Iterable[str]) -> dict[str, str]:
-    """Labels NAME=VALUE, which every series gets. Raises UserError."""
-    labels: dict[str, str] = {}
-    for one in given:
-        name, sign, value = one.partition("=")
-        if not sign or not _LABEL.fullmatch(name):
-            raise UserError(f"--label: expected NAME=VALUE with a name of letters, digits and _, such as cluster=production, found {visible(one, 120)!r}")
-        if name in OWN_LABELS or name in labels:
-            raise UserError(f"--label: {name} is {'given twice' if name in labels else 'a label of its own here or of Prometheus'}; choose another name")
-        labels[name] = visible(value, 200)
-    return labels
 
 
 def render_prometheus(findings: Mapping[str, Any], most_nodes: int = 0, labels: Mapping[str, str] | None = None) -> str:

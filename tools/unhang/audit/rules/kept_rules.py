@@ -33,7 +33,10 @@ from unhang.core.kept_files import digest_of, digest_of_files, keep, read_kept
 
 NAME = f"compiled-rules-{sys.implementation.cache_tag}"
 CONDITIONS = ("for_each", "applies", "compare", "when")
-_CODE = ("rules", "run/documents.py", "catalogue", "schemas", "base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py")
+_CODE = (
+    *("audit/rules", "core/run/documents.py", "core/catalogue", "core/schemas"),
+    *("core/kept_files.py", "core/strict_json.py", "core/strict_yaml.py"),
+)
 _LIST = -1
 Names = Callable[[], Mapping[str, Kind]]
 

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang.core.catalogue.kept_yaml import read_yaml
-from unhang.core.catalogue.reading import BUILT_IN, collect_tables, read_file
+from unhang.core.catalogue.kept_yaml import folders_of, read_yaml
+from unhang.core.catalogue.reading import collect_tables, read_file
 from unhang.core.catalogue.tables import Table
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
@@ -23,7 +23,7 @@ def table(name: str) -> Table:
     """One of the project's own tables: its rows by key. Raises UserError if there is no such table, or its file has a fault."""
     path = _files_by_table().get(name)
     if path is None:
-        raise UserError(f"{BUILT_IN}: expected the table {name}, found none; unhang rule check {BUILT_IN} has details")
+        raise UserError(f"expected the table {name} in the catalogue, found none; unhang rule check has details")
     return _tables_of(path)[name]
 
 
@@ -31,7 +31,7 @@ def table(name: str) -> Table:
 def _files_by_table() -> dict[str, Path]:
     """{table: its file}, found by the text of its heading, so that reading one table parses only one file."""
     heading = re.compile(r"^ {2}(\w+):", re.MULTILINE)
-    paths = [path for folder in _WITH_TABLES for path in sorted((BUILT_IN / folder).glob("*.yml"))]
+    paths = [path for kind in _WITH_TABLES for folder in folders_of(kind) for path in sorted(folder.glob("*.yml"))]
     found = {path: re.search(r"^tables:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in paths}
     return {name: path for path, tables in found.items() if tables for name in heading.findall(tables.group(1))}
 
@@ -45,9 +45,9 @@ def _tables_of(path: Path) -> dict[str, Table]:
     return tables
 
 
-def checked_files(folder: str, schema: str) -> list[tuple[Path, dict[str, Any]]]:
-    """(path, content) of each file in one of the catalogue's folders. Raises UserError with file and fault."""
-    return [(path, checked_file(path, schema)) for path in sorted((BUILT_IN / folder).glob("*.yml"))]
+def checked_files(kind: str, schema: str) -> list[tuple[Path, dict[str, Any]]]:
+    """(path, content) of each file of one kind of rows, such as causes. Raises UserError with file and fault."""
+    return [(path, checked_file(path, schema)) for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml"))]
 
 
 def checked_file(path: Path, schema: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
@@ -18,10 +17,8 @@ from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.strict_yaml import MAX_BYTES, Place, load_yaml, parse_yaml
 
 PACKAGE = Path(unhang.__file__).resolve().parent
-# UNHANG_CATALOGUE names another folder with rules/ and tables/, which takes the place of this one.
-BUILT_IN = Path(os.environ.get("UNHANG_CATALOGUE") or Path(__file__).parent).resolve()
 DEEP = 2  # the lines of a file's tables and rows are cached; lines inside them are found by reading the file again
-_READERS = ("base/kept_files.py", "base/strict_json.py", "base/strict_yaml.py", "catalogue/kept_yaml.py")
+_READERS = ("core/kept_files.py", "core/strict_json.py", "core/strict_yaml.py", "core/catalogue/kept_yaml.py")
 
 
 class ReadFile(NamedTuple):
@@ -55,15 +52,25 @@ class _Places(Mapping[tuple, Place]):
         return len(self._all)
 
 
+def folders_of(kind: str) -> list[Path]:
+    """The folders of one kind of rows (rules, tables, entries, signatures, causes): a wing keeps its own in its catalogue/."""
+    return sorted(PACKAGE.glob(f"*/catalogue/{kind}"))
+
+
+def is_built_in(path: Path) -> bool:
+    """True for a file or folder of the project's own catalogue."""
+    return path.is_relative_to(PACKAGE) and "catalogue" in path.relative_to(PACKAGE).parts
+
+
 def read_yaml(path: Path) -> ReadFile:
     """load_yaml with a cache for the files of the project's own catalogue. Raises YamlFault."""
-    if not path.is_relative_to(BUILT_IN):
+    if not is_built_in(path):
         return ReadFile(*load_yaml(path))
     try:
         data = read_bounded(path, MAX_BYTES)
     except (OSError, NotStrict):
         return ReadFile(*load_yaml(path))  # reports the fault
-    name, digest = "-".join((*path.relative_to(BUILT_IN).parts, sys.implementation.cache_tag or "")), digest_of(data)
+    name, digest = "-".join((*path.relative_to(PACKAGE).parts, sys.implementation.cache_tag or "")), digest_of(data)
     key = digest_of(_reader(), digest)
     if (kept := read_kept(name, key)) is not None:
         content, near = json.loads(kept)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.catalogue.explains import circles
-from unhang.core.catalogue.kept_yaml import BUILT_IN, read_yaml
+from unhang.core.catalogue.kept_yaml import folders_of, is_built_in, read_yaml
 from unhang.core.catalogue.scope_texts import with_texts
 from unhang.core.catalogue.tables import Table, completed, date_fault, row_faults
 from unhang.core.errors import UserError
@@ -44,15 +44,14 @@ class CatalogueFile:
 
 def own_folders() -> list[Path]:
     """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no rules, because judging without rules would find nothing."""
-    folders = [folder for folder in (BUILT_IN / name for name in OWN_FOLDERS) if any(folder.glob("**/*.yml"))]
-    if BUILT_IN / "rules" not in folders:
-        raise UserError(f"{BUILT_IN}: expected a catalogue with a folder rules, found none; unset UNHANG_CATALOGUE, or let it name such a folder")
-    return folders
+    if not folders_of("rules"):
+        raise UserError("expected the rules of unhang, found none: this installation is damaged; install unhang again")
+    return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
 
 
-def row_ids(*names: str) -> list[str]:
-    """Ids of the rows in these folders of the catalogue, found without parsing them: reading and compiling all of it takes seconds."""
-    paths = (path for name in names for path in sorted((BUILT_IN / name).rglob("*.yml")))
+def row_ids(*kinds: str) -> list[str]:
+    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it takes seconds."""
+    paths = (path for kind in kinds for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml")))
     return sorted({found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))})
 
 
@@ -63,7 +62,7 @@ def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[Catalog
             faults.append(f"{folder}: no such folder of rules")
             continue
         paths = sorted(path for path in folder.rglob("*.y*ml") if path.suffix in (".yml", ".yaml"))
-        if not paths and folder.parent != BUILT_IN:
+        if not paths and not is_built_in(folder):
             faults.append(f"{folder}: holds no .yml file")
         if len(paths) > MAX_FILES:
             faults.append(f"{folder}: {len(paths)} files, at most {MAX_FILES} are read")

@@ -49,7 +49,7 @@ def runs_folder(checkout: Path | None = None) -> Path:
 
 def _own_checkout() -> Path | None:
     """The checkout that this package is of, or that UNHANG_HOME names; None for an installed wheel."""
-    folder = Path(os.environ.get("UNHANG_HOME") or Path(__file__).resolve().parents[3])
+    folder = Path(os.environ.get("UNHANG_HOME") or Path(__file__).resolve().parents[4])
     return folder if (folder / "playbooks" / "audit.yml").is_file() else None
 
 

@@ -13,9 +13,9 @@ from unhang.core import project
 from unhang.core.ansible.play_process import play
 from unhang.core.ansible.playbook_command import inventories_of, limit_arguments, why_no_run
 from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_hosts
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.jobs.inspect.bundle import MOST_BYTES, SCHEMA, checked
-from unhang.smoke.group import expand_hosts
 
 OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
 

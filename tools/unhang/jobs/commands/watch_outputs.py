@@ -103,7 +103,7 @@ def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Out
 def _labels(given: list[str]) -> Mapping[str, str]:
     if not given:
         return {}
-    from unhang.audit.report.prometheus import parse_labels  # with all that judges a fleet: a watcher is to stay small on a node that trains
+    from unhang.core.labels import parse_labels  # with all that judges a fleet: a watcher is to stay small on a node that trains
 
     return parse_labels(given)
 

@@ -17,6 +17,7 @@ from typing import Any
 from unhang.core import project
 from unhang.core.commands.common_options import add_examples, add_format_option
 from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
 from unhang.core.verdict.streams import Event, Stream
 from unhang.smoke import node_plans as planning
@@ -26,7 +27,7 @@ from unhang.smoke.commands.smoke_output import deliver, exit_code
 from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.smoke.group import SessionOptions, expand_hosts, why_busy
+from unhang.smoke.group import SessionOptions, why_busy
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, payload_path, run_local, survey_here
 from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts

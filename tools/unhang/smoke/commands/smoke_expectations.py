@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from unhang.core.baselines import history_rows, read_baselines
 from unhang.core.errors import UserError
 from unhang.core.schemas.policy import load_policy, policy_faults
 from unhang.core.strict_json import NotStrict, parse_strictly
-from unhang.smoke.baselines import history_rows, read_baselines
 from unhang.smoke.expectations import Expectations, read_expectations
 
 

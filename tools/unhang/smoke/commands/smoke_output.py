@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.report.json import render_json
+from unhang.core.json_text import render_json
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.table import terminal_shape

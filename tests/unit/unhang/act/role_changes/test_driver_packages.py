@@ -14,11 +14,12 @@ from unhang.act.role_changes.driver_packages import (
 )
 from unhang.core.strict_yaml import load_yaml
 
-FOLDER = Path(__file__).parents[5] / "tools" / "unhang" / "catalogue" / "tables"
+UNHANG = Path(__file__).parents[5] / "tools" / "unhang"
 
 
 def _rows(file, table):
-    return load_yaml(FOLDER / file)[0]["tables"][table]["rows"]
+    (path,) = UNHANG.glob(f"*/catalogue/tables/{file}")
+    return load_yaml(path)[0]["tables"][table]["rows"]
 
 
 TABLES = {

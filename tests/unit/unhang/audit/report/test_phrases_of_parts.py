@@ -6,7 +6,7 @@ import fleets
 
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.phrases import headline, tally
-from unhang.core.table import render_table
+from unhang.audit.report.table import render_table
 
 
 def document_of(findings):

@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from unhang import cli
 from unhang.audit.commands.run_output import add_format
 from unhang.audit.report.filtering import Filter, narrowed
-from unhang.audit.report.prometheus import OWN_LABELS, parse_labels, render_prometheus
+from unhang.audit.report.prometheus import render_prometheus
 from unhang.core.errors import UserError
+from unhang.core.labels import OWN_LABELS, parse_labels
 from unhang.core.run.findings import hosts_of
 
 

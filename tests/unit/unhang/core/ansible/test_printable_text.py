@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[4] / "plugins"))  # as Ansible finds what its plugins share
+sys.path.append(str(Path(__file__).parents[5] / "plugins"))  # as Ansible finds what its plugins share
 
 from unhang.core.ansible.printable_text import clean
 

@@ -19,7 +19,7 @@ from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.catalogue.reading import own_folders, read_folders
 from unhang.core.strict_yaml import load_yaml
 
-HOME = Path(__file__).resolve().parents[4]
+HOME = Path(__file__).resolve().parents[5]
 RULE = """
 tables:
   limits:
@@ -66,17 +66,18 @@ def checkout(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(HOME / "tools" / "unhang", top / "tools" / "unhang", ignore=ignored)
     shutil.copytree(HOME / "module_utils", top / "module_utils", ignore=ignored)
-    for data in [path for path in (top / "tools" / "unhang" / "catalogue").iterdir() if path.is_dir()]:
-        shutil.rmtree(data)
+    for data in (top / "tools" / "unhang").glob("*/catalogue/*/"):
+        if data.is_dir():
+            shutil.rmtree(data)
     (top / "playbooks").mkdir()
     (top / "playbooks" / "audit.yml").write_text("[]\n")
-    (top / "tools" / "unhang" / "catalogue" / "rules").mkdir()
+    (top / "tools" / "unhang" / "audit" / "catalogue" / "rules").mkdir()
     rules_of(top).write_text(RULE)
     return top
 
 
 def rules_of(top: Path) -> Path:
-    return top / "tools" / "unhang" / "catalogue" / "rules" / "own.yml"
+    return top / "tools" / "unhang" / "audit" / "catalogue" / "rules" / "own.yml"
 
 
 def kept_of(top: Path) -> dict[str, Path]:
@@ -178,7 +179,9 @@ def test_a_changed_file_is_read_anew(checkout, old, new, found):
     assert read(checkout)[0] == [found]
 
 
-@pytest.mark.parametrize("name", ["__init__.py", "rules/rules.py", "schemas/rule-1.yaml", "base/strict_yaml.py", "base/strict_json.py", "base/kept_files.py"])
+@pytest.mark.parametrize(
+    "name", ["__init__.py", "audit/rules/rules.py", "core/schemas/rule-1.yaml", "core/strict_yaml.py", "core/strict_json.py", "core/kept_files.py"]
+)
 def test_other_code_takes_nothing_that_was_kept(checkout, name):
     first = read(checkout)
     for path in kept_of(checkout).values():
@@ -186,7 +189,7 @@ def test_other_code_takes_nothing_that_was_kept(checkout, name):
     changed = checkout / "tools" / "unhang" / name
     text = changed.read_text()
     changed.write_text(text.replace("0.1.0", "0.1.1") if name == "__init__.py" else text + "\n")
-    if name in ("rules/rules.py", "schemas/rule-1.yaml"):
+    if name in ("audit/rules/rules.py", "core/schemas/rule-1.yaml"):
         poison(kept_of(checkout)["yaml"], b"limitS", b"limits")  # the reader of YAML is not made of these
     assert read(checkout) == first
 

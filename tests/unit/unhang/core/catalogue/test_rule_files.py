@@ -5,10 +5,10 @@ from __future__ import annotations
 import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.core.catalogue.reading import BUILT_IN
+from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.schemas.shapes import fact_shapes
 
-RULES = BUILT_IN / "rules"
+RULES = folders_of("rules")[0]
 RULE = {rule.id: rule for rule in load_catalogue().rules}
 SEVERAL_SECTIONS = {"cuda": {"cuda", "torch", "limits"}, "software_releases": set(fact_shapes()), "clouds": set(fact_shapes())}
 

@@ -14,7 +14,7 @@ from unhang.core.schemas.shapes import read_schema
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
-ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
+ROLES = {path.name for path in (Path(__file__).parents[5] / "roles").iterdir() if path.is_dir()}
 PLACES = {
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
     "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org", "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",

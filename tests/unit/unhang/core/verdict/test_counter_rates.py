@@ -14,7 +14,7 @@ from unhang.smoke.expectations import read_expectations
 from unhang.smoke.result import judge
 
 RATES = read_expectations().counter_rates
-RECORDED = json.loads((Path(__file__).resolve().parents[3] / "fixtures" / "h200x8" / "nvlink-errors-healthy.json").read_text())
+RECORDED = json.loads((Path(__file__).resolve().parents[4] / "fixtures" / "h200x8" / "nvlink-errors-healthy.json").read_text())
 HEALTHY = [
     pytest.param(rises, float(re.search(r"\((\d+) s\)", name)[1]), id=name) for name, rises in RECORDED.items() if isinstance(rises, dict)
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from unhang_node.facts.parse.cuda import parse_version_json
 from unhang_node.facts.parse.env_files import parse_docker_container
 from unhang_node.facts.parse.kubelet_state import parse_state_policy
 
-COLLECTOR = Path(__file__).resolve().parents[4] / "module_utils" / "unhang_node"
+COLLECTOR = Path(__file__).resolve().parents[5] / "module_utils" / "unhang_node"
 HOSTILE = {"deep lists": "[" * 200_000, "deep objects": '{"a":' * 200_000, "half an object": '{"a": '}
 PARSERS = {
     "admission": parse_admission,

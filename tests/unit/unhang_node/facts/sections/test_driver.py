@@ -16,7 +16,7 @@ from unhang_node.base.parse.nvidia_driver import (
 from unhang_node.base.section import Absent
 from unhang_node.facts.sources import software
 
-CAPTURE = Path(__file__).parents[3] / "fixtures" / "h200x8" / "proc-nvidia.txt"
+CAPTURE = Path(__file__).parents[4] / "fixtures" / "h200x8" / "proc-nvidia.txt"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)\nGCC version:  gcc version 15.3.0 (GCC)\n"
 PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
 RELEASE = "5.15.0-100-generic"

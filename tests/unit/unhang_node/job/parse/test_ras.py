@@ -9,7 +9,7 @@ import pytest
 
 from unhang_node.job.parse.ras import parse_ras
 
-CAPTURES = Path(__file__).parents[3] / "fixtures" / "ras"
+CAPTURES = Path(__file__).parents[4] / "fixtures" / "ras"
 
 
 def answers(name: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import fleets
 import hostile
 import pytest
 
-from unhang.audit.report.json import render_json
+from unhang.core.json_text import render_json
 
 
 def test_json_is_the_findings_document():

@@ -1,4 +1,4 @@
-"""findings.json as one object on stdout."""
+"""A document as one JSON object on stdout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.core.secrets_in_text import masked_document
 
 
 def render_json(findings: Mapping[str, Any]) -> str:
-    """The object of findings.json, indented; secrets are masked, and characters that a terminal would interpret or hide (escapes, reordering marks) are
+    """A document, indented; secrets are masked, and characters that a terminal would interpret or hide (escapes, reordering marks) are
     written as JSON escapes.
     """
     text = msgspec.json.format(msgspec.json.encode(masked_document(msgspec.to_builtins(findings))), indent=2).decode()
