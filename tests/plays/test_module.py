@@ -65,7 +65,6 @@ def test_every_source_file_of_the_collector_travels_and_the_controllers_nvidia_m
     expected = {"ansible/module_utils/" + str(path.relative_to(folder)) for path in (folder / "unhang_node").rglob("*.py")}
     expected = {name for name in expected if "/unhang_node/change/" not in name}  # modules that change a node; they belong to other Ansible modules
     expected = {name for name in expected if "/unhang_node/job/" not in name}  # the evidence of a running job has a document of its own
-    expected -= {f"ansible/module_utils/unhang_node/facts/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # and its parsers
     expected -= {"ansible/module_utils/unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
     # Comparisons of versions that the collector on a node does not need; the controller does.
     expected -= {f"ansible/module_utils/unhang_node/base/versions/{name}.py" for name in ("compare", "comparison", "products", "python_order")}

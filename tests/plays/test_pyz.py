@@ -18,8 +18,12 @@ from unhang_node.facts.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
-BESIDE = ("__init__", "collect", "command", "context", "document", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
-BESIDE += ("process", "root", "section", "untrusted_files", "version", "versions/__init__", "versions/packages")
+BESIDE = ("__init__", "base/__init__", "facts/__init__", "facts/collect", "facts/command", "facts/merging")
+BESIDE += tuple(
+    f"base/{name}"
+    for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "root", "section")
+)
+BESIDE += ("base/untrusted_files", "base/version", "base/versions/__init__", "base/versions/packages")
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
 
@@ -47,9 +51,8 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         names = {name for name in archive.namelist() if not name.startswith("code-")}
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
-    reading = {path.relative_to(package.parent).as_posix() for folder in ("sources", "sections", "nvml", "parse") for path in (package / folder).glob("*.py")}
+    reading = {path.relative_to(package.parent).as_posix() for folder in ("facts/sources", "facts/sections", "base/nvml", "facts/parse", "base/parse") for path in (package / folder).glob("*.py")}
     reading -= {"unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
-    reading -= {f"unhang_node/facts/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # of unhang-inspect.pyz
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names
     assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {"__main__.py", "pynvml.py"}
@@ -57,7 +60,7 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
 
 
 def test_reading_a_node_imports_nothing_that_changes_one():
-    look = "import sys; from unhang_node import command; from unhang_node.facts.sources import {}; print([name for name in sys.modules if '.change' in name])"
+    look = "import sys; from unhang_node.facts import command; from unhang_node.facts.sources import {}; print([name for name in sys.modules if '.change' in name])"
     sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/facts/sources").glob("[a-z]*.py")))
     assert run(sys.executable, "-c", "import sys; sys.path.insert(0, {!r}); ".format(str(PROJECT / "module_utils")) + look.format(sources)).stdout == "[]\n"
 
