@@ -11,7 +11,6 @@ from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
 from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
 
 from unhang.smoke.cross_check import ONE_PROCESS
-from unhang.smoke.local import payload_path
 
 RUNS = 3
 
@@ -61,7 +60,8 @@ def step_nvml(bench: Bench) -> None:
     took, found = [], {}
     for _ in range(3):
         began = time.monotonic()
-        output = subprocess.run([sys.executable, "-S", str(payload_path(ROOT)), "nvml"], capture_output=True, text=True, timeout=60, check=False).stdout
+        argv = [sys.executable, "-S", "-m", "unhang.smoke.payload", "nvml"]
+        output = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT / "tools")}).stdout
         took.append(time.monotonic() - began)
         found = json.loads(output or "{}")
     counters = found.get("counters") or {}

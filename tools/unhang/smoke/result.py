@@ -11,6 +11,7 @@ from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.streams import Event, Story, Stream, number, stories
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.burn_in import burn_in_of, burn_in_suspects
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
@@ -33,6 +34,8 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     suspects = find_suspects(streams, reported)
     slow = bandwidth.stragglers(bandwidth.paces(reported))
     suspects += [_straggler(reported[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
+    burned = burn_in_of(streams, reported)
+    suspects += [one for one in burn_in_suspects(burned, reported) if (one.host, one.rank) not in {(other.host, other.rank) for other in suspects}]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
@@ -42,7 +45,7 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         "schema": SCHEMA, "verdict": _verdict(reported, suspects), "world_size": len(reported),
         "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, reported) for stream in streams],
         "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies, "builds": build_rows(reported),
+        "transports": joined, "p2p": copies, "builds": build_rows(reported), "burn_in": burned,
         "evidence": evidence, "nodes": nodes,
         "unfit": sorted({story.host for story in reported.values() if story.unkillable}), "experiments": [], "isolation": None,
     }  # fmt: skip
