@@ -16,7 +16,7 @@ CONTROLLER = """
     | base.junit base.nodeset base.strict_yaml base.plain_pickle base.redact | base.path_arguments base.project
     base.child_processes base.command_lines base.limits base.line_pieces base.together
     | base.kept_files | schemas | run | catalogue | rules | verdict | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.flight jobs.lint
-    | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | prove.burn_in show.reference jobs.inspect | jobs.watch
+    prove.payload | jobs.diagnose prove.__init__ prove.smoke repair.__init__ repair.gate show.__init__ show.report | show.reference jobs.inspect | jobs.watch
     | show.history show.compare | repair.role_changes | repair.plan | repair.rollout | ansible | audit.collect | commands | cli | __main__
 """
 NODE = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,69 +42,66 @@ def burn_in_of(streams: Sequence[Stream], reported: Mapping[int, Story]) -> dict
 def _rank(story: Story) -> dict[str, Any]:
     found = _map((story.phases.get("burn_in") or {}).get("result"))
     clocks, types = _map(found.get("clocks")), list(_map(found.get("types")).items())[:16]
+    left_out = {str(name)[:40]: str(why)[:300] for name, why in _map(found.get("left_out")).items()}
     return {
-        "rank": story.rank, "host": story.host, "gpu": story.gpu, "left_out": {str(name)[:40]: str(why)[:300] for name, why in _map(found.get("left_out")).items()},
+        "rank": story.rank, "host": story.host, "gpu": story.gpu, "left_out": left_out,
         "types": {str(name)[:40]: {key: number(_map(row).get(key)) for key in ("results", "tflop_s")} for name, row in types},
         "held_back": {str(name)[:40]: number(share) for name, share in _map(clocks.get("held_back")).items()},
         **{name: number(clocks.get(name)) or None for name in ("sm_mhz", "power_w", "temperature_c")},
     }  # fmt: skip
 
 
-def burn_in_suspects(found: Mapping[str, Any] | None, reported: Mapping[int, Story]) -> Iterator[Suspect]:
-    """GPUs that DCGM fails, and GPUs that are slow beside the others in a type, with their clocks."""
-    for row in (found or {}).get("dcgm") or ():
-        for why in row["failed"][:8]:
-            yield Suspect(row["host"], None, None, "burn_in", f"dcgmi diag: {why}", NEXT.format(host=row["host"]))
-    rows = {row["rank"]: row for row in (found or {}).get("ranks") or ()}
+def burn_in_suspects(found: Mapping[str, Any] | None, reported: Mapping[int, Story]) -> list[Suspect]:
+    """Nodes that DCGM fails, and GPUs that are slow beside the others in a type, with their clocks."""
+    if found is None:
+        return []
+    suspects = {
+        (row["host"], None): Suspect(row["host"], None, None, "burn_in", f"dcgmi diag: {'; '.join(row['failed'][:8])}", NEXT.format(host=row["host"]))
+        for row in found["dcgm"] if row["failed"]
+    }  # fmt: skip
+    rows = {row["rank"]: row for row in found["ranks"]}
     for name in dict.fromkeys(name for row in rows.values() for name in row["types"]):
         times = {rank: 1 / row["types"][name]["tflop_s"] for rank, row in rows.items() if row["types"].get(name, {}).get("tflop_s")}
         for rank, took, median in stragglers(times, LEAST_SPREAD):
             story, why = reported[rank], f"{took / median - 1:.0%} slower than the median of {len(times)} GPUs in {name}: {_load(rows[rank])}"
-            yield Suspect(story.host, rank, story.gpu, "burn_in", why, NEXT.format(host=story.host))
+            suspects.setdefault((story.host, rank), Suspect(story.host, rank, story.gpu, "burn_in", why, NEXT.format(host=story.host)))
+    return list(suspects.values())
 
 
 def read_dcgm(host: str, event: Event) -> dict[str, Any]:
     """{host, level, verdict, failed, notes}. verdict: fail; pass only if every test ran and passed; incomplete; not made. failed, notes: DCGM's own words."""
     answer, failed, notes = event.get("answer"), list[str](), list[str]()
-    root = next((_map(answer)[name] for name in ROOTS if isinstance(_map(answer).get(name), dict)), {})
+    root: Event = next((_map(answer)[name] for name in ROOTS if isinstance(_map(answer).get(name), dict)), {})
     tests = [(test, result) for category in _maps(root.get("test_categories")) for test in _maps(category.get("tests"))
              for result in (_maps(test.get("results")) or _maps([test.get("test_summary")]) or [{}])][:2000]  # fmt: skip
     for test, result in tests:
-        status, name = str(result.get("status")).lower(), visible(str(test.get("name")), 60)
-        shown = [row if isinstance(row, dict) else {"warning": row} for row in _list(result.get("warnings")) if row]
+        status, name, warnings = str(result.get("status")).lower(), visible(str(test.get("name")), 60), result.get("warnings")
+        shown = [row if isinstance(row, dict) else {"warning": row} for row in (warnings if isinstance(warnings, list) else [warnings]) if row]
         texts = [visible(" ".join(str(row.get("warning")).split()), 300) for row in shown]
-        setting = all(row.get("error_severity") == CONFIGURATION or text.startswith(SETTINGS) for row, text in zip(shown, texts, strict=True))
-        if status.startswith("fail") and name not in SETTINGS and not (shown and setting):
-            failed.append(f"{name}: {'; '.join(texts) or status}")
-        elif status not in ("pass", "warn", "warning"):
-            notes.append(f"{name}: {'; '.join(texts) or status}")
+        setting = shown and all(row.get("error_severity") == CONFIGURATION or text.startswith(SETTINGS) for row, text in zip(shown, texts, strict=True))
+        if status not in ("pass", "warn", "warning"):
+            is_fault = status.startswith("fail") and name not in SETTINGS and not setting
+            (failed if is_fault else notes).append(f"{name}: {'; '.join(texts) or status}")
     if not tests:
         why = answer if isinstance(answer, str) else root.get("runtime_error") or "no test in it"
         notes = [f"ended with code {event.get('code')}: {visible(' '.join(str(why).split()), 300)}"]
     whole = event.get("code") == 0 and not notes and not root.get("runtime_error")
     verdict = "fail" if failed else "not made" if not tests else "pass" if whole else "incomplete"
-    return {
-        "host": host,
-        "level": int(number(event.get("level"))),
-        "verdict": verdict,
-        "failed": list(dict.fromkeys(failed)),
-        "notes": list(dict.fromkeys(notes)),
-    }
+    said = {"failed": list(dict.fromkeys(failed)), "notes": list(dict.fromkeys(notes))}
+    return {"host": host, "level": int(number(event.get("level"))), "verdict": verdict, **said}
 
 
 def render_burn_in(result: Mapping[str, Any]) -> list[str]:
     """For people: TFLOP/s and clocks of each rank, then what DCGM said."""
-    found = result.get("burn_in") or {"ranks": [], "dcgm": []}
-    lines = []
+    found, lines = result.get("burn_in") or {"ranks": [], "dcgm": []}, []
     for row in [row for row in found["ranks"] if row["types"]]:
         count = counted(int(sum(one["results"] for one in row["types"].values())), "result")
         speeds = ", ".join(f"{name} {one['tflop_s']:g}" for name, one in row["types"].items())
-        lines.append(visible(f"burn-in, rank {row['rank']} on {row['host']}: {count} compared; TFLOP/s: {speeds}; {_load(row)}", 400))
-        lines += [visible(f"  left out: {name}: {why}", 300) for name, why in row["left_out"].items()]
+        lines.append(f"burn-in, rank {row['rank']} on {row['host']}: {count} compared; TFLOP/s: {speeds}; {_load(row)}")
+        lines += [f"  left out: {name}: {why}" for name, why in row["left_out"].items()]
     for row in found["dcgm"]:
-        lines.append(visible(f"dcgmi diag -r {row['level']} on {row['host']}: {row['verdict']}", 200))
-        lines += [f"  {visible(text, 400)}" for text in row["failed"] + row["notes"]]
-    return ["", *lines] if lines else []
+        lines += [f"dcgmi diag -r {row['level']} on {row['host']}: {row['verdict']}", *(f"  {text}" for text in row["failed"] + row["notes"])]
+    return ["", *(visible(line, 400) for line in lines)] if lines else []
 
 
 def _load(row: Mapping[str, Any]) -> str:
@@ -115,10 +112,6 @@ def _load(row: Mapping[str, Any]) -> str:
 
 def _map(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _maps(value: Any) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """The payload as one file: the modules of unhang.smoke.payload in a zip, built by whoever sends it.
 
-    zipfile: __main__.py, unhang_smoke/__init__.py, unhang_smoke/agent.py, ...      run as `python3 unhang_smoke.pyz`, from Python 3.8 on
-
-A checkout and a wheel both have the modules, so nothing is built beforehand. Same modules, same bytes.
+It runs as `python3 unhang_smoke.pyz`, from Python 3.8 on: the modules are the package `unhang_smoke` in it. A checkout
+and a wheel both have the modules, so nothing is built beforehand. Same modules, same bytes.
 """
 
 from __future__ import annotations

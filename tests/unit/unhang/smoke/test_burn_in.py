@@ -43,9 +43,13 @@ def test_the_healthy_pass_with_their_speed_clocks_and_what_held_them_back():
     assert "dcgmi diag -r 1 on gpu001: pass\n" in text
 
 
-def test_a_gpu_that_is_slow_under_load_is_named_with_its_clocks():
-    slow = {"types": {"bfloat16": {"results": 3000, "tflop_s": 500.0}}, "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}}}
-    result = judged(rank2=slow)
+def test_a_gpu_that_is_slow_under_load_is_named_once_with_its_clocks():
+    others = {f"rank{rank}": {"types": dict.fromkeys(("bfloat16", "int8"), {"results": 4000, "tflop_s": 700.0}), "clocks": CLOCKS} for rank in (0, 1, 3)}
+    slow = {
+        "types": dict.fromkeys(("bfloat16", "int8"), {"results": 3000, "tflop_s": 500.0}),
+        "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}},
+    }
+    result = judged(**others, rank2=slow)
     [suspect] = result["suspects"]
     assert (result["verdict"], suspect["host"], suspect["rank"], suspect["phase"]) == ("fail", "gpu001", 2, "burn_in")
     assert suspect["why"] == ("40% slower than the median of 4 GPUs in bfloat16: 1210 MHz, 690 W, 60 °C, clocks held back by hardware slowdown 50%")

@@ -20,7 +20,8 @@ Result = Mapping[str, Any]
 @dataclass(frozen=True)
 class Observation:
     """audit: findings document, None if nothing could be judged. alone: results of the hosts' own smoke tests, by host. together: of the group's, None if
-    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails. quick: only the audit was requested, without smoke tests.
+    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails.
+    quick: only the audit was requested, without smoke tests.
     """
 
     audit: Result | None

@@ -13,7 +13,7 @@ from .pattern import pattern
 
 
 class Kind(NamedTuple):
-    """bound: of the inputs' magnitudes; shift: they are divided by 2^shift; limit: up to which the accumulator is exact; most_inner: longest sum; result: type."""
+    """bound: of the inputs' magnitudes; shift: they are divided by 2^shift; limit: of the exact accumulator; most_inner: longest sum; result: its type."""
 
     bound: int
     shift: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 
-_ARCHIVE = getattr(__loader__, "archive", None)  # None in a checkout
+_ARCHIVE = getattr(sys.modules[__name__].__loader__, "archive", None)  # None in a checkout
 OWN_WORDS = [os.path.abspath(_ARCHIVE)] if _ARCHIVE else ["-m", __name__.rpartition(".")[0]]  # for an interpreter's argv
 OWN_FOLDER = os.path.dirname(OWN_WORDS[0]) if _ARCHIVE else None  # it was made for this file alone if its name begins with PREFIX
