@@ -12,7 +12,7 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ base.__init__ base.bounded_reads base.errors base.no_user_names base.printing base.secrets_in_text | base.text base.strict_json
+    __init__ base.__init__ base.bounded_reads base.errors base.no_user_names base.printing base.secrets_in_text base.terminal | base.text base.strict_json
     | base.junit base.nodeset base.strict_yaml base.plain_pickle base.redact | base.path_arguments base.project
     base.child_processes base.command_lines base.limits base.line_pieces base.together
     | base.kept_files | schemas | run | catalogue | rules | verdict | audit.__init__ audit.judge | audit.triage jobs.__init__ jobs.flight jobs.lint

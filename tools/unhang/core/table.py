@@ -6,9 +6,8 @@ Text in, text out: the caller says how wide the terminal is and whether it shows
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -23,33 +22,14 @@ from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import broken, fold_hosts, shortened
 from unhang.core.run.actions import Setting
 from unhang.core.run.findings import SEVERITIES
+from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import ascii_only, counted, visible
 
-PIPED_WIDTH, NARROWEST = 100, 40
 WIDE = 150  # from this width on evidence and action are beside expected and found
 LONGEST_BESIDE = 40  # columns; a longer set of nodes gets a line of its own
 SHORT_ENOUGH = 5  # this number of findings fits on a screen without a summary
 MOST_IN_SHORT = 16
 STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
-
-
-def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, bool, bool]:
-    """(width in columns, colour, ASCII only) for output to `stream`. COLUMNS decides the width, also for a pipe and a file."""
-    narrow = False
-    try:
-        "·×…→".encode(getattr(stream, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        narrow = True
-    asked = environ.get("COLUMNS", "")
-    width = int(asked) if asked.isascii() and asked.isdigit() else 0
-    if not stream.isatty():
-        return max(width or PIPED_WIDTH, NARROWEST), False, narrow
-    try:
-        width = width or os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        width = 80
-    colour = not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
-    return max(width, NARROWEST), colour, narrow
 
 
 def render_table(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import counted, visible
-from unhang.core.verdict.streams import Event, Story, Stream, number
+from unhang.core.verdict.streams import Event, Story, Stream, as_map, as_maps, number
 from unhang.core.verdict.suspects import Suspect
 from unhang.smoke.bandwidth import stragglers
 from unhang.smoke.node_plans import OPTIONAL, PHASES, Request
@@ -40,13 +40,13 @@ def burn_in_of(streams: Sequence[Stream], reported: Mapping[int, Story]) -> dict
 
 
 def _rank(story: Story) -> dict[str, Any]:
-    found = _map((story.phases.get("burn_in") or {}).get("result"))
-    clocks, types = _map(found.get("clocks")), list(_map(found.get("types")).items())[:16]
-    left_out = {str(name)[:40]: str(why)[:300] for name, why in _map(found.get("left_out")).items()}
+    found = as_map((story.phases.get("burn_in") or {}).get("result"))
+    clocks, types = as_map(found.get("clocks")), list(as_map(found.get("types")).items())[:16]
+    left_out = {str(name)[:40]: str(why)[:300] for name, why in as_map(found.get("left_out")).items()}
     return {
         "rank": story.rank, "host": story.host, "gpu": story.gpu, "left_out": left_out,
-        "types": {str(name)[:40]: {key: number(_map(row).get(key)) for key in ("results", "tflop_s")} for name, row in types},
-        "held_back": {str(name)[:40]: number(share) for name, share in _map(clocks.get("held_back")).items()},
+        "types": {str(name)[:40]: {key: number(as_map(row).get(key)) for key in ("results", "tflop_s")} for name, row in types},
+        "held_back": {str(name)[:40]: number(share) for name, share in as_map(clocks.get("held_back")).items()},
         **{name: number(clocks.get(name)) or None for name in ("sm_mhz", "power_w", "temperature_c")},
     }  # fmt: skip
 
@@ -55,7 +55,7 @@ def burn_in_suspects(found: Mapping[str, Any] | None, reported: Mapping[int, Sto
     """Nodes that DCGM fails, and GPUs that are slow beside the others in a type, with their clocks."""
     if found is None:
         return []
-    suspects = {
+    suspects: dict[tuple[str, int | None], Suspect] = {
         (row["host"], None): Suspect(row["host"], None, None, "burn_in", f"dcgmi diag: {'; '.join(row['failed'][:8])}", NEXT.format(host=row["host"]))
         for row in found["dcgm"] if row["failed"]
     }  # fmt: skip
@@ -71,9 +71,9 @@ def burn_in_suspects(found: Mapping[str, Any] | None, reported: Mapping[int, Sto
 def read_dcgm(host: str, event: Event) -> dict[str, Any]:
     """{host, level, verdict, failed, notes}. verdict: fail; pass only if every test ran and passed; incomplete; not made. failed, notes: DCGM's own words."""
     answer, failed, notes = event.get("answer"), list[str](), list[str]()
-    root: Event = next((_map(answer)[name] for name in ROOTS if isinstance(_map(answer).get(name), dict)), {})
-    tests = [(test, result) for category in _maps(root.get("test_categories")) for test in _maps(category.get("tests"))
-             for result in (_maps(test.get("results")) or _maps([test.get("test_summary")]) or [{}])][:2000]  # fmt: skip
+    root: Event = next((as_map(answer)[name] for name in ROOTS if isinstance(as_map(answer).get(name), dict)), {})
+    tests = [(test, result) for category in as_maps(root.get("test_categories")) for test in as_maps(category.get("tests"))
+             for result in (as_maps(test.get("results")) or as_maps([test.get("test_summary")]) or [{}])][:2000]  # fmt: skip
     for test, result in tests:
         status, name, warnings = str(result.get("status")).lower(), visible(str(test.get("name")), 60), result.get("warnings")
         shown = [row if isinstance(row, dict) else {"warning": row} for row in (warnings if isinstance(warnings, list) else [warnings]) if row]
@@ -108,11 +108,3 @@ def _load(row: Mapping[str, Any]) -> str:
     known = [f"{row[name]:.0f} {unit}" for name, unit in (("sm_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "°C")) if row[name]]
     held = ", ".join(f"{name} {share:.0%}" for name, share in row["held_back"].items())
     return ", ".join(known) + f", clocks held back by {held or 'nothing'}" if known else "clocks not read"
-
-
-def _map(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _maps(value: Any) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

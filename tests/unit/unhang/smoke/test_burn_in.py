@@ -44,11 +44,9 @@ def test_the_healthy_pass_with_their_speed_clocks_and_what_held_them_back():
 
 
 def test_a_gpu_that_is_slow_under_load_is_named_once_with_its_clocks():
-    others = {f"rank{rank}": {"types": dict.fromkeys(("bfloat16", "int8"), {"results": 4000, "tflop_s": 700.0}), "clocks": CLOCKS} for rank in (0, 1, 3)}
-    slow = {
-        "types": dict.fromkeys(("bfloat16", "int8"), {"results": 3000, "tflop_s": 500.0}),
-        "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}},
-    }
+    usual, low = ({name: {"results": 3000, "tflop_s": speed} for name in ("bfloat16", "int8")} for speed in (700.0, 500.0))
+    others = {f"rank{rank}": {"types": usual, "clocks": CLOCKS} for rank in (0, 1, 3)}
+    slow = {"types": low, "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}}}
     result = judged(**others, rank2=slow)
     [suspect] = result["suspects"]
     assert (result["verdict"], suspect["host"], suspect["rank"], suspect["phase"]) == ("fail", "gpu001", 2, "burn_in")

@@ -38,7 +38,7 @@ from unhang.core.run.own_runs import mark_as_own
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
 from unhang.smoke.node_plans import parse_duration
 

@@ -13,7 +13,7 @@ from typing import Any
 from unhang.audit.report.json import render_json
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import EXIT_CODES
 

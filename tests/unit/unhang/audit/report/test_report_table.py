@@ -14,7 +14,8 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from unhang.core.table import render_table, terminal_shape
+from unhang.core.table import render_table
+from unhang.core.terminal import terminal_shape
 
 SCHEMA = Path(__file__).parents[5] / "tools/unhang/core/schemas/findings-1.yaml"
 OUTPUTS = golden.outputs()
