@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector offline docs man manual wheel sbom payload release clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector offline docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,9 +96,6 @@ release: clean-dist sbom collector offline ## Build everything that a release ha
 .PHONY: clean-dist
 clean-dist:
 	rm -rf dist
-
-payload: $(STAMP) ## Build the smoke test's single file, which is committed, from its parts; a test fails if it is out of date
-	$(PYTHON) tools/payload/build.py
 
 clean: ## Remove everything that was built; runs/ is kept
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

@@ -19,10 +19,7 @@ from unhang_node.facts.collect import SECTIONS
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
 BESIDE = ("__init__", "base/__init__", "facts/__init__", "facts/collect", "facts/command", "facts/merging")
-BESIDE += tuple(
-    f"base/{name}"
-    for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "root", "section")
-)
+BESIDE += tuple(f"base/{name}" for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "root", "section"))
 BESIDE += ("base/untrusted_files", "base/version", "base/versions/__init__", "base/versions/packages")
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
@@ -51,7 +48,11 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         names = {name for name in archive.namelist() if not name.startswith("code-")}
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
-    reading = {path.relative_to(package.parent).as_posix() for folder in ("facts/sources", "facts/sections", "base/nvml", "facts/parse", "base/parse") for path in (package / folder).glob("*.py")}
+    reading = {
+        path.relative_to(package.parent).as_posix()
+        for folder in ("facts/sources", "facts/sections", "base/nvml", "facts/parse", "base/parse")
+        for path in (package / folder).glob("*.py")
+    }
     reading -= {"unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names

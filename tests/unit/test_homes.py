@@ -15,6 +15,7 @@ SCRIPTS = (".yml", ".yaml", ".sh", ".j2")
 CALLED_FROM_OUTSIDE = {
     "_proved",  # plugins/action/rollout_step.py: a value of its option `part`
     "summary_x",  # templates/smoke.html.j2
+    "_fields_",  # ctypes reads it
     *("_supports_async", "v2_runner_on_start", "STATE_ID", "ROOTFS", "ModuleDocFragment"),
     *("SHELL_CLASS", "_build_cmd", "_handle_read", "_flush_read", "ev_timer"),
     *("PackedProject", "PLUGIN_NAME", "initialize", "redirect_request", "find_class", "persistent_load", "handle_starttag", "handleError"),

@@ -15,7 +15,7 @@ from unhang.smoke.node_plans import NodePlan
 LOADER = (
     "import sys;sys.path[:]=[p for p in sys.path if p]\n"
     "import base64,os,sys,tempfile,zlib\n"
-    "p=os.path.join(tempfile.mkdtemp(prefix='unhang-smoke-'),'unhang_smoke.py')\n"
+    "p=os.path.join(tempfile.mkdtemp(prefix='unhang-smoke-'),'unhang_smoke.pyz')\n"
     "open(p,'wb').write(zlib.decompress(base64.b64decode(sys.argv[1])))\n"
     "os.execv(sys.executable,[sys.executable,p]+sys.argv[2:])\n"
 )

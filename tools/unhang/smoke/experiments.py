@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.smoke.node_plans import PHASES, Request, with_changes
 
-BEFORE_COLLECTIVES = ("launch", "environment", "binding", "rendezvous", "consistency")
+ALONE = ("launch", "environment", "binding", "rendezvous", "consistency", "burn_in")  # phases without a collective: settings of NCCL change nothing
 LIMIT_S = 60.0
 NOTE = "evidence for the cause, no fix: find out why the default way fails before you set this"
 
@@ -47,7 +47,7 @@ def worth_trying(result: dict[str, Any]) -> str | None:
         return None
     failed = [row["name"] for row in result["phases"] if row["status"] not in ("ok", "skip")]
     blamed = [suspect["phase"] for suspect in result["suspects"]]
-    candidates = [name for name in [*failed, *blamed] if name in PHASES and name not in BEFORE_COLLECTIVES]
+    candidates = [name for name in [*failed, *blamed] if name in PHASES and name not in ALONE]
     return candidates[0] if result["verdict"] == "fail" and candidates else None
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unhang.core.errors import UserError
-from unhang.core.verdict.streams import Event, Stream
+from unhang.core.verdict.streams import Stream
 from unhang.smoke.container import Container
 from unhang.smoke.group import Surveys
+from unhang.smoke.local import OnEvent
 from unhang.smoke.node_plans import NodePlan
-
-OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)

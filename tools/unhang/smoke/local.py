@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
@@ -22,11 +21,6 @@ SURVEY_S = 60.0
 OnEvent = Callable[[str, Event], None]
 
 
-def payload_path(project: Path) -> Path:
-    """The payload in the checkout."""
-    return project / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
-
-
 def free_port() -> int:
     """A free TCP port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -34,30 +28,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def survey_here(payload: Path) -> dict[str, Any]:
+def survey_here(payload: bytes) -> dict[str, Any]:
     """The payload's survey of this machine; {} if it gives none."""
+    argv = carried([sys.executable], payload, "survey", "--remove-self")
     try:
-        asked = subprocess.run([sys.executable, str(payload), "survey"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False)
+        asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False)
         found = json.loads(asked.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[str]:
-    """argv of the agent: what a person types to repeat it. program: the interpreter, or a container's command that ends in one."""
-    return [*program, payload, "node", "--plan", json.dumps(plan.document, separators=(",", ":"))]
-
-
 def run_local(
-    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, on_event: OnEvent | None = None, environment: Mapping[str, str] | None = None,
-    carry: bool = False,
-) -> Stream:  # fmt: skip
-    """Runs one node's part here, to its end or its deadline. carry: the program does not see this machine's files, such as in a container."""
-    watched = NodePlan(plan.host, plan.ranks, {**plan.document, "watch_stdin": True})
-    argv = agent_command(program or [sys.executable], str(payload), watched)
-    if carry and program:
-        argv = carried(program, payload.read_bytes(), *node_arguments(plan, watch_stdin=True))
+    plan: NodePlan, payload: bytes, program: Sequence[str] | None = None, on_event: OnEvent | None = None, environment: Mapping[str, str] | None = None
+) -> Stream:
+    """Runs one node's part here, to its end or its deadline. program: a container's command that ends in an interpreter; None for this one."""
+    argv = carried(program or [sys.executable], payload, *node_arguments(plan, watch_stdin=True))
     try:
         agent = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,

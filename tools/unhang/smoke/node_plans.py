@@ -11,9 +11,9 @@ from unhang.core.errors import UserError
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
-    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix", "build",
+    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix", "build", "burn_in",
 )  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build")
+OPTIONAL = ("p2p_matrix", "build", "burn_in")
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
 START_S = 30.0  # seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too
@@ -26,6 +26,7 @@ class Request:
 
     phases: None for the usual ones. step_timeout_s: one collective. total_timeout_s: the whole. max_bytes: largest message. drills: planned faults.
     environment: for all ranks; rank_environment: by rank. python: with the users' torch. rendezvous_timeout_s: for ranks that do not come.
+    burn_in_s: time of the phase burn_in.
     """
 
     backend: str = "auto"
@@ -40,6 +41,7 @@ class Request:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     rank_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rendezvous_timeout_s: float | None = None
+    burn_in_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
             "bandwidth_ops": list(request.bandwidth_ops) if request.bandwidth_ops else None,
             "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None, "environment": dict(request.environment),
             "rank_environment": {rank: dict(values) for rank, values in request.rank_environment.items()}, "gloo_interface": member.interface,
-            "rendezvous_timeout_s": request.rendezvous_timeout_s,
+            "rendezvous_timeout_s": request.rendezvous_timeout_s, "burn_in_s": request.burn_in_s,
             "start_timeout_s": max(request.step_timeout_s, START_S) if request.step_timeout_s else None,
         }  # fmt: skip
         plans.append(NodePlan(member.host, tuple(range(offset, offset + member.nproc)), {name: value for name, value in document.items() if value is not None}))
@@ -161,6 +163,15 @@ def parse_rank_settings(texts: Sequence[str]) -> dict[str, dict[str, str]]:
             raise UserError(f"--rank-env: expected RANK:NAME=VALUE, found {text!r}")
         found.setdefault(str(int(rank)), {}).update(parse_settings([setting], "--rank-env"))
     return found
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds of 90, 90s, 30m, 1.5h. Raises UserError."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(s|m|h)?", text)
+    seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"] if found else 0.0
+    if not 1 <= seconds <= 7 * 86400:
+        raise UserError(f"{option}: expected a time such as 90s, 30m or 2h, up to a week, found {text!r}")
+    return seconds
 
 
 def parse_size(text: str) -> int:

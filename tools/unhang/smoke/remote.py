@@ -20,6 +20,7 @@ import paramiko
 
 from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 from unhang.smoke.bootstrap import carried, node_arguments, shell_line
+from unhang.smoke.local import OnEvent
 from unhang.smoke.node_plans import NodePlan
 
 SURVEY_PROGRAM = ("python3",)  # never in a container: it reads the node's own addresses, routes and GPUs
@@ -31,7 +32,6 @@ NOTICE_S = 2.0  # seconds in which a node should notice another node's failure b
 TROUBLE = ("stall", "exit", "node_failed")
 DEAD_AFTER_MS = 15_000  # milliseconds without an answer to keep-alives after which the connection counts as lost
 KEEPALIVE_S = 5
-OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)

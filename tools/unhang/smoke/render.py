@@ -9,6 +9,7 @@ from typing import Any
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.text import ascii_only, counted, visible
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
+from unhang.smoke.burn_in import render_burn_in
 
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0
@@ -17,7 +18,7 @@ _ERRORS = re.compile(r"error|replays|recovery|discard|dropped|symbol|crc|link_do
 
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
-    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _counters, _experiments, _isolation, _notes)
+    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, render_burn_in, _stands, _counters, _experiments, _isolation, _notes)
     lines = [line for part in parts for line in part(result)] + render_suspects(result)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):

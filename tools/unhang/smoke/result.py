@@ -9,9 +9,19 @@ from typing import Any
 from unhang.core.baselines import SCHEMA
 from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.streams import Event, Story, Stream, number, stories
+from unhang.core.verdict.streams import (
+    Event,
+    Story,
+    Stream,
+    as_list,
+    as_map,
+    as_maps,
+    number,
+    stories,
+)
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.burn_in import burn_in_of, burn_in_suspects
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
@@ -33,31 +43,21 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     suspects = find_suspects(streams, reported)
     slow = bandwidth.stragglers(bandwidth.paces(reported))
     suspects += [_straggler(reported[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
+    burned = burn_in_of(streams, reported)
+    suspects += [one for one in burn_in_suspects(burned, reported) if (one.host, one.rank) not in {(other.host, other.rank) for other in suspects}]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
     suspects = with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates))
-    copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in _maps(event.get("rows"))]
+    copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in as_maps(event.get("rows"))]
     return {
         "schema": SCHEMA, "verdict": _verdict(reported, suspects), "world_size": len(reported),
         "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, reported) for stream in streams],
         "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies, "builds": build_rows(reported),
+        "transports": joined, "p2p": copies, "builds": build_rows(reported), "burn_in": burned,
         "evidence": evidence, "nodes": nodes,
         "unfit": sorted({story.host for story in reported.values() if story.unkillable}), "experiments": [], "isolation": None,
     }  # fmt: skip
-
-
-def _maps(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _map(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
@@ -95,7 +95,7 @@ def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
                 ranks.setdefault(_status(story, name), []).append(story.rank)
         slowest = max((story.phases.get(name) or {} for story in reported.values()), key=lambda end: number(end.get("duration_s")), default={})
         duration = number(slowest.get("duration_s"))
-        steps = {str(step)[:80]: number(took) for step, took in _map(slowest.get("steps")).items()}
+        steps = {str(step)[:80]: number(took) for step, took in as_map(slowest.get("steps")).items()}
         stalled = [number((story.stall or {}).get("waited_s")) for story in reported.values() if story.last_phase == name and story.stall]
         rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks, "steps": steps})
     return rows
@@ -110,7 +110,7 @@ def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
             one = found.get(kind) if isinstance(found, dict) else None
             if isinstance(one, dict):
                 tools = {str(name): str(text)[:120] for name, text in one["tools"].items()} if isinstance(one.get("tools"), dict) else {}
-                missing = [str(name) for name in _list(one.get("missing"))]
+                missing = [str(name) for name in as_list(one.get("missing"))]
                 rows.append({"host": story.host, "kind": kind, "seconds": number(one.get("seconds")) or None, "tools": tools, "missing": missing})
     return rows
 
@@ -129,7 +129,7 @@ def _host(stream: Stream, reported: Mapping[int, Story]) -> dict[str, Any]:
     facts = [reported[rank].facts for rank in stream.ranks if reported[rank].facts]
     first: Event = facts[0] if facts else {}
     init = [(reported[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
-    libraries = _maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in _maps(one.get("nccl"))][:4]
+    libraries = as_maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in as_maps(one.get("nccl"))][:4]
     return {
         "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem, "ended": stream.ended,
         **{name: first.get(name) for name in ("torch", "cuda", "driver", "backend", "executable")},
@@ -149,7 +149,7 @@ def _evidence(story: Story) -> dict[str, Any] | None:
 
 def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     found = next((event for event in stream.events if event["e"] == "evidence"), None)
-    warnings = [line for event in stream.events if event["e"] == "transports" for line in _list(event.get("warnings"))][:16]
+    warnings = [line for event in stream.events if event["e"] == "transports" for line in as_list(event.get("warnings"))][:16]
     if found is None and not warnings:
         return None
     seen = found or {}

@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,10 @@ from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
 from unhang.core.line_pieces import PIECE, joined
 from unhang.core.verdict.streams import Event, Stream, parse_event, parse_events
 from unhang.smoke.bootstrap import carried
-from unhang.smoke.local import listen
+from unhang.smoke.local import OnEvent, listen
 from unhang.smoke.node_plans import NodePlan
 
 SURVEY_S = 120.0  # an allocation may have to wait its turn
-OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)

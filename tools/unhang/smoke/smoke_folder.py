@@ -59,7 +59,7 @@ def file_name(host: str, suffix: str) -> str:
 
 
 def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
-    """{round, what, hosts} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
+    """{round, what, hosts, limit_s} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
     meant = hosts_in(folder)
     hosts = meant["hosts"]
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
@@ -99,7 +99,8 @@ def _write_round(place: Path, number: int, wanted: Round, container: Container |
             write_atomically(place / "plans" / file_name(plan.host, ".json"), json.dumps({"plan": plan.document, "program": program, "deadline_s": limit_s}))
     groups = [[{"host": plan.host, "ranks": list(plan.ranks)} for plan in group] for group in wanted.groups]
     write_atomically(place / "round.json", json.dumps({"what": wanted.what, "groups": groups, "began": time.time()}))
-    return {"round": number, "what": wanted.what, "hosts": [plan.host for group in wanted.groups for plan in group]}
+    limit_s = max(float(plan.document.get("total_timeout_s", 600)) for group in wanted.groups for plan in group)
+    return {"round": number, "what": wanted.what, "hosts": [plan.host for group in wanted.groups for plan in group], "limit_s": int(limit_s)}
 
 
 def _outcome(place: Path) -> RoundResult:

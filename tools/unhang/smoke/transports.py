@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unhang.core.verdict.streams import Event, Story, number
+from unhang.core.verdict.streams import Event, Story, as_list, number
 
 KINDS = ("nvlink", "pcie", "p2p", "shm", "net")
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(?:/|$)")
@@ -24,7 +24,7 @@ def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> li
     """
     logs = [event for event in events if event["e"] == "transports"]
     rows = with_nvlink(_pairs(logs), reported, events)
-    planned = {str(kind) for event in logs for kind in _list(event.get("graph"))}
+    planned = {str(kind) for event in logs for kind in as_list(event.get("graph"))}
     for row in rows:
         nvlink = row["nvlink"] if row["nvlink"] is not None else _by_plan(planned)
         kinds = {kind for way in row["via"] if (kind := kind_of(way, nvlink))}
@@ -84,7 +84,7 @@ def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
             if len(ends) == 2 and all(end.isdecimal() and len(end) < 8 for end in ends) and isinstance(row, dict):
                 start = {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0, "sent": [], "received": []}
                 one = found.setdefault((int(ends[0]), int(ends[1])), start)
-                ways = [str(way)[:120] for way in _list(row.get("via"))[:16]]
+                ways = [str(way)[:120] for way in as_list(row.get("via"))[:16]]
                 one["via"] = list(dict.fromkeys([*one["via"], *ways]))
                 one["sent" if event.get("rank") == one["from"] else "received"] += [(way, known) for way in ways]
                 one["channels"] = max(one["channels"], int(number(row.get("channels"))))
@@ -110,7 +110,3 @@ def _uuid(story: Story | None) -> str | None:
 def _devices(value: Any) -> dict[str, dict[str, str]]:
     nets = value.items() if isinstance(value, dict) else ()
     return {str(net): {str(at): str(name)[:80] for at, name in list(rows.items())[:MOST_DEVICES]} for net, rows in nets if isinstance(rows, dict)}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

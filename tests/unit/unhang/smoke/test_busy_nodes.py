@@ -9,13 +9,12 @@ import sys
 
 import pytest
 from fakes.node_tree import Link, plant
-from fakes.role_play import PROJECT
+from smoke_runs import PAYLOAD
 
 from unhang.smoke.group import SessionOptions, prepare, why_busy
 from unhang.smoke.node_plans import Request
 from unhang.smoke.session import follow, smoke_session
 
-PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
 GPU = {"/proc/driver/nvidia/gpus/0000:17:00.0/information": "Model: NVIDIA H100\nGPU UUID: GPU-1\n"}
 BUSY = ["process 4711 (python3) of alice"]
 LO = {"name": "lo", "up": True, "kind": "loopback", "addresses": ["127.0.0.1/8"]}

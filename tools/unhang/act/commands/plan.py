@@ -37,7 +37,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import remediate_options
 from unhang.core.run.own_runs import own_options
 from unhang.core.run.run_folder import read_run
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")

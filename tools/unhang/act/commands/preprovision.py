@@ -38,20 +38,18 @@ from unhang.core.run.own_runs import mark_as_own
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.signing import public_key
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
-from unhang.smoke.burn_in.local import parse_duration
+from unhang.smoke.node_plans import parse_duration
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
   unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
   unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""
-BURN_IN = "Burn-in, each node alone"
 # Banner of a task -> the message when it begins.
 STEPS = {
     "Judge the facts of the audit": "judge the facts of the audit",
     "Smoke test, each node alone": "smoke test, each node alone",
-    BURN_IN: "burn-in, each node alone",
     "Smoke test, together": "smoke test, together",
     "Report what was decided": "decide",
 }
@@ -70,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
     parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
-    burn_in = "after its smoke test, run each node's GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
+    burn_in = "in each node's own smoke test, run its GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
     parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     quick = "run only the audit, which includes changes since admission: no smoke test, no GPU time, no admission record"
     parser.add_argument("--quick", action="store_true", help=quick)
@@ -119,7 +117,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
-    steps = {name: meaning for name, meaning in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
+    steps = {name: meaning for name, meaning in STEPS.items() if not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
         played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
@@ -152,8 +150,6 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
         chosen["preprovision_quick"] = True
     if arguments.burn_in is not None:
         parse_duration(arguments.burn_in, "--burn-in")
-        if arguments.container_image:
-            raise UserError("--container-image: expected none with --burn-in, which runs under --python")
         chosen["preprovision_burn_in"] = arguments.burn_in
     if arguments.python:
         chosen["smoke_test_python"] = arguments.python

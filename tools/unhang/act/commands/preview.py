@@ -28,7 +28,7 @@ from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, counted, visible
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")

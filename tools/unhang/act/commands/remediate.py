@@ -47,7 +47,7 @@ from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import own_inventories
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, data_for_ansible, visible
 
 EXAMPLES = """\

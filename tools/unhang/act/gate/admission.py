@@ -40,7 +40,7 @@ def admission_record(host: str, facts: Mapping[str, Any], gate: Mapping[str, Any
         **subject,
         "config_hash": config_hash(facts),
         "sections": section_hashes(facts),
-        "results": {"alone": (smoke.get("alone") or {}).get(host), "together": _together(smoke, host), "burn_in": (gate.get("burn_in") or {}).get(host)},
+        "results": {"alone": (smoke.get("alone") or {}).get(host), "together": _together(smoke, host)},
         "limits": {"severities": list(gate["severities"]), "reference": gate["reference"], "as_root": (facts.get("collector") or {}).get("as_root")},
     }
 

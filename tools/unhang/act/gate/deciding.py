@@ -20,8 +20,8 @@ Result = Mapping[str, Any]
 @dataclass(frozen=True)
 class Observation:
     """audit: findings document, None if nothing could be judged. alone: results of the hosts' own smoke tests, by host. together: of the group's, None if
-    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails. burned: results of burn-ins
-    (unhang/burn-in/1), by host, None if none was requested. quick: only the audit was requested, without smoke tests.
+    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails.
+    quick: only the audit was requested, without smoke tests.
     """
 
     audit: Result | None
@@ -29,14 +29,13 @@ class Observation:
     together: Result | None
     reference: str | None
     severities: Sequence[str]
-    burned: Mapping[str, Result] | None = None
     quick: bool = False
 
 
-def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None, burned: Mapping[str, Result] | None = None) -> list[str]:
+def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None) -> list[str]:
     """The hosts to test together: the reference first, then those that passed alone, because one bad node would hide the others. [] if such a test could
     prove nothing."""
-    able = [host for host in hosts if _passed(host, alone) and (burned is None or host == reference or _passed(host, burned))]
+    able = [host for host in hosts if _passed(host, alone)]
     if reference is not None and reference not in able:
         return []
     order = ([reference] if reference is not None else []) + [host for host in able if host != reference]
@@ -94,7 +93,6 @@ def _own_failures(host: str, observed: Observation) -> list[str]:
         *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _failures_of(host, observed)
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
         *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
-        *(f"burn-in: {_whose(row)}{row['kind']}: {row['why']}" for row in _burn_in(host, observed).get("failures") or []),
         *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),
     ])  # fmt: skip
 
@@ -111,7 +109,6 @@ def _gaps(host: str, observed: Observation) -> list[str]:
         gaps += [f"alone: {why}" for why in blind]
     elif alone is None or alone.get("verdict") == "error":
         gaps.append("alone: the smoke test proved nothing")
-    gaps += _unburned(host, observed)
     group = {row["host"] for row in (observed.together or {}).get("hosts") or []}
     gaps += [f"together: {suspect['why']}" for suspect in _suspects(observed.together) if suspect.get("blind") and suspect["host"] == host]
     if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
@@ -123,23 +120,6 @@ def _unknown(host: str, observed: Observation) -> list[str]:
     """Rules that could not be judged for this node and that no smoke test covers."""
     rows = [row for row in (observed.audit or {}).get("findings") or [] if row.get("verdict") == "unknown" and row.get("host") == host]
     return [f"audit: {row['rule']}: not judged: {row.get('found') or ''}".rstrip(": ") for row in rows if row.get("severity") in observed.severities]
-
-
-def _unburned(host: str, observed: Observation) -> list[str]:
-    """The reason why a burn-in proved nothing. There is none for the reference, nor for a node that did not pass its own smoke test."""
-    if observed.burned is None or host == observed.reference or not _passed(host, observed.alone):
-        return []
-    result = _burn_in(host, observed)
-    gaps = [f"burn-in: {gap}" for gap in result.get("gaps") or []]
-    return gaps or ([] if result.get("verdict") in (PASS, FAIL) else ["burn-in: it proved nothing"])
-
-
-def _burn_in(host: str, observed: Observation) -> Result:
-    return (observed.burned or {}).get(host) or {}
-
-
-def _whose(failure: Result) -> str:
-    return "" if failure["gpu"] is None else f"GPU {failure['gpu']}, "
 
 
 def _passed(host: str, results: Mapping[str, Result]) -> bool:

@@ -13,11 +13,10 @@ FILE_NAME = "gate.json"
 
 @dataclass(frozen=True)
 class SmokeResults:
-    """alone: by host, together: of the group, or None (unhang/smoke/1). burned: by host (unhang/burn-in/1), None when no burn-in was asked for."""
+    """alone: by host, together: of the group, or None (unhang/smoke/1)."""
 
     alone: Mapping[str, Mapping[str, Any]]
     together: Mapping[str, Any] | None
-    burned: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def gate_document(
@@ -36,31 +35,16 @@ def gate_document(
     totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
     together = summary_of(results.together) if results.together else None
     smoke = {"alone": {host: summary_of(result) for host, result in results.alone.items()}, "together": together}
-    burned = None if results.burned is None else {host: burn_in_summary(result) for host, result in results.burned.items()}
     head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities), "quick": quick}
-    return {**head, "totals": totals, "nodes": nodes, "smoke": smoke, "burn_in": burned}
+    return {**head, "totals": totals, "nodes": nodes, "smoke": smoke}
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}]} of a smoke test."""
+    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}], burn_in} of a smoke test."""
     rows = [row for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
     bandwidth = [{name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows]
     hosts = [row["host"] for row in result.get("hosts") or []]
-    return {"verdict": result.get("verdict"), "hosts": hosts, "world_size": result.get("world_size"), "bandwidth": bandwidth}
-
-
-def burn_in_summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """{verdict, device, asked_s, seconds, dcgm, gpus: [{gpu, uuid, power_w, failed, results, per_s: {type: operations or bytes a second}}]} of a burn-in."""
-    gpus = [
-        {
-            **{name: row[name] for name in ("gpu", "uuid", "power_w", "failed")},
-            "results": sum(done["results"] for done in row["done"].values()),
-            "per_s": {name: done["per_s"] for name, done in row["done"].items()},
-        }
-        for row in result["gpus"]
-    ]
-    head = {name: result[name] for name in ("verdict", "device", "asked_s", "seconds")}
-    return {**head, "dcgm": (result.get("dcgm") or {}).get("verdict"), "gpus": gpus}
+    return {"verdict": result.get("verdict"), "hosts": hosts, "world_size": result.get("world_size"), "bandwidth": bandwidth, "burn_in": result.get("burn_in")}
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

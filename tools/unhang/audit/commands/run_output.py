@@ -32,7 +32,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
 from unhang.core.run.own_runs import own_options
-from unhang.core.table import PIPED_WIDTH, terminal_shape
+from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")

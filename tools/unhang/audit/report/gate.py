@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.nodeset import fold_hosts
-from unhang.core.text import ascii_only, visible
+from unhang.core.text import ascii_only, counted, visible
 
 ORDER = ("fail", "not proved", "pass")
 WIDEST = len("NOT PROVED")
@@ -34,15 +34,12 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
 
 
 def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
-    """What burn-ins came to in all."""
-    if document["burn_in"] is None:
-        return []
-    rows = document["burn_in"].values()
-    results = sum(gpu["results"] for row in rows for gpu in row["gpus"])
-    totals = ", ".join(f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" for verdict in ("pass", "fail", "not proved"))
-    asked = [row["dcgm"] for row in rows if row.get("dcgm")]
-    made = "; dcgmi diag " + ", ".join(f"{asked.count(verdict)} {verdict}" for verdict in dict.fromkeys(asked)) if asked else ""
-    return [f"burn-in    {totals}; {results} results compared{made}"]
+    """How much burn-ins compared in all, and what DCGM said."""
+    burned = [row["burn_in"] for row in document["smoke"]["alone"].values() if row.get("burn_in")]
+    results = sum(one["results"] for row in burned for rank in row["ranks"] for one in rank["types"].values())
+    dcgm = [one["verdict"] for row in burned for one in row["dcgm"]]
+    made = "; dcgmi diag " + ", ".join(f"{dcgm.count(verdict)} {verdict}" for verdict in dict.fromkeys(dcgm)) if dcgm else ""
+    return [f"burn-in    {counted(len(burned), 'node')}, {counted(int(results), 'result')} compared{made}"] if burned else []
 
 
 def _difference(row: Mapping[str, Any]) -> str:

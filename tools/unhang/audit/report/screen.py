@@ -22,7 +22,8 @@ from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, option
 from unhang.core.run.findings import hosts_of
-from unhang.core.table import PIPED_WIDTH, STYLES, printed
+from unhang.core.table import STYLES, printed
+from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, visible
 
 LINES = 40

@@ -21,7 +21,8 @@ from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import broken, fold_hosts, shortened
 from unhang.core.run.actions import Setting
 from unhang.core.run.findings import SEVERITIES
-from unhang.core.table import PIPED_WIDTH, STYLES, printed
+from unhang.core.table import STYLES, printed
+from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, visible
 
 WIDE = 150  # from this width on evidence and action are beside expected and found

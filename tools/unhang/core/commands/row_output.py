@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unhang.core.secrets_in_text import masked_document, without_secrets
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, brief, cell_for_csv, visible
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")

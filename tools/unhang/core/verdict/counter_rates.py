@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.verdict.streams import number
+from unhang.core.verdict.streams import as_map, number
 
 COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the device in front of a counter's name
 # The highest of 144 links of a healthy machine had 3.8 times the median of all in the recording of decision 0014.
@@ -73,10 +73,10 @@ def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[tuple[str
     risen: dict[str, list[tuple[str, str, int, float]]] = {}
     read: dict[str, int] = {}
     for node in nodes:
-        for kind, count in _map(node.get("peers")).items():
+        for kind, count in as_map(node.get("peers")).items():
             read[str(kind)] = read.get(str(kind), 0) + int(number(count))
         for counters in (node.get("nvlink"), node.get("counters")):
-            for name, count in _map(counters).items():
+            for name, count in as_map(counters).items():
                 kind = counter_kind(str(name))
                 if kind and isinstance(count, int) and not isinstance(count, bool) and count > 0:
                     risen.setdefault(kind, []).append((str(node.get("host")), str(name), count, number(node.get("counted_s"))))
@@ -87,7 +87,3 @@ def counter_kind(name: str) -> str | None:
     """GPU 0 link 3 replay errors -> replay errors; mlx5_0 port 1 symbol_error -> symbol_error."""
     found = COUNTED_OF.fullmatch(name)
     return found[1] if found else None
-
-
-def _map(value: Any) -> Mapping[Any, Any]:
-    return value if isinstance(value, dict) else {}

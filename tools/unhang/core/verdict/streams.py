@@ -45,8 +45,8 @@ class Story:
     @property
     def gpu(self) -> str | None:
         """GPU 3 (GPU-…), or None where there is none."""
-        device = _map(_map(self.phases.get("binding")).get("result")).get("device")
-        device = _map(device)
+        device = as_map(as_map(self.phases.get("binding")).get("result")).get("device")
+        device = as_map(device)
         if not device or device.get("simulated"):
             return None
         return f"GPU {device.get('index')} ({device.get('uuid')})"
@@ -63,11 +63,22 @@ class Story:
     @property
     def facts(self) -> Event:
         """Answer of the environment phase."""
-        return _map(_map(self.phases.get("environment")).get("result"))
+        return as_map(as_map(self.phases.get("environment")).get("result"))
 
 
-def _map(value: Any) -> Event:
+def as_map(value: Any) -> dict[Any, Any]:
+    """An object of a node's, or {} for anything else that it sent."""
     return value if isinstance(value, dict) else {}
+
+
+def as_maps(value: Any) -> list[dict[str, Any]]:
+    """The objects of a node's list, and nothing else that it sent."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list of a node's, or [] for anything else that it sent."""
+    return value if isinstance(value, list) else []
 
 
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:

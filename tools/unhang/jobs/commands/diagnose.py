@@ -127,7 +127,7 @@ def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str) -> N
         above = render_inspection(looked).replace("```", "'''") if looked else ""
         sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
     else:
-        from unhang.core.table import terminal_shape
+        from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write((f"{render_inspection(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))

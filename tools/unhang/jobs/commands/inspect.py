@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
     else:
-        from unhang.core.table import terminal_shape
+        from unhang.core.terminal import terminal_shape
 
         _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
         sys.stdout.write(render_inspection(masked_document(found), plain))

@@ -178,7 +178,8 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
     if not is_free or not sys.stderr.isatty():
         yield lambda _tick, _since_s: None
         return
-    from unhang.core.table import printed, terminal_shape
+    from unhang.core.table import printed
+    from unhang.core.terminal import terminal_shape
     from unhang.jobs.watch.gpu_table import gpu_table  # 8 MB, which a watcher without a terminal does not need
 
     screen = Screen(sys.stderr)

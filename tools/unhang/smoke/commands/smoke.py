@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core import project
 from unhang.core.commands.common_options import add_examples, add_format_option
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
 from unhang.core.verdict.streams import Event, Stream
 from unhang.smoke import node_plans as planning
-from unhang.smoke.commands.burn_in import burn_in
+from unhang.smoke.burn_in import with_burn_in
 from unhang.smoke.commands.smoke_expectations import expectations_of
 from unhang.smoke.commands.smoke_output import deliver, exit_code
 from unhang.smoke.container import RUNTIMES, Container, choose_container
@@ -29,8 +28,9 @@ from unhang.smoke.cross_check import cross_check
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
 from unhang.smoke.group import SessionOptions, why_busy
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
-from unhang.smoke.local import free_port, payload_path, run_local, survey_here
+from unhang.smoke.local import free_port, run_local, survey_here
 from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
+from unhang.smoke.payload_zip import payload_bytes
 from unhang.smoke.result import judge
 from unhang.smoke.session import follow, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, next_step, read_result
@@ -41,7 +41,7 @@ EXAMPLES = """\
   unhang smoke --local                                    the GPUs of this machine
   unhang smoke --hosts 'gpu[01-08]'                       eight nodes over ssh, and which of them it is when it fails
   unhang smoke --hosts 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit
-  unhang smoke --local --burn-in 30m                      at full load, every result compared bit by bit"""
+  unhang smoke --local --burn-in 30m                      then at full load, every result compared bit by bit"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +57,6 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="test this machine (default)")
     as_hosts = "run as N hosts on this machine, so that NCCL uses its network transport between them (default: one host)"
     parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
-    burn_in = "instead of the smoke test, run all GPUs of this machine at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
-    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="test these nodes: names or node sets, for example gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="how to start on --hosts: fabric is ssh (default), slurm is srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8")
@@ -94,6 +92,8 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tests(parser: argparse.ArgumentParser) -> None:
+    burn_in = "after the other phases, keep all GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
+    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     stalled = "time after which a collective counts as stalled (default: 10, more for large messages)"
     parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
     parser.add_argument("--timeout", type=float, metavar="SECONDS", default=planning.TOTAL_TIMEOUT_S, help="time for the whole test (default: %(default)s)")
@@ -113,7 +113,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
-    request = request_of(arguments) if arguments.burn_in is None else planning.Request()
+    request = request_of(arguments)
     if arguments.out:
         checked_output(arguments.out)
     ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--step-in": arguments.step_in, "--show-in": arguments.show_in}
@@ -122,8 +122,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
     if arguments.as_hosts is not None and chosen != ["--local"]:
         raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
-    if arguments.burn_in is not None and chosen != ["--show-in"]:
-        return burn_in(arguments, chosen)
     if chosen == ["--step-in"]:
         return write_next_step(arguments, request)
     if chosen == ["--show-in"]:
@@ -146,7 +144,7 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
             raise UserError(f"{name}: expected a number above 0, found {value}")
     if arguments.port and arguments.port > 65535:
         raise UserError(f"--port: expected a port up to 65535, found {arguments.port}")
-    return planning.Request(
+    request = planning.Request(
         backend=arguments.backend, phases=planning.parse_phases(arguments.phases) if arguments.phases else None, step_timeout_s=arguments.step_timeout,
         total_timeout_s=arguments.timeout, max_bytes=planning.parse_size(arguments.max_size) if arguments.max_size else None,
         bandwidth_bytes=tuple(map(planning.parse_size, arguments.sizes.split(","))) if arguments.sizes else None,
@@ -154,11 +152,12 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
         drills=tuple(map(planning.parse_drill, arguments.drill)), environment=planning.parse_settings(arguments.env, "--env"),
         rank_environment=planning.parse_rank_settings(arguments.rank_env),
     )  # fmt: skip
+    return request if arguments.burn_in is None else with_burn_in(request, planning.parse_duration(arguments.burn_in, "--burn-in"))
 
 
 def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
     """The smoke test on this machine, experiments included."""
-    payload = payload_path(project.find_project())
+    payload = payload_bytes()
     container = container_of(arguments, "local")
     backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
     if backend == "nccl" and not arguments.beside_jobs and (busy := why_busy(survey_here(payload))):
@@ -171,7 +170,7 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
     def go(wanted: planning.Request, members: Sequence[planning.Member], at: int) -> list[Stream]:
         plans = planning.plan_group(wanted, members, "127.0.0.1", at)
         command = container.argv() if container else None
-        return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event, carry=container is not None))
+        return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event))
 
     expectations = expectations_of(arguments)  # read before anything is started, so that a missing file is reported at once
     result = judge(go(request, here.members, port), expectations)
@@ -228,7 +227,7 @@ def container_of(arguments: argparse.Namespace, launcher: str) -> Container | No
 
 def launcher_of(arguments: argparse.Namespace) -> Launcher:
     """The launcher that reaches the nodes (ssh, Slurm). Raises UserError for missing files or programs."""
-    payload = payload_path(project.find_project()).read_bytes()
+    payload = payload_bytes()
     container = container_of(arguments, arguments.launcher)
     on_event = Progress().on_event
     if arguments.launcher == "slurm":

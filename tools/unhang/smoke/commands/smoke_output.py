@@ -1,4 +1,4 @@
-"""Shows the result of the smoke test and of the burn-in: as a table, JSON or JUnit, and as a file."""
+"""Shows the result of the smoke test: as a table, JSON or JUnit, and as a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from typing import Any
 from unhang.core.json_text import render_json
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.table import terminal_shape
-from unhang.smoke import result
-from unhang.smoke.burn_in import verdict as burn_in
-from unhang.smoke.burn_in.render import render_burn_in, render_burn_in_junit
+from unhang.core.terminal import terminal_shape
 from unhang.smoke.render import render_junit, render_table
+from unhang.smoke.result import EXIT_CODES
 
 
 def exit_code(document: Mapping[str, Any]) -> int:
     """0 pass, 1 fail, 2 nothing could be proved. document: as of deliver."""
-    codes = burn_in.EXIT_CODES if document["schema"] == burn_in.SCHEMA else result.EXIT_CODES
-    return codes[document["verdict"]]
+    return EXIT_CODES[document["verdict"]]
 
 
 def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    """Writes unhang/smoke/1 or unhang/burn-in/1 to standard output in the format asked for, and as JSON to the file that --out names.
+    """Writes unhang/smoke/1 to standard output in the format asked for, and as JSON to the file that --out names.
 
     If the file cannot be written, the result is still on standard output, because it took minutes of many GPUs.
     """
@@ -45,8 +42,7 @@ def _print(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         print(render_json(document))
     elif arguments.format == "junit":
-        print(render_burn_in_junit(document) if document["schema"] == burn_in.SCHEMA else render_junit(document), end="")
+        print(render_junit(document), end="")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        document = masked_document(document)
-        print(render_burn_in(document, plain) if document["schema"] == burn_in.SCHEMA else render_table(document, width, plain), end="")
+        print(render_table(masked_document(document), width, plain), end="")

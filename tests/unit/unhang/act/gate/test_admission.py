@@ -7,7 +7,7 @@ import json
 import subprocess
 
 import pytest
-from burn_in_events import healthy
+from burn_in_results import burned_in
 from documented_command import as_typed
 from local_fleet import PROJECT
 
@@ -17,13 +17,13 @@ from unhang.act.gate.records import write_records
 from unhang.cli import main
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.smoke.burn_in.verdict import judge_burn_in
 from unhang_node.facts.parse.admission import parse_admission
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = {
     "verdict": "pass",
     "world_size": 8,
+    "burn_in": burned_in("pass"),
     "hosts": [{"host": "gpu001"}],
     "collectives": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1, "measures": "bandwidth"}, {"op": "broadcast", "measures": "correctness"}],
 }
@@ -57,7 +57,7 @@ def gated(tmp_path):
         node = {"schema": "unhang/node/1", "host": host, "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts_of()}
         (run / "nodes" / f"{host}.json").write_text(json.dumps(node))
     decisions = {"gpu001": {"outcome": "pass", "reasons": []}, "gpu002": {"outcome": "fail", "reasons": ["alone: exit code 7"]}}
-    document = gate_document(run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None, {"gpu001": judge_burn_in(healthy(), "gpu001", {})}))
+    document = gate_document(run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None))
     assert list(check_schema(document, read_schema("gate-1"))) == []
     (run / "gate.json").write_text(json.dumps(document))
     return run, new_key(tmp_path, "gate_key")
@@ -85,7 +85,7 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     assert list(check_schema(record, read_schema("admission-1"))) == []
     assert (record["admitted_at"], record["expires"]) == ("2026-11-20T17:58:00Z", "2027-11-20")
     assert record["results"]["alone"]["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}]
-    assert (record["results"]["burn_in"]["verdict"], record["results"]["burn_in"]["gpus"][3]["results"]) == ("pass", 4000)
+    assert record["results"]["alone"]["burn_in"] == burned_in("pass")
     assert record["limits"]["severities"] == ["critical"]
     assert [row["uuid"] for row in record["gpus"]] == [row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]]
     assert [row["serial"] for row in record["gpus"]] == [f"165000000000{index}" for index in range(8)]

@@ -128,40 +128,6 @@ def test_one_node_without_others_passes_alone_and_is_told_so():
     assert decide(["gpu001"], observed) == {"gpu001": {"outcome": "pass", "reasons": ["alone: no other node was within the limit"], "differences": []}}
 
 
-BURNED = {"verdict": "pass", "failures": [], "gaps": []}
-WRONG = {"verdict": "fail", "failures": [{"gpu": 3, "kind": "wrong result", "why": "a product in int8 had 1 wrong element"}], "gaps": []}
-REFUSED = {"verdict": "not proved", "failures": [], "gaps": ["GPU 0: expected nobody on it, found processes 4711"]}
-
-
-def after_burn_in(burned, alone=None):
-    """Outcome and reasons by host, the reference being gpu001."""
-    observed = Observation({"findings": []}, dict.fromkeys(HOSTS, GOOD) | (alone or {}), GOOD, "gpu001", ("critical", "error"), burned)
-    return {host: (row["outcome"], row["reasons"]) for host, row in decide(HOSTS, observed).items()}
-
-
-def test_a_burn_in_passes_fails_or_proves_nothing_for_its_own_node_alone():
-    found = after_burn_in({"gpu002": WRONG, "gpu003": REFUSED})
-    assert found["gpu001"] == ("pass", [])
-    assert found["gpu002"] == ("fail", ["burn-in: GPU 3, wrong result: a product in int8 had 1 wrong element"])
-    assert found["gpu003"] == ("not proved", ["burn-in: GPU 0: expected nobody on it, found processes 4711"])
-    assert {outcome for outcome, _ in after_burn_in({"gpu002": BURNED, "gpu003": BURNED}).values()} == {"pass"}
-
-
-def test_a_node_whose_burn_in_has_no_result_is_not_proved_unless_none_was_to_be_made():
-    found = after_burn_in({"gpu003": BURNED}, alone={"gpu003": GOOD})
-    assert found["gpu002"] == ("not proved", ["burn-in: it proved nothing"])
-    assert found["gpu001"][0] == "pass"
-    blamed = after_burn_in({"gpu003": BURNED}, alone={"gpu002": result("fail", suspect("gpu002"))})
-    assert blamed["gpu002"] == ("fail", ["alone: exit code 7"])
-
-
-def test_only_nodes_whose_burn_in_passed_are_tested_together_and_the_reference_needs_none():
-    alone = dict.fromkeys(HOSTS, GOOD)
-    assert fit_for_the_group(HOSTS, alone, "gpu001", {"gpu002": WRONG, "gpu003": BURNED}) == ["gpu001", "gpu003"]
-    assert fit_for_the_group(HOSTS, alone, None, {"gpu002": BURNED, "gpu003": BURNED}) == ["gpu002", "gpu003"]
-    assert fit_for_the_group(HOSTS, alone, "gpu001", {}) == []
-
-
 def test_a_quick_gate_rests_on_the_audit_alone_and_what_was_not_judged_is_not_proved():
     findings = [finding(), finding("gpu-nvml", "gpu003", "unknown", found="denied"), finding("gpu-clock", "gpu001", "unknown", "warning")]
     quick = Observation({"findings": findings}, {}, None, None, ("critical", "error"), quick=True)

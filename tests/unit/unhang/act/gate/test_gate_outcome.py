@@ -5,14 +5,13 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from burn_in_events import healthy
+from burn_in_results import burned_in
 from foreign_schemas import junit_faults
 
 from unhang.act.gate.outcome import SmokeResults, exit_code, gate_document
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.smoke.burn_in.verdict import judge_burn_in
 
 DECISIONS = {
     "gpu001": {"outcome": "pass", "reasons": []},
@@ -78,17 +77,10 @@ def test_a_difference_that_fails_nobody_is_shown_with_both_values():
 
 
 def test_burn_ins_stand_in_the_document_and_in_the_table():
-    burned = {"gpu001": judge_burn_in(healthy(), "gpu001", {}), "gpu002": judge_burn_in(healthy(2, reason="SIGTERM"), "gpu002", {})}
-    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults({}, None, burned))
+    burned = {"gpu001": burned_in("pass"), "gpu002": burned_in("incomplete"), "gpu003": None}
+    alone = {host: {"verdict": "pass", "hosts": [], "world_size": 4, "burn_in": row} for host, row in burned.items()}
+    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults(alone, None))
     assert list(check_schema(document, read_schema("gate-1"))) == []
-    assert {host: row["verdict"] for host, row in document["burn_in"].items()} == {"gpu001": "pass", "gpu002": "not proved"}
-    assert document["burn_in"]["gpu001"]["gpus"][0]["per_s"] == {"bfloat16": 7.0e14}
-    assert "burn-in    1 pass, 0 fail, 1 not proved; 24000 results compared\n" in render_gate(document, "runs/latest", "unhang", plain=True)
-
-
-def test_a_diagnosis_that_skipped_tests_is_told_apart_from_one_that_passed():
-    answers = {"gpu001": "pass", "gpu002": "incomplete", "gpu003": "incomplete"}
-    burned = {host: {**judge_burn_in(healthy(), host, {}), "dcgm": {"verdict": verdict}} for host, verdict in answers.items()}
-    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults({}, None, burned))
-    assert list(check_schema(document, read_schema("gate-1"))) == []
-    assert "; dcgmi diag 1 pass, 2 incomplete\n" in render_gate(document, "runs/latest", "unhang", plain=True)
+    assert document["smoke"]["alone"]["gpu001"]["burn_in"]["ranks"][0]["types"]["bfloat16"]["tflop_s"] == 700.0
+    line = "burn-in    2 nodes, 32,000 results compared; dcgmi diag 1 pass, 1 incomplete\n"
+    assert line in render_gate(document, "runs/latest", "unhang", plain=True)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from unhang.audit.report.table import render_table
-from unhang.core.table import terminal_shape
+from unhang.core.terminal import terminal_shape
 
 SCHEMA = Path(__file__).parents[5] / "tools/unhang/core/schemas/findings-1.yaml"
 OUTPUTS = golden.outputs()

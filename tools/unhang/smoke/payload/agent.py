@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .board import Board
+from .burn_dcgm import run_dcgm
 from .counters import net_counters
 from .events import emit
 from .evidence import collect_evidence, report_exits, report_transports
@@ -25,6 +26,7 @@ from .leftovers import PREFIX, hold_folder
 from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
 from .nvml import NVML_S, NvmlQuestion, nothing_read
+from .own_file import OWN_FOLDER, OWN_WORDS
 from .processes import die_with_parent, end_session, process_state
 from .watched import Watched, add_output, end_politely, listen_to, reap, start_process
 
@@ -49,8 +51,7 @@ class Agent:
         self.selector = selectors.DefaultSelector()
         limit_s = plan.get("total_timeout_s") or 600
         self.until = time.monotonic() + limit_s
-        own = os.path.dirname(os.path.abspath(__file__))
-        for folder in [self.folder] + ([own] if os.path.basename(own).startswith(PREFIX) else []):
+        for folder in [self.folder] + ([OWN_FOLDER] if OWN_FOLDER and os.path.basename(OWN_FOLDER).startswith(PREFIX) else []):
             hold_folder(folder, limit_s)
         self.stop: str | None = None
         self.asked = False
@@ -68,15 +69,30 @@ class Agent:
             self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
             self.children.append(self.start_rank(local_rank))
+
+    def listen_to_launcher(self) -> None:
+        """The plan says whether standard input is the launcher's."""
         if self.plan.get("watch_stdin"):
             os.set_blocking(0, False)
             self.selector.register(0, selectors.EVENT_READ, "stdin")
+
+    def ask_dcgm(self) -> None:
+        """Before a burn-in, and not for one without GPUs."""
+        if "burn_in" in (self.plan.get("phases") or ()) and self.plan.get("backend") != "gloo":
+            answer = run_dcgm(self.plan.get("burn_in_s") or 0.0, self.is_stopped)
+            if answer is not None:
+                self.event("dcgm", **answer)
+
+    def is_stopped(self) -> bool:
+        """Listens for a moment, and returns whether the launcher wants an end."""
+        self.listen(POLL_S)
+        return self.stop is not None
 
     def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--folder", self.folder]
+        argv = [self.plan.get("python") or sys.executable, "-u", *OWN_WORDS, "rank", "--folder", self.folder]
         process, events = start_process(argv, environment, begin_rank)
         child = Child(rank, process, None, events)
         listen_to(child, self.selector)
@@ -199,6 +215,8 @@ class Agent:
         """Does all of the agent's work; exit code 0 if all ranks ended well."""
         try:
             self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
+            self.listen_to_launcher()
+            self.ask_dcgm()
             self.start()
             found = self.watch()
             if found:
@@ -218,8 +236,8 @@ class Agent:
             self.event("node_end", reason=self.stop, codes={child.rank: child.code for child in self.children})
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
-                if self.plan.get("remove_self"):
-                    shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
+                if self.plan.get("remove_self") and OWN_FOLDER:
+                    shutil.rmtree(OWN_FOLDER)
 
 
 def begin_rank() -> None:

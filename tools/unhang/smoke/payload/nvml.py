@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from .own_file import OWN_WORDS
 from .processes import die_with_parent
 
 NVML_S = 10.0  # at the start, while torch is imported
@@ -48,7 +48,7 @@ class NvmlQuestion:
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
-        argv = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
+        argv = [sys.executable, "-S", *OWN_WORDS, "nvml"]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s: float) -> dict[str, Any]:

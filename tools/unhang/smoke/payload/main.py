@@ -17,6 +17,7 @@ from .agent import run_agent
 from .events import shorten_lines
 from .leftovers import clear_leftovers
 from .nvml import read_nvml
+from .own_file import OWN_FOLDER
 from .rank import rank_place, run_rank
 from .run import Failed
 from .survey import survey
@@ -46,8 +47,8 @@ def do(given: argparse.Namespace) -> int:
         clear_leftovers(time.time())
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
-        if given.remove_self:
-            shutil.rmtree(os.path.dirname(os.path.abspath(__file__)), ignore_errors=True)
+        if given.remove_self and OWN_FOLDER:
+            shutil.rmtree(OWN_FOLDER, ignore_errors=True)
         return 0
     if given.what == "nvml":
         sys.stdout.write(json.dumps(read_nvml()) + "\n")
@@ -88,7 +89,8 @@ def read_plan(text: str) -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-if __name__ == "__main__":
+def run_and_exit() -> None:
+    """The whole program."""
     code = main(sys.argv[1:])
     sys.stdout.flush()
     # Not sys.exit: at its end the interpreter would wait for a process group that is broken.
