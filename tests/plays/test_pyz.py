@@ -48,11 +48,8 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         names = {name for name in archive.namelist() if not name.startswith("code-")}
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
-    reading = {
-        path.relative_to(package.parent).as_posix()
-        for folder in ("facts/sources", "facts/sections", "base/nvml", "facts/parse", "base/parse")
-        for path in (package / folder).glob("*.py")
-    }
+    folders = ("facts/sources", "facts/sections", "facts/parse", "base/nvml", "base/parse")
+    reading = {path.relative_to(package.parent).as_posix() for folder in folders for path in (package / folder).glob("*.py")}
     reading -= {"unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names

@@ -9,13 +9,14 @@ import pytest
 from burn_in_results import CLOCKS, stream
 from local_fleet import PROJECT
 
+from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.smoke.burn_in import read_dcgm, with_burn_in
 from unhang.smoke.experiments import worth_trying
 from unhang.smoke.group import SessionOptions
-from unhang.smoke.node_plans import Member, Request, parse_duration, plan_group
+from unhang.smoke.node_plans import Member, Request, plan_group
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge
 from unhang.smoke.smoke_folder import StepInputs, next_step

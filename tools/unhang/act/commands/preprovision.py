@@ -30,6 +30,7 @@ from unhang.core.ansible.playbook_command import (
     why_no_run,
 )
 from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 from unhang.core.nodeset import expand_limit
@@ -40,7 +41,6 @@ from unhang.core.signing import public_key
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import data_for_ansible
-from unhang.smoke.node_plans import parse_duration
 
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\

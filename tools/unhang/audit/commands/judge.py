@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.plan_view import plan_view
-from unhang.act.plan.role_coverage import repairs_of_run
-from unhang.act.rollout.status_view import rollout_view
 from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.commands.filters import filtered
 from unhang.audit.commands.judging_options import add_judging_options
@@ -26,6 +23,7 @@ from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
+from unhang.core.run.from_act import from_act
 from unhang.core.text import counted
 
 EXAMPLES = """\
@@ -71,13 +69,13 @@ def _check_folders(rules: list[str]) -> None:
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=repairs_of_run)
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=from_act(arguments).repairs)
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()
     page = _page_beside(out) if out is not None else folder / "report.html"
-    plan = plan_view(folder) if out is None else None
-    rollout = rollout_view(folder) if out is None else None
+    plan = from_act(arguments).plan(folder) if out is None else None
+    rollout = from_act(arguments).rollout(folder) if out is None else None
     judged = read_findings(folder, out)
     commands = commands_here(folder, judged, arguments.run)
     pasts = node_pasts(folder, getattr(arguments, "db", None))

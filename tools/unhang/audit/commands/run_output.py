@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.plan_view import plan_view
-from unhang.act.rollout.status_view import rollout_view
 from unhang.audit.commands.filters import OPTIONS
 from unhang.audit.history.node_pasts import node_pasts
 from unhang.audit.report.exports import RENDERERS, render_junit
@@ -31,6 +29,7 @@ from unhang.core.labels import parse_labels
 from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
+from unhang.core.run.from_act import from_act
 from unhang.core.run.own_runs import own_options
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
@@ -70,7 +69,7 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else given.parent if given.is_file() else folder) / "report.html")
         beside = given if given.is_file() else None
-        plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
+        plan, rollout = (None, None) if beside else (from_act(arguments).plan(folder), from_act(arguments).rollout(folder))
         commands = commands_here(folder, findings, arguments.run)
         pasts = node_pasts(folder, getattr(arguments, "db", None))
         smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
