@@ -87,7 +87,7 @@ def _counted(severities: Sequence[str]) -> Any:
 def gate_burn_in(time: Any) -> Any:
     """Seconds of a burn-in's time, 0 for none."""
     from unhang.core.errors import UserError
-    from unhang.smoke.node_plans import parse_duration
+    from unhang.core.durations import parse_duration
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0

@@ -58,7 +58,8 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
 
 
 def test_reading_a_node_imports_nothing_that_changes_one():
-    look = "import sys; from unhang_node.facts import command; from unhang_node.facts.sources import {}; print([name for name in sys.modules if '.change' in name])"
+    look = "import sys; from unhang_node.facts import command; from unhang_node.facts.sources import {}; "
+    look += "print([name for name in sys.modules if '.change' in name])"
     sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/facts/sources").glob("[a-z]*.py")))
     assert run(sys.executable, "-c", "import sys; sys.path.insert(0, {!r}); ".format(str(PROJECT / "module_utils")) + look.format(sources)).stdout == "[]\n"
 

@@ -32,6 +32,24 @@ def test_links_lead_to_files_and_headings_that_are_there():
     assert dead == []
 
 
+COLUMNS = 100
+# Pages that still have wider lines.
+WIDER = (
+    "CONTRIBUTING.md", "SECURITY.md", "roles/", "docs/decisions/", "docs/architecture.md", "docs/catalogue.md", "docs/dependencies.md", "docs/diagnose.md",
+    "docs/diagnosis-", "docs/install.md", "docs/judging.md", "docs/kubernetes.md", "docs/security.md", "docs/smoke.md", "docs/testing.md",
+)  # fmt: skip
+
+
+def test_prose_is_at_most_100_columns_wide():
+    """Tables and code are as wide as their contents, and so is a line of a single word or link."""
+    wide = []
+    for page in (page for page in PAGES if not str(page.relative_to(HOME)).startswith(WIDER)):
+        for line in without_code(page).splitlines():
+            if len(line) > COLUMNS and not line.startswith(("|", "    ")) and " " in line.strip("-* "):
+                wide.append(f"{page.relative_to(HOME)}: {line}")
+    assert wide == []
+
+
 PLACES = r"(?<![\w/.-])((?:tests|tools|module_utils|plugins|library|roles|playbooks|inventory|awx|\.ci)/[\w./-]*\w)"
 INVENTED = (
     "inventory/mycluster",

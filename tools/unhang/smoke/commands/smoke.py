@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
@@ -152,7 +153,7 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
         drills=tuple(map(planning.parse_drill, arguments.drill)), environment=planning.parse_settings(arguments.env, "--env"),
         rank_environment=planning.parse_rank_settings(arguments.rank_env),
     )  # fmt: skip
-    return request if arguments.burn_in is None else with_burn_in(request, planning.parse_duration(arguments.burn_in, "--burn-in"))
+    return request if arguments.burn_in is None else with_burn_in(request, parse_duration(arguments.burn_in, "--burn-in"))
 
 
 def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
