@@ -71,19 +71,21 @@ def test_a_clock_that_is_set_between_the_looks_changes_no_rate(monkeypatch):
         assert 0.4 < fields["at_2_s"] - fields["at_1_s"] < 600
 
 
-def test_a_log_that_was_rotated_is_read_where_the_rank_still_writes(tmp_path):
-    """logrotate renames or deletes the file; the rank goes on writing into the old one."""
+@pytest.mark.parametrize(("rotate", "lines"), [(lambda path: path.rename(f"{path}.1"), [["step 1"]]), (os.unlink, [])])
+def test_a_log_that_was_rotated_is_read_where_the_rank_still_writes(rotate, lines, tmp_path):
+    """logrotate renames or deletes the file; the rank goes on writing into the old one, which without a name is measured alone."""
     path = tmp_path / "train.log"
     with path.open("wb") as log, rank("import sys, time; print('step 1', flush=True); time.sleep(600)", stdout=log) as process:
         while not path.read_text():
             time.sleep(0.05)
-        path.unlink()
+        rotate(path)
         path.write_text("a new file of another program")
         size = log_size_of(Root(), process.pid)
         context = Context(Root(), {**OPTIONS, "ranks": [{**row_of(process), "framework": None}]}, (), None)
-        logs = [row for piece in read_logs(context) for row in piece[1].get("logs", [])]
+        pieces = list(read_logs(context))
     assert size == len("step 1\n")
-    assert [row["lines"] for row in logs] == [["step 1"]]
+    assert [row["lines"] for piece in pieces for row in piece[1].get("logs", [])] == lines
+    assert lines or "a file that was deleted" in pieces[0][2][0]["reason"]
 
 
 def test_a_job_without_a_rank_makes_progress_while_the_log_of_its_child_grows(tmp_path):
