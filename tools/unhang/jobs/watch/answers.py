@@ -17,3 +17,9 @@ def is_hang(event: Event, found: Mapping[str, Any]) -> bool:
 def named_in(found: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
     """(host, rank, phase) of each suspect: two looks agree if they name the same."""
     return {(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in found["suspects"]}
+
+
+def agreeing(found: Mapping[str, Any]) -> list[str]:
+    """The sources that show that the job stands, if two agree and none shows that it works; [] otherwise: then it is not ended."""
+    sources = found["sources"]
+    return list(sources["stands"]) if len(sources["stands"]) > 1 and not sources["works"] else []
