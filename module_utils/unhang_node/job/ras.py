@@ -1,8 +1,8 @@
 """Asks NCCL's RAS about a running job, twice. RAS is a service of each process of the job and answers for all of them (NCCL 2.24 and later, on by default).
 
 The processes of a node share one port, so a connection may land on one that is stopped: its kernel accepts, and nobody answers. A short request is answered
-at once by one that lives, so several short tries find it. An answer counts only if both the socket that listens and the one that answered are among the
-descriptors of a process of the job: any user may listen at that port. Source: src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
+at once by one that lives, so several short tries find it. Any user may listen at that port: an answer counts only if the socket that listens and the one that
+answered are among the descriptors of a process of the job. Source: src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
 """
 
 from __future__ import annotations

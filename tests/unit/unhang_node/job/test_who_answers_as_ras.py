@@ -95,7 +95,7 @@ def test_a_stranger_who_listens_at_the_port_is_not_believed(lie):
     assert "user nobody" in render_inspection(found)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
 def test_the_job_s_own_listener_is_believed(host):
     port = free_port()
     with rank(port, SERVER, host, port, "growing", 0) as process:

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
-    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (also end the job after two looks that agree, each by two sources; exit code 86)"
+    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (end it after two looks, each by two sources; exit code 86)"
     parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
     parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)"
@@ -241,7 +241,7 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
     if not is_hang(event, again) or named_in(found) != named_in(again):
         _say("the two looks do not agree: the job is left alone")
         return False
-    sources = [name for name in agreeing(found) if name in agreeing(again)]
+    sources = [name for name in agreeing(event, found) if name in agreeing(event, again)]
     if len(sources) < 2:
         shown = [f"it {what} by {', '.join(again['sources'][what]) or 'none'}" for what in ("stands", "works")]
         _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")

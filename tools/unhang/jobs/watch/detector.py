@@ -1,6 +1,7 @@
 """When a job stopped making progress: samples of `unhang/trace/1` in, events out, live and recorded. Values in, values out.
 
-Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS ranks that wake up), a log that grows, GPUs that move memory, ranks or their children that read, write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
+Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS ranks that wake up), a log that grows, GPUs that move
+memory, ranks or their children that read, write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
 """
 
 from __future__ import annotations

@@ -55,23 +55,24 @@ def test_two_looks_agree_if_they_name_the_same():
 
 
 @pytest.mark.parametrize(
-    ("scene", "way", "sources"),
+    ("what", "scene", "way", "sources"),
     [
-        ("never", "RAS-and-stacks", ["RAS", "stacks", "/proc", "the driver"]),
-        ("killed", "driver-and-proc", ["/proc", "the driver"]),
-        ("never", "RAS", []),
-        ("healthy", "RAS-and-stacks", []),
+        (NO_PROGRESS, "never", "RAS-and-stacks", ["/proc", "RAS", "stacks", "the driver"]),
+        (ENDED, "killed", "driver-and-proc", ["/proc", "the driver"]),
+        (NO_PROGRESS, "killed", "driver-and-proc", []),
+        (NO_PROGRESS, "never", "RAS", []),
+        (NO_PROGRESS, "healthy", "RAS-and-stacks", []),
     ],
 )
-def test_a_job_is_ended_only_where_two_sources_agree(scene, way, sources):
-    assert agreeing(verdict(scene, way)) == sources
+def test_a_job_is_ended_only_where_two_sources_agree(what, scene, way, sources):
+    assert sorted(agreeing(event(what), verdict(scene, way))) == sources
 
 
 def test_one_source_that_shows_work_forbids_it():
     document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
     document["sections"]["proc"]["log_bytes_2"][0] += 100
     found = inspection_of([document])
-    assert (found["state"], found["sources"]["works"], agreeing(found)) == ("running", ["/proc"], [])
+    assert (found["state"], found["sources"]["works"], agreeing(event(NO_PROGRESS), found)) == ("running", ["/proc"], [])
 
 
 def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
