@@ -16,7 +16,7 @@ from unhang.jobs.watch.detector import NO_PROGRESS, detect
 from unhang.jobs.watch.live import end_job
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
-from unhang_node.job import finding, samples
+from unhang_node.job import samples
 from unhang_node.job.files import read_logs
 from unhang_node.job.look import OPTIONS
 from unhang_node.job.looks import log_size_of, look_at, read_proc_looks
@@ -117,20 +117,6 @@ def test_a_log_that_was_cut_to_nothing_and_grows_again_is_progress_and_one_that_
 def test_a_trace_whose_time_jumps_back_is_survived():
     lines = [line for at in (0.0, 1.0, 500.0, 2.0, 3.0) for line in quiet(at, 10)]
     assert all(event.t >= 0 for event in detect(lines, 60))
-
-
-def test_more_ranks_than_are_looked_at_are_counted(monkeypatch):
-    monkeypatch.setattr(finding, "MOST_RANKS", 1)
-    name = f"cut-{os.getpid()}"
-    monkeypatch.setattr(finding, "_by_user", lambda _root, stats: [(os.getuid(), list(stats))])
-    with rank(MASTER_PORT=name) as first, rank(MASTER_PORT=name, RANK="1", WORLD_SIZE="2"):
-        context = Context(Root(), {**OPTIONS, "pids": [first.pid], "skipped": []}, (), None)
-        pieces = []
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not any(piece[2] for piece in pieces):
-            pieces = list(finding.read_ranks(context))
-    assert len([row for piece in pieces for row in piece[1].get("ranks", [])]) == 1
-    assert [row["reason"] for piece in pieces for row in piece[2] if "1 of 2 ranks (1 jobs) left out" in row["reason"]]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system of its own, which needs root")
