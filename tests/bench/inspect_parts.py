@@ -97,7 +97,7 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
         begun = time.monotonic()
         while not ended.is_set():
             t = round(time.monotonic() - begun, 2)
-            trace.append(ras_sample(ranks, t))
+            trace.append(ras_sample(Root(), ranks, t))
             trace.extend(process_samples(Root(), ranks, t))
             if asking:
                 trace.extend(gpu_sample(asking.about("", "0", handle=asking.session.nvmlDeviceGetHandleByIndex(index)), index, t) for index in range(gpus))

@@ -21,6 +21,10 @@ class Absent(Exception):
     """The node lacks what a section describes, such as a driver or a package manager. The text names what was searched, in one line."""
 
 
+class Denied(PermissionError):
+    """What may not be read, or not be believed. The text says why, in one line."""
+
+
 class Unread:
     """Fields of one section that stay null, each with its reason; becomes probe.unread."""
 
@@ -66,7 +70,7 @@ def status_of_error(error: BaseException) -> str:
     code = getattr(error, "errno", None)
     if code in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO):
         return "absent"
-    if code in (errno.EACCES, errno.EPERM):
+    if isinstance(error, Denied) or code in (errno.EACCES, errno.EPERM):
         return "denied"
     if code in (errno.ETIMEDOUT, errno.ESTALE):
         return "timeout"
@@ -75,5 +79,5 @@ def status_of_error(error: BaseException) -> str:
 
 def one_line(error: BaseException) -> str:
     """An exception as one line without control characters."""
-    text = str(error) if isinstance(error, Absent) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, (Absent, Denied)) else f"{type(error).__name__}: {error}"
     return "".join(character if character.isprintable() else " " for character in text)[:1024]

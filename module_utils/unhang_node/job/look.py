@@ -57,7 +57,7 @@ OPTIONS: dict[str, Any] = {
 }
 MOST_SKIPPED = 8
 MOST_SECONDS = 600
-STUCK = re.compile(r"/proc/(\d+)/")
+STUCK = re.compile(r"/proc/(\d+)/\S* did not return")
 
 
 def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict[str, Any]:

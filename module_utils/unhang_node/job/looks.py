@@ -14,7 +14,7 @@ from .parse.process_state import (
     parse_switches,
     parse_tracer,
 )
-from .process_table import ancestors, read_stats, stat_of
+from .process_table import descendants, read_stats, stat_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
     row["syscall"] = text_if_there(root, f"/proc/{pid}/syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
-    row["children"] = [_child(root, other, stats[other]) for other in sorted(stats) if other != pid and pid in ancestors(stats, other)][:MOST_CHILDREN]
+    row["children"] = [_child(root, other, stats[other]) for other in sorted(descendants(stats, [pid])[pid])][:MOST_CHILDREN]
     return row
 
 

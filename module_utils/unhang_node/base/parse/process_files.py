@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from .allowed_names import Assignment
 
@@ -20,6 +21,7 @@ _CONTAINERS = (
     (re.compile(r"kubepods[^\n]*[/-]([0-9a-f]{12})[0-9a-f]{52}"), "kubernetes"),
     (re.compile(r"/lxc(?:\.payload)?[./]([^/\n]{1,64})"), "lxc"),
 )
+AT_SECURE = 23  # linux/auxvec.h
 NUMBERED = re.compile(r"/dev/nvidia\d+$")
 
 
@@ -89,3 +91,28 @@ def parse_uid(status: str) -> int | None:
     """The real user id in /proc/<pid>/status, or None."""
     found = re.search(r"^Uid:\s+(\d+)", status, re.M)
     return int(found.group(1)) if found else None
+
+
+def parse_credentials(status: str) -> tuple[int, int, tuple[int, ...], int] | None:
+    """(uid, gid, supplementary groups sorted, permitted capabilities as bits) of /proc/<pid>/status; None if its uids or gids differ among themselves, as in
+    a set-user-ID program, or are not there."""
+    rows = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
+    uids, gids, groups = set(rows.get("Uid", ())), set(rows.get("Gid", ())), rows.get("Groups", [])
+    if len(uids) != 1 or len(gids) != 1 or not all(word.isdigit() for word in (*uids, *gids, *groups)):
+        return None
+    permitted = (rows.get("CapPrm") or ["0"])[0]
+    bits = int(permitted, 16) if re.fullmatch("[0-9a-f]{1,16}", permitted) else 0
+    return int(*uids), int(*gids), tuple(sorted(map(int, groups))), bits
+
+
+def is_secure_exec(auxv: bytes) -> bool:
+    """Whether the kernel started the program with rights that its caller lacked (AT_SECURE in /proc/<pid>/auxv)."""
+    return any(kind == AT_SECURE and value for kind, value in struct.iter_unpack("=QQ", auxv[: len(auxv) // 16 * 16]))
+
+
+def parse_flags(fdinfo: str) -> int:
+    """How a descriptor was opened, by /proc/<pid>/fdinfo/<number>. Raises ValueError if it does not say so."""
+    found = re.search(r"^flags:\s+0?([0-7]{1,22})$", fdinfo, re.M)
+    if not found:
+        raise ValueError("expected the flags of a descriptor, found none")
+    return int(found.group(1), 8)

@@ -35,7 +35,18 @@ def read_cache(
     """A row of torch.extension_caches, or None when there is no such folder. owner: a uid, which must own the folder (a user's link must not make root read
     other folders). mounts: () for a path that an option names, which may be on any file system.
     """
-    field = f"extension_caches[{path}]"
+    found = find_cache(root, unread, mounts, path, user, now_s, owner)
+    if found is None:
+        return None
+    row, keys = found
+    _judge_locks(root, unread, f"extension_caches[{path}]", row["locks"], keys)
+    return row
+
+
+def find_cache(
+    root: Root, unread: Unread, mounts: Sequence[Mount], path: str, user: str | None, now_s: float, owner: int | None = None
+) -> tuple[dict[str, Any], list[FileKey]] | None:
+    """As read_cache, with the files of its locks, of which it is not known yet who holds them."""
     try:
         folder = resolve_local(root, mounts, path)
         status = root.stat(folder)
@@ -47,12 +58,10 @@ def read_cache(
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as problem:
-        unread.of_error(field, problem)
+        unread.of_error(f"extension_caches[{path}]", problem)
         return None
     rows = [{"path": lock, "age_s": round(max(0.0, now_s - changed), 1), "held": None, "stale": None} for lock, changed, _key in locks[:MAX_LOCKS]]
-    row = {"path": path, "user": user, "builds": builds[:MAX_BUILDS], "locks": rows}
-    _judge_locks(root, unread, field, rows, [key for _lock, _changed, key in locks[:MAX_LOCKS]])
-    return row
+    return {"path": path, "user": user, "builds": builds[:MAX_BUILDS], "locks": rows}, [key for _lock, _changed, key in locks[:MAX_LOCKS]]
 
 
 def _look(root: Root, folder: str) -> tuple[list[str], list[Lock]]:

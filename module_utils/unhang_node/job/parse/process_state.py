@@ -10,7 +10,8 @@ from ...base.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
 _NUMBER = re.compile(r"^(\w+):\s+(\d{1,19})$", re.MULTILINE)
 TCP_STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "03": "SYN_RECV", "0A": "LISTEN"}
@@ -59,16 +60,29 @@ def parse_own_pid(status: str) -> int | None:
     return int(found.group(1).split()[-1]) if found else None
 
 
-def parse_sockets(table: str, inodes: Collection[str]) -> list[dict[str, str]]:
-    """[{state, local, remote}] of the sockets of /proc/<pid>/net/tcp or tcp6 with one of these inodes."""
-    rows = []
-    for line in table.splitlines()[1:]:
-        fields = line.split()
-        if len(fields) > 9 and fields[9] in inodes and fields[3] in TCP_STATES:
+class TcpSocket(NamedTuple):
+    """One row of /proc/<pid>/net/tcp or tcp6. inode: "0" for a connection that no process has accepted."""
+
+    state: str
+    local: str
+    remote: str
+    uid: int
+    inode: str
+
+
+def parse_tcp(lines: Iterable[str]) -> Iterator[TcpSocket]:
+    """The sockets of /proc/<pid>/net/tcp or tcp6 in a state of TCP_STATES."""
+    for fields in map(str.split, lines):
+        if len(fields) > 9 and fields[3] in TCP_STATES and fields[7].isdigit():
             local, remote = _address(fields[1]), _address(fields[2])
             if local and remote:
-                rows.append({"state": TCP_STATES[fields[3]], "local": local, "remote": remote})
-    return rows
+                yield TcpSocket(state=TCP_STATES[fields[3]], local=local, remote=remote, uid=int(fields[7]), inode=fields[9])
+
+
+def parse_sockets(table: str, inodes: AbstractSet[str]) -> list[dict[str, str]]:
+    """[{state, local, remote}] of the sockets of /proc/<pid>/net/tcp or tcp6 with one of these inodes."""
+    lines = (line for line in table.splitlines()[1:] if not inodes.isdisjoint(line.split()[9:10]))
+    return [{"state": row.state, "local": row.local, "remote": row.remote} for row in parse_tcp(lines)]
 
 
 def _address(text: str) -> str | None:

@@ -28,7 +28,7 @@ from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, check_number, slurm_documents
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.answers import is_hang, named_in
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in
 from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
 from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
     parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
     parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
-    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (also end the job after two looks that agree; exit code 86)"
+    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (end it after two looks, each by two sources; exit code 86)"
     parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
     parser.add_argument(
         "--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)"
@@ -239,10 +239,16 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
     _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
     time.sleep(SECOND_LOOK_S)
     _, again = _looked_at(job)
-    if is_hang(event, again) and named_in(found) == named_in(again):
-        return True
-    _say("the two looks do not agree: the job is left alone")
-    return False
+    if not is_hang(event, again) or named_in(found) != named_in(again):
+        _say("the two looks do not agree: the job is left alone")
+        return False
+    sources = [name for name in agreeing(event, found) if name in agreeing(event, again)]
+    if len(sources) < 2:
+        shown = [f"it {what} by {', '.join(again['sources'][what]) or 'none'}" for what in ("stands", "works")]
+        _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
+        return False
+    _say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    return True
 
 
 def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
