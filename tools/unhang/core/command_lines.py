@@ -13,12 +13,12 @@ def command_lines(text: str, width: int) -> list[str]:
     r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
     lines = [""]
     for word in _with_values(_WORD.findall(text)):
-        longer = f"{lines[-1]} {word}".strip()
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and len(longer) > width - 2:
             lines[-1] += " \\"
             lines.append("  " + word)
         else:
-            lines[-1] = longer if len(lines) == 1 else f"{lines[-1]} {word}"
+            lines[-1] = longer
     return lines
 
 

@@ -18,7 +18,8 @@ LONGEST_BEGINNING, LONGEST_IN_A_TAG = 120, 1_002  # characters by which a value 
 LONGEST_KEPT, MOST_KEPT = 400, 20_000  # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
 
 # Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two characters, as in JSON.
-_HEAD, _END = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----", r"-----END [A-Z0-9 ]{0,40}-----"
+_HEAD = r"-----BEGIN (?:[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V1)-----"
+_END = r"-----END [A-Za-z0-9 ]{0,40}-----"
 _BLOCK = re.compile(rf"{_HEAD}(?:.{{0,20000}}?{_END}|(?:\\+[nr]|[\s\w+/=:,.-]){{0,20000}})", re.DOTALL)
 _LONE_LINE = re.compile(r"(?m)^(?=[^\n]{0,80}[a-z])(?=[^\n]{0,80}[A-Z])(?=[^\n]{0,80}[0-9+])[ \t]{0,16}[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$")
 
@@ -75,13 +76,14 @@ _BEFORE = (
     (rf"{_IN_QUERY}(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{{8,400}}(?:[&\s\"']|$))(?=\D{{0,400}}\d)", rf"{_OF_QUERY}{{8,2000}}"),
     (r"://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])", r"[^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)"),
     (r"https?://", r"[^\s/@:\"'.]{16,200}(?=@)"),
-    (r"\bcurl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?", r"[^\s\"':]{1,80}:[^\s\"']{1,200}"),
+    (r"\b(?:curl|etcdctl)\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?", r"[^\s\"':]{1,80}:[^\s\"']{1,200}"),
     (
         r"\b(?:sshpass|\w{2,20} login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}"
-        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|snmp\w{2,10}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",
+        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",
         rf"(?!\d{{1,5}}\b){_ARGUMENT}",
     ),
-    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s-x ?", _ARGUMENT),
+    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-A) ?", _ARGUMENT),
+    (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-X) ?", _ARGUMENT),
     (r"\brclone\s{1,4}obscure\s{1,4}", _ARGUMENT),
     (r"^[\w.*-]{1,80}:(?:\d{4}|\*):[\w.*-]{1,60}:[\w.-]{1,60}:", r"[^\s:]{6,200}$"),
     (r"\{s?(?:sha|md5|crypt)\d{0,3}\}", r"[\w+/=$.-]{16,200}"),
@@ -105,7 +107,30 @@ _BEFORE = (
     (r"\b(?:wpa_)?psk\s?[=:]\s{0,3}[\"']?", r"[^\s\"']{8,64}"),
     (r"\buser\s?=\s?[\"'][^\s:\"']{1,60}:", r"[^\s\"']{4,200}"),
     (r"\bmc\s+alias\s+set(?:\s+\S{1,200}){3}\s+", r"\S{8,200}"),
-    (r"\bsudo\s[^\n|]{0,80}<<<\s?[\"']?", r"[^\s\"']{3,200}"),
+    (
+        r"\b(?:sudo|su|passwd|chpasswd|kinit|cryptsetup|gpg2?|openssl|ssh-add|keyctl|zfs|vault|login)"
+        r"\s[^\n|]{0,200}(?<!<)<<<\s?",
+        r"(?:\"[^\"\n]{3,200}\"|'[^'\n]{3,200}'|[^\s\"']{3,200})",
+    ),
+    (r"(?:=\s?password\s?\(|\bidentified\s(?:with\s\S{1,40}\s)?by)\s?[\"']", r"[^\"'\n]{3,200}"),
+    (rf"<auth-user-pass>(?:\s|{_BREAK}){{0,8}}", r"[^<\s\\][^<]{2,400}"),
+    (r"assw(?:or)?d[^\n]{0,40}\n?[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?\\?\"", r"[^\"\s\\]{3,200}"),
+    (
+        r"\bsend\s{1,4}(?:--\s{1,4})?\\?\"",
+        r"(?=\D{0,80}\d)[^\"\s\\]{6,200}(?=\\{1,2}[rn]\\?\")",
+    ),
+    (r"\bnet\s{1,4}use\s{1,4}\S{1,80}\s{1,4}\\\\\S{1,200}\s{1,4}", r"(?!/)\S{3,200}"),
+    (
+        r"\bnet\s{1,4}user\s{1,4}\S{1,80}\s{1,4}",
+        r"(?!/)(?=\S{0,80}\d)\S{4,200}(?=\s{1,4}/|\s{0,4}$)",
+    ),
+    (r"\bconvertto-securestring\s{1,4}(?:-string\s{1,4})?[\"']", r"[^\"'\n]{3,200}"),
+    (r"\s/pass(?:word)?:", r"\S{3,200}"),
+    (r"\bsecretid:\s{1,12}", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
+    (
+        r"(?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\s{1,4}|\bjdbc:oracle:\w{2,10}:)[\w$#]{1,40}/",
+        r"[^\s@\"'/]{2,200}",
+    ),
     (
         r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?",
         r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)",
@@ -114,8 +139,15 @@ _BEFORE = (
 _AROUND = tuple(re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE)
 
 # A name that says that its value is a secret; a weak one says it only of a value that looks like one. What may stand between the two, and the value.
+_PASSWORDS = "password passwd passphrase passcode"
+_FOREIGN_PASSWORDS = (
+    "密码 密碼 口令 パスワード パスフレーズ 暗証番号 비밀번호 암호(?!화) contrase(?:ñ|n\u0303?)a passwort kennwort "
+    r"mot[\s_-]de[\s_-]passe пароль wachtwoord lösenord salasana "
+    r"(?<![a-z])(?:clave|senha|parola|hasło|heslo)(?![a-z])"
+)
+_FOREIGN_KEYS = "密钥 密鑰 令牌 秘密鍵 トークン 토큰"
 _STRONG = (
-    r"password passwd passphrase pass_phrase passcode secret credential (?<![a-z])creds(?![a-z]) token "
+    rf"{_PASSWORDS} pass_phrase secret credential (?<![a-z])creds(?![a-z]) token authtok(?!_type) "
     r"(?:(?<=[_.-])|stor(?:ag)?e|bind|user|root|key)(?:pwd|pw|pass|pat)(?![a-z])"
 )
 _KEYS = (
@@ -124,18 +156,27 @@ _KEYS = (
 )
 _WEAK = r"(?<![a-z])(?:pass|pwd|auth)(?![a-z]) (?-i:(?<=[a-z])Pass(?![a-z])|(?<=[A-Z]_)KEY(?![A-Z]))"
 _SAYS_SECRET = re.compile(rf"{'|'.join(_STRONG.split())}|(?:{'|'.join(_KEYS.split())})[ _.-]?key", re.IGNORECASE)
+_SAYS_FOREIGN = re.compile("|".join(f"{_FOREIGN_PASSWORDS} {_FOREIGN_KEYS}".split()), re.IGNORECASE)
+_SAYS_PASSWORD = re.compile(f"(?:{'|'.join(f'{_PASSWORDS} {_FOREIGN_PASSWORDS}'.split())})$", re.IGNORECASE)
 _QUOTE = r"\\{0,8}[\"']"
 _BETWEEN = "|".join(
     (
         rf"(?P<paired>(?:{_QUOTE})?\s{{0,3}},?\s{{1,80}}value=|(?:{_QUOTE})?,?\s{{0,80}}(?:{_QUOTE})?(?<![\w.-])\w{{0,20}}value(?:{_QUOTE})?:\s{{0,3}})",
-        rf"(?P<assigned>(?:{_QUOTE})?(?: provided)?(?:[ \t]{{0,40}}|\s{{0,3}})(?:=>|:=|::(?=\s)|[=:]|%3[AD])[ \t]{{0,40}}(?:[|>][+-]?)?{_BREAK}?[ \t]{{0,16}}"
+        rf"(?P<assigned>(?:{_QUOTE})?(?: provided)?(?:[ \t]{{0,40}}|\s{{0,3}})(?:=>|:=|::(?=\s)|[=:：＝]|%3[AD])[ \t]{{0,40}}"
+        rf"(?:[|>][+-]?(?:{_BREAK}[ \t]{{0,40}}){{0,2}}{_BREAK}[ \t]{{1,40}}|{_BREAK}?[ \t]{{0,16}})"
         rf"(?:- |\[(?={_QUOTE}))?|(?:{_QUOTE}){_BREAK}{{2}})",
         r"(?P<tagged>(?:\s[^<>\n]{0,80}|</[\w:.-]{1,40}>\s{0,80}<[\w:.-]{1,40})?(?<!-)>\s{0,3})",
-        rf"(?P<listed>(?:{_QUOTE})\s?[,;]\s{{0,40}}(?=[bu]?(?:{_QUOTE}))|[,;\t](?=\S)|[ \t]{{0,60}}[|│┃][ \t]{{0,8}}| (?:for \S{{1,80}}: |(?:is|was|set to) ))",
+        rf"(?P<listed>(?:{_QUOTE})\s?[,;]\s{{0,40}}(?=[bu]?(?:{_QUOTE}))|[,;\t](?=\S)|[ \t]{{0,60}}[|│┃][ \t]{{0,8}}| (?:is|was|set to|es|ist|lautet|est) "
+        r"|(?<=[는은]) |(?<=[是为])[ ：]?)",
+        r"(?P<asked> (?:is )?(?:generated )?for \S{1,80}: )",
         r"(?P<apart>(?<=\w)(?:[ \t]{1,40}|\s{1,3}))",
     )
 )
-_NAMED = re.compile(rf"(?P<word>{_SAYS_SECRET.pattern}|{'|'.join(_WEAK.split())})[\w.-]{{0,80}}(?![\w.-])(?:{_BETWEEN})", re.IGNORECASE)
+_ENGLISH = f"{_SAYS_SECRET.pattern}|{'|'.join(_WEAK.split())}"
+_NAMED, _NAMED_ABROAD = (
+    re.compile(rf"(?P<word>{words})[\w.-]{{0,80}}(?:(?![\w.-])|(?<=[是为]))(?:{_BETWEEN})", re.IGNORECASE)
+    for words in (_ENGLISH, f"{_ENGLISH}|{_SAYS_FOREIGN.pattern}")
+)
 _ENDS = r"\s\"',;&|)}\]\\"
 _CHARACTER = rf"(?!%2[26]|&(?:amp|quot);|</|\\u0026)(?:[^{_ENDS}]|\\(?![nr\"'\\])|[\"',;&|)}}\]](?=[;&|)}}\]]{{0,3}}[^{_ENDS}<])(?![\w.-]{{1,40}}\s?[=:]))"
 _VALUE = re.compile(
@@ -175,21 +216,29 @@ _SENTENCE = (
 )
 _OF_A_SENTENCE = f"(?:{'|'.join(_SENTENCE.split())})"
 _NO_SECRET = re.compile(
-    r"<.*|\$[({].*|\$[A-Z_]{2,}|%\(.*|%[sr]|[({\[].*|\*+|(?:[a-z_]\w{0,60}\.)*[a-z_]\w{0,60}[\[(].*|(?:self|os|args|cfg|config|settings|process|environ|kwargs)\.[\w.()\[\]]*|x{3,}|\.{2,}|-+"
+    r"<.*|(?:file|env|fd):\S*|\$[({].*|\$[A-Z_]{2,}|%\(.*|%[sr]|[({\[].*|\*+|(?:[a-z_]\w{0,60}\.)*[a-z_]\w{0,60}[\[(].*|(?:self|os|args|cfg|config|settings|process|environ|kwargs)\.[\w.()\[\]]*|x{3,}|\.{2,}|-+"
     rf"|~?\.{{0,2}}(?:/[a-z0-9_.-]{{1,40}}){{2,}}/?|[a-z]:\\.*|{_OF_A_SENTENCE}(?:[ .:]+{_OF_A_SENTENCE})*[.!?:]?",
     re.IGNORECASE,
 )
-_COUNT = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?[kmb%]?s?", re.IGNORECASE)
+_COUNT = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?[kmbgt%]?s?", re.IGNORECASE)
 _DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
 
+
+LINES = "lines"  # the key of the lines of a log
+LONGEST_HEADER = 1000  # characters
+_CELLS = {one: re.compile(rf'(?:"[^"]*"|[^"{one}])*') for one in ",;\t|"}
+_A_NAME = r"[ \"]{0,4}[^\W\d][\w .()#/-]{0,60}[\"\r]{0,2}"
+_HEADER = re.compile(rf"(?:{_A_NAME}[,;\t|])+(?:{_A_NAME})?")
+_OF_A_HEADER = re.compile(r"[^\W\d][\w.()#/-]{0,40}(?: [\w.()#/-]{1,40})?")
 
 # Cheap questions first: a page has a hundred thousand texts, and hardly one has a secret.
 _MAY_BE_AROUND = re.compile(
     r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
     r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<|_session=|bundle_|mongo|bmc-|racadm|cqlsh|sqlcmd|mosq|snmp|plink|pscp|lftp|private-"
-    r"|unseal|hook|%3f|%26|rclone|:(?:\d{4}|\*):|\{[scm]\w{2,7}\}|pbkdf"
+    r"|unseal|hook|%3f|%26|rclone|send|etcdctl|assw|net us|securestring|secretid|sqlpl|[ie]mpdp|rman|sqlldr|oracle|identified"
+    r"|:(?:\d{4}|\*):|\{[scm]\w{2,7}\}|pbkdf"
 )
-_MAY_BE_NAMED = re.compile(r"(?i)pass|secret|credential|token|key|pat|auth|creds|pw")
+_MAY_BE_NAMED = re.compile(rf"(?i)pass|secret|credential|token|key|pat|auth|creds|pw|{_SAYS_FOREIGN.pattern}")
 _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")
 
 
@@ -206,14 +255,16 @@ def _masked(text: str) -> str:
             text = pattern.sub(_masked_behind, text)
     if _MAY_BE_ISSUED.search(text):
         text = _WORD.sub(_masked_word, _LONE_LINE.sub(MASK, _FORMS.sub(_masked_form, text)))
-    return _without_named(text) if _MAY_BE_NAMED.search(text) else text
+    return _without_named(_without_columns(text)) if _MAY_BE_NAMED.search(text) else text
 
 
 _kept = lru_cache(MOST_KEPT)(_masked)
 
 
 def masked_document(value: Any) -> Any:
-    """The same for every text in a document of JSON, also behind an option in a list and in pairs of name and value; keys stay."""
+    """The same for every text in a document of JSON, also behind an option in a list and in pairs of name and value; keys stay. A list under LINES is one
+    text: a password may stand lines below what says that it is one.
+    """
     return _of_key("", value)
 
 
@@ -240,6 +291,8 @@ def _of_key(key: str, value: Any) -> Any:
         names = {of_value: value[of_name] for of_name, of_value in _PAIRS if of_value in value and isinstance(value.get(of_name), str)}
         return {one: _of_key(str(names.get(one, one)), inner) for one, inner in value.items()}
     if isinstance(value, (list, tuple)):
+        if key == LINES and all(isinstance(one, str) for one in value):
+            return without_secrets("\n".join(value)).split("\n") if value else []
         names_of = [before if isinstance(before, str) and before.startswith("-") else key for before in ("", *value)]
         return [_of_key(name, one) for name, one in zip(names_of, value, strict=False)]
     return value
@@ -274,12 +327,14 @@ def _changes(kinds: list[int]) -> int:
 def _without_named(text: str) -> str:
     """Every name is judged before its value is read, so that a name that says nothing hides no other; a value is judged by its beginning: linear in time."""
     kept, masked_to, at = [], 0, 0
-    while found := _NAMED.search(text, at):
+    named = _NAMED_ABROAD if _SAYS_FOREIGN.search(text) else _NAMED
+    while found := named.search(text, at):
         at, kind, starts = found.end("word"), found.lastgroup or "", found.end()
         name = _start_of_name(text, found.start()) + text[found.start() : found.start(kind)]
         values, longest = (_IN_A_TAG, LONGEST_IN_A_TAG) if kind == "tagged" else (_VALUE, LONGEST_BEGINNING)
         beginning = None if _NO_SECRET_NAME.search(name) else values.match(text, starts, starts + longest)
-        value = values.match(text, starts) if beginning and _is_secret(name, kind, beginning) else None
+        between = text[found.start(kind) : starts]
+        value = values.match(text, starts) if beginning and _is_secret(name, kind, between, beginning) else None
         if not value:
             continue
         for one in _with_the_rest_of_its_list(text, value):
@@ -308,18 +363,69 @@ def _start_of_name(text: str, end: int) -> str:
     return text[start:end]
 
 
-def _is_secret(name: str, kind: str, value: re.Match[str]) -> bool:
+def _without_columns(text: str) -> str:
+    """Masks what stands in a table (CSV with , ; | or tabs) below a header that says that it is a secret; values without a digit stay."""
+    lines, columns, separator, width = text.split("\n"), {}, "", 0
+    for number, line in enumerate(lines if len(lines) > 1 else []):
+        cells = _cells(line, separator) if columns else []
+        if columns and len(cells) == width:
+            masked = [_masked_cell(columns[place], cell) if place in columns else cell for place, cell in enumerate(cells)]
+            lines[number] = separator.join(masked)
+        else:
+            columns, separator, width = _secret_columns(line)
+    return "\n".join(lines)
+
+
+def _secret_columns(line: str) -> tuple[dict[int, str], str, int]:
+    """({place: name} of the columns with secrets, the separator, how many columns) of a header; none of any other line."""
+    if len(line) <= LONGEST_HEADER and _HEADER.fullmatch(line) and (_SAYS_SECRET.search(line) or _SAYS_FOREIGN.search(line)):
+        for separator in ",;\t|":
+            names = [cell.strip(' "\r') for cell in _cells(line, separator)] if separator in line else []
+            columns = {place: name for place, name in enumerate(names) if _SAYS_SECRET.search(name) or _SAYS_FOREIGN.search(name)}
+            columns = {place: name for place, name in columns.items() if not _NO_SECRET_NAME.search(name)}
+            if columns and all(map(_OF_A_HEADER.fullmatch, names)):
+                return columns, separator, len(names)
+    return {}, "", 0
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """The cells of a line with their quotes; [] if a quote has no end."""
+    cells, at = [], 0
+    while True:
+        found = _CELLS[separator].match(line, at)
+        cells.append(found[0])  # type: ignore[index]
+        at += len(cells[-1]) + 1
+        if at > len(line):
+            return cells
+        if line[at - 1] != separator:
+            return []
+
+
+def _masked_cell(name: str, cell: str) -> str:
+    value = cell.strip(' "\r')
+    if len(value) < 4 or not any(map(str.isdigit, value)) or " " in value or _NO_SECRET.fullmatch(value):
+        return cell
+    return cell if _COUNT.fullmatch(value) and not _SAYS_PASSWORD.search(name) else cell.replace(value, MASK)
+
+
+def _is_secret(name: str, kind: str, between: str, value: re.Match[str]) -> bool:
     """Whether a value is one, by its name, by what stands between them, and by itself."""
     bare = (value["bare"] or value["quoted"]).strip()
     first = bare if value["quoted"] else re.split(r"[;&|)}\],\"']", bare)[0]
     if bare.startswith(MASK) or len(bare) < 3 or _NO_SECRET.fullmatch(first):
         return False
     if _COUNT.fullmatch(bare):
-        return len(bare) > 3 and bare.isdigit() and name.lower().endswith(("password", "passwd", "passphrase", "passcode"))
+        return len(bare) > 3 and bare.isdigit() and bool(_SAYS_PASSWORD.search(name))
+    if "\n" in between and bare.endswith(":"):
+        return False  # a key of its own
+    if kind == "asked":
+        return bool(_SAYS_PASSWORD.search(name)) and any(map(str.isdigit, first))
     if kind == "apart":
         return not bare.startswith("-") and (name.startswith("-") or (name.startswith(("spark.", "fs.", "hadoop.", "hive.")) and any(map(str.isdigit, bare))))
     if kind == "tagged" and name == "secret" and not value.string.startswith("</secret>", value.end()):
         return False  # the mask itself
+    if _SAYS_FOREIGN.search(name) and kind != "listed" and ("\n" not in between or "|" in between or ">" in between):
+        return any(map(str.isdigit, first)) or ("=" in between and len(first) > 5)
     if not _SAYS_SECRET.search(name) or (kind == "listed" and not name.startswith("-")):
         return bool(_LOOKS_SECRET.fullmatch(bare))
     if "token" in name.lower() and (len(bare) < 6 or (bare.isalpha() and bare.islower())):

@@ -1,7 +1,8 @@
-"""Signs admission records with ssh-keygen, and checks signatures. The private key stays on the controller; only ssh-keygen reads it."""
+"""Signs admission records and tickets with ssh-keygen, and checks signatures. The private key stays on the controller; only ssh-keygen reads it."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -53,6 +54,17 @@ def check(line: str, signature: str, key: str) -> str:
             return GOOD
         # The signature is valid, so another key has signed this line.
         return ANOTHER_KEY if _ssh_keygen(["-Y", "check-novalidate", *common], line).returncode == 0 else TAMPERED
+
+
+def signer(text: str, signature: Path, signers: Path, namespace: str) -> tuple[str, str]:
+    """(GOOD, the principal who signed) or (ANOTHER_KEY or TAMPERED, ""). signers: ssh-keygen's file of allowed signers. Raises UserError."""
+    common = ["-n", namespace, "-s", str(signature)]
+    found = _ssh_keygen(["-Y", "find-principals", "-s", str(signature), "-f", str(signers)], "")
+    for one in re.split(r"[,\n]", found.stdout.strip()) if found.returncode == 0 else ():
+        if _ssh_keygen(["-Y", "verify", "-f", str(signers), "-I", one, *common], text).returncode == 0:
+            return GOOD, one
+    is_of_text = _ssh_keygen(["-Y", "check-novalidate", *common], text).returncode == 0
+    return (ANOTHER_KEY if is_of_text else TAMPERED), ""
 
 
 def _ssh_keygen(arguments: list[str], text: str) -> subprocess.CompletedProcess[str]:

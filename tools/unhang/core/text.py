@@ -19,7 +19,7 @@ from typing import Any
 from unhang.core.errors import UserError
 
 CUT_AT = 600
-_FORMULA = re.compile(r"(^|[;\t|]\s*)([=+@-])")
+_FORMULA = re.compile(r"((?:^|[;\t|])\s*)([=+@-])")
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 

@@ -34,8 +34,8 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
-from unhang.core.run.actions import remediate_options
-from unhang.core.run.own_runs import own_options
+from unhang.core.run.actions import ANY_INVENTORY, remediate_options
+from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_folder import read_run
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only
@@ -213,6 +213,7 @@ def _options(arguments: argparse.Namespace) -> list[str]:
 def _preview(folder: Path) -> str:
     """The command that previews the changes of the plan's roles, reaching the nodes as the audit did; only an additional option applies them."""
     document = read_run(folder).document
-    inventory = " -i INVENTORY" if document.get("inventory") is None else ""  # documents of unhang collect name none
+    is_reached = document.get("inventory") is not None and is_own(folder)  # documents of unhang collect name none
+    inventory = "" if is_reached else f" -i {ANY_INVENTORY}"
     options = remediate_options(own_options(folder))
     return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}{inventory}{options}"

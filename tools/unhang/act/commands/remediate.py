@@ -46,7 +46,7 @@ from unhang.core.commands.common_options import add_examples, add_format_option,
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
-from unhang.core.run.own_runs import own_inventories
+from unhang.core.run.own_runs import is_own, own_inventories
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, data_for_ansible, visible
 
@@ -236,7 +236,8 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
     undo = "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
-    return status_of(plan, read_journal(folder), undo, is_known_to_be_over, controllers_of_a_lost_journal(folder))
+    lost = controllers_of_a_lost_journal(folder)
+    return status_of(plan, read_journal(folder), undo, is_known_to_be_over, lost, is_own=is_own(folder))
 
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:

@@ -96,13 +96,19 @@ NEXT_OF = {
 
 
 def status_of(
-    plan: Plan, journal: JournalText, undo: str = "", is_over: Callable[[Mapping[str, Any]], bool | None] = lambda _: None, lost: int = 0
+    plan: Plan,
+    journal: JournalText,
+    undo: str = "",
+    is_over: Callable[[Mapping[str, Any]], bool | None] = lambda _: None,
+    lost: int = 0,
+    is_own: bool = True,
 ) -> dict[str, Any]:
     """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
 
     is_over: whether the process of a controller, by the evidence of its beginning, has ended; None if that is not known.
     lost: how many controllers have written a journal that is gone; nothing is then known about any node.
     undo: the command that undoes the rollout; "" for none. It gets the options with which the newest controller reached the nodes.
+    is_own: whether the run is known as this user's own; no command is made of what another one says.
     """
     replayed = replay(journal.entries)
     runs = _runs(journal, is_over)
@@ -111,9 +117,10 @@ def status_of(
         by_host.setdefault(one.host, []).append(one)
     begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
     options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
-    undo = f"{undo} {options}".strip() if undo else ""
+    undo = f"{undo} {options}".strip() if undo and is_own else ""
     is_lost = bool(lost) or replayed.is_lost
-    rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo, runs) for wave in plan.waves for host in wave.hosts]
+    planned = plan.by_host if is_own else {host: replace(one, scheduler=None) for host, one in plan.by_host.items()}
+    rows = [_row(wave.name, planned[host], replayed, by_host.get(host, []), undo, runs) for wave in plan.waves for host in wave.hosts]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
     if begun is not None:

@@ -19,6 +19,7 @@ from unhang.act.rollout.status_table import (
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.project import program_as_typed
+from unhang.core.run.own_runs import is_own
 
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
@@ -27,7 +28,8 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         plan = read_plan(folder)
-        status = status_of(plan, read_journal(folder), "" if plan.undoes else undo_command(program_as_typed(), plan.run.id))
+        undo = "" if plan.undoes else undo_command(program_as_typed(), plan.run.id)
+        status = status_of(plan, read_journal(folder), undo, is_own=is_own(folder))
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "waves": [], "rows": []}
     fleet = [*describe_head(status), *describe_fleet(status)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ def hosts_to_undo(plan: Plan, standing: RolloutState, undone: Collection[str], a
     held = [host for host in planned if standing.node(host).touched and not standing.node(host).changed and standing.node(host).state not in FINAL]
     if held and not standing.closed:
         found = f"{shortened(fold_hosts(held), LONGEST_LIST)} still locked or drained by it, and unchanged"
-        raise UserError(f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang remediate --end {plan.run.id}")
+        raise UserError(f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang remediate --end {shlex.quote(plan.run.id)}")
     wanted = [host for host in planned if host not in why_not and (asked is None or host in asked)]
     refused = {host: why_not.get(host, "is not in the plan") for host in sorted(asked or ()) if host not in wanted}
     if refused or not wanted:

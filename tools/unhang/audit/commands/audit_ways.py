@@ -164,6 +164,7 @@ def _read_files(arguments: argparse.Namespace, home: Path, more: Mapping[str, st
         close_run(folder, hosts, NO_DOCUMENT)
     else:
         arrived = write_run(folder, arrivals, {"started": now, "inventory": None, "limit": None})
+        mark_as_own(folder)
     say_arrived(arrived)
     return folder, not arrived.faults
 

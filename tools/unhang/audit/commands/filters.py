@@ -22,6 +22,7 @@ from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import irregular
 from unhang.core.run.actions import Setting, command
 from unhang.core.run.documents import MAX_NODE_BYTES
+from unhang.core.run.own_runs import is_own
 from unhang.core.run.run_input import node_paths
 from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
@@ -66,7 +67,7 @@ def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Name
 def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:
     """The surroundings for the commands of a run's causes, as in findings.json."""
     planned = "" if (findings.get("judged_by") or {}).get("policy") else str(findings["run"]["id"])
-    return Setting(run=planned, reachable=read_run(folder).get("inventory") is not None)
+    return Setting(run=planned, reachable=read_run(folder).get("inventory") is not None, is_own=is_own(folder))
 
 
 def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Filter | None:

@@ -12,6 +12,7 @@ from unhang.audit.ways.documents import Arrival
 from unhang.audit.ways.files import STDIN, arrivals_of, check_source
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
+from unhang.core.run.own_runs import mark_as_own
 from unhang.core.together import Together
 
 MOST_PIPED_BYTES = 512 << 20
@@ -43,6 +44,7 @@ def run_of_documents(named: Sequence[str]) -> Path:
     now = run_folder.utc_now()
     head = {"schema": "unhang/run/1", "id": folder.name, "started": now, "finished": now, "inventory": None, "limit": None, "hosts": list(arrived.hosts)}
     run_folder.write_document(folder / "run.json", head)
+    mark_as_own(folder)
     return folder
 
 

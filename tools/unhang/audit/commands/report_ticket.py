@@ -1,4 +1,4 @@
-"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page, signed where a key is given."""
+"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page, signed where a key is given; `--verify-ticket`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import option
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.signing import sign
+from unhang.core.signing import ANOTHER_KEY, GOOD, MOST_KEY_BYTES, TAMPERED, sign, signer
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 
 NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
+MOST_TICKET_BYTES = 16 << 20
+_NOT_SIGNED = {
+    ANOTHER_KEY: "the signature is valid, and was made with a key that {signers} does not allow for tickets",
+    TAMPERED: "the signature is not one of this text: one of the two was changed",
+}
 
 
 def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
@@ -48,6 +53,30 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         text = Path(out).read_text(encoding="utf-8")
         run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
     return 1
+
+
+def verify_ticket(ticket: Path, signers: Path) -> int:
+    """0 if a signer in the file `signers` signed the ticket, else 1; prints which. Raises UserError if a file cannot be read."""
+    signature = ticket.with_name(f"{ticket.name}.sig")
+    try:
+        text = _read(ticket, MOST_TICKET_BYTES, "a ticket").decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{ticket}: expected a ticket in UTF-8, found other bytes") from None
+    _read(signature, MOST_KEY_BYTES, "the ticket's signature")
+    _read(signers, MOST_TICKET_BYTES, f'lines like: NAME namespaces="{NAMESPACE}" ssh-ed25519 KEY')
+    state, name = signer(text, signature, signers, NAMESPACE)
+    found = f"signed by {visible(name, 200)}" if state == GOOD else f"{state}: {_NOT_SIGNED[state].format(signers=signers)}"
+    print(f"{ticket}: {found}")
+    return 0 if state == GOOD else 1
+
+
+def _read(path: Path, most_bytes: int, what: str) -> bytes:
+    try:
+        return read_bounded(path, most_bytes)
+    except OSError as problem:
+        raise UserError(f"{path}: expected {what}, found none that can be read: {problem.strerror}") from None
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
 
 
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -44,4 +45,6 @@ def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments:
     if news is None:
         return
     for line in send(news, arguments, call):
-        sys.stderr.write(f"unhang: {line}; to send it again: {project.program_as_typed()} diff {before.id} {now.id}, with the same option\n")
+        sys.stderr.write(
+            f"unhang: {line}; to send it again: {project.program_as_typed()} diff {shlex.quote(before.id)} {shlex.quote(now.id)}, with the same option\n"
+        )

@@ -30,7 +30,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
 from unhang.core.run.from_act import from_act
-from unhang.core.run.own_runs import own_options
+from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 
@@ -148,14 +148,15 @@ def commands_here(folder: Path, findings: Mapping[str, Any], run: str) -> Callab
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
     """The surroundings for the commands of the causes: this run and the current folder. run: as it was typed."""
     document = read_run(folder)
-    given = document.get("inventory")
+    given, own = document.get("inventory"), is_own(folder)
     inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []) if not _is_default(str(one)))
     judged_by = findings.get("judged_by") or {}
     rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
     named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
     options = tuple(own_options(folder))
-    return Setting(project.program_as_typed(), planned, inventories, reachable=given is not None, rules=rules, options=options)
+    fixed = Setting(project.program_as_typed(), planned, reachable=given is not None, options=options, is_own=own)
+    return replace(fixed, inventories=inventories, rules=rules) if own else fixed
 
 
 def _lasting(folder: Path, run: str) -> str:
@@ -174,7 +175,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
     """Cause -> its setting; writes long lists of hosts into the run folder."""
 
     def setting_of(cause: Mapping[str, Any]) -> Setting:
-        if not needs_list(cause):
+        if not fixed.is_own or not needs_list(cause):
             return fixed
         path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:

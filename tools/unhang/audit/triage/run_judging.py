@@ -18,7 +18,7 @@ from unhang.audit.triage.grouping import explaining_of
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.run.actions import Setting
-from unhang.core.run.own_runs import own_options
+from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_input import RunInput, read_run_input
 from unhang.core.schemas.policy import PolicyFile, load_policy
 
@@ -108,7 +108,7 @@ def _work(
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
     planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
     options = tuple(own_options(run_input.folder))
-    setting = Setting(run=planned, reachable=inventories is not None, options=options)
+    setting = Setting(run=planned, reachable=inventories is not None, options=options, is_own=is_own(run_input.folder))
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)

@@ -19,6 +19,8 @@ NODE, FACTS = "unhang/node/1", "unhang/node-facts/1"
 CHUNK = 1 << 20
 # What decides where a document ends. A line break ends a string too: JSON allows none in it, so the string was cut.
 TOKEN = re.compile(rb'"(?:[^"\\\n]|\\[^\n])*+(?P<end>"|\\?\n)?|[{}\[\]]')
+# A brace behind [ , or : begins a value of the document, unless it begins as a document does: the one before was cut there.
+HEAD, LONGEST_HEAD = re.compile(rb'\{\s{0,16}"schema"\s{0,4}:\s{0,4}"unhang/node'), 64
 BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")  # blanks, or what `kubectl logs --prefix` puts before a line
 
 
@@ -89,6 +91,7 @@ def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
     splitter = _Splitter()
     while chunk := source.read(CHUNK):
         yield from splitter.pieces(chunk)
+    yield from splitter.pieces(b"", is_last=True)
     yield from splitter.rest()
 
 
@@ -98,8 +101,8 @@ class _Splitter:
     def __init__(self) -> None:
         self.held, self.at, self.depth = b"", 0, 0
 
-    def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """What ends in this chunk."""
+    def pieces(self, chunk: bytes, is_last: bool = False) -> Iterator[bytes]:
+        """What ends in this chunk. is_last: nothing comes behind it."""
         self.held += chunk
         begin = 0  # of the piece
         at = self.at
@@ -107,6 +110,8 @@ class _Splitter:
             sign = token[0]
             if sign[:1] == b'"' and not token["end"]:
                 break  # its end has not come yet
+            if sign == b"{" and self.depth and not is_last and len(self.held) < token.start() + LONGEST_HEAD:
+                break  # not enough has come to know whether it begins a document
             if sign == b"{" and self._begins(begin, token.start()):
                 if text := self.held[begin : token.start()]:
                     yield from self._ended(text)
@@ -131,7 +136,9 @@ class _Splitter:
         """Whether a document begins at this brace: first in its line, or behind another document or the mark of a pod."""
         line = max(self.held.rfind(b"\n", begin, place) + 1, begin)
         if self.depth:
-            return place == line > begin
+            is_first = place == line > begin
+            is_value = is_first and self.held[max(begin, place - LONGEST_HEAD) : place].rstrip()[-1:] in (b"[", b",", b":")
+            return is_first and (not is_value or bool(HEAD.match(self.held, place)))
         return bool(BEFORE.fullmatch(self.held, line, place))
 
     def _ended(self, text: bytes) -> Iterator[bytes]:

@@ -6,6 +6,8 @@
 | a role repairs it | `unhang remediate RUN --rule RULE --host NODES`, which plans for it and previews |
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
+
+Of a run that is not known as this user's own, no command has its hosts, inventory or options: INVENTORY and NODES stand there, and a person fills them in.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from unhang.core.nodeset import fold_hosts
 
+ANY_INVENTORY, ANY_NODES = "INVENTORY", "NODES"  # what a person fills in
 LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader of the command has one
 
 
@@ -35,12 +38,14 @@ class Setting:
     list_file: str = ""
     rules: tuple[str, ...] = ()  # folders of further rules, which `unhang explain` needs
     options: tuple[str, ...] = ()  # of ansible-playbook, with which the audit reached the nodes: --become
+    is_own: bool = True  # whether the run is known as this user's own: see own_runs
 
 
 def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     """The next command for a cause (an object of `causes` of findings-1, its command still missing)."""
-    hosts: Sequence[str] = cause["nodes"]
-    inventory = "".join(f" -i {shlex.quote(one)}" for one in setting.inventories)
+    hosts: Sequence[str] = cause["nodes"] if setting.is_own or not cause["nodes"] else (ANY_NODES,)
+    inventories = setting.inventories if setting.is_own else (ANY_INVENTORY,)
+    inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
     if hosts and cause["unread"] and setting.reachable:
         through = f" -- {shlex.join(setting.options)}" if setting.options else ""
         return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}{through}"
@@ -48,7 +53,7 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
         return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
-    return f"{setting.program} explain {cause['rule']}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
+    return f"{setting.program} explain {shlex.quote(cause['rule'])}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
 
 
 def remediate_options(options: Sequence[str]) -> str:
@@ -60,6 +65,7 @@ def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> s
     finding = f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
     if not setting.reachable:
         return f"{setting.program} plan {finding}"
+    finding += "" if setting.is_own else f" -i {ANY_INVENTORY}"
     return f"{setting.program} remediate {finding}{remediate_options(setting.options)}"
 
 
@@ -107,4 +113,5 @@ def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> 
         start = f"xargs -a {listing} kubectl drain" if through_file else f"kubectl drain {' '.join(shlex.quote(host) for host in hosts)}"
         return f"{start} --ignore-daemonsets --delete-emptydir-data"
     nodes = f'"$(paste -sd, {listing})"' if through_file else shlex.quote(fold_hosts(hosts))
-    return f"scontrol update nodename={nodes} state=drain reason='unhang: {cause['rule']}'"
+    reason = shlex.quote(f"unhang: {cause['rule']}")
+    return f"scontrol update nodename={nodes} state=drain reason={reason}"

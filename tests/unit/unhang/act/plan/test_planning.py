@@ -258,6 +258,9 @@ def test_a_plan_that_was_edited_is_named_on_the_page_and_not_shown(folder, plan,
 def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["unhang"])
     assert main(["plan", str(folder)]) == 0
+    assert "-i INVENTORY" in capsys.readouterr().out  # of a run that somebody else may have made
+    mark_as_own(folder)
+    assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "CANARY 1: 2 nodes" in shown
     assert re.search(rf"next:\s.*unhang remediate\s+{folder}\n", shown.replace("\\\n", ""))

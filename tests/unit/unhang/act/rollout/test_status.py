@@ -18,6 +18,7 @@ from unhang.act.rollout.status_view import describe_rows, rollout_view
 from unhang.act.rollout.steps import StepResult
 from unhang.audit.report.html import render_page
 from unhang.cli import main
+from unhang.core.run.own_runs import mark_as_own
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
@@ -214,6 +215,7 @@ def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
 @pytest.mark.parametrize("form", ["table", "json", "junit"])
 def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    mark_as_own(recorded.folder)
     recorded.begin()
     recorded.through("a")
     before = sorted(path.name for path in recorded.folder.iterdir())
@@ -226,6 +228,10 @@ def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     else:
         assert "RELEASED: 1 node, proved healthy and released" in output
         assert f"unhang remediate --undo {recorded.folder}\n" in output
+        (recorded.folder / "made-here").unlink()  # as if somebody had sent it
+        main(["remediate", str(recorded.folder), "--status"])
+        assert "--undo" not in capsys.readouterr().out
+        mark_as_own(recorded.folder)
     assert sorted(path.name for path in recorded.folder.iterdir()) == before
 
 
@@ -283,6 +289,7 @@ def test_the_page_has_the_bandwidth_of_each_of_the_three_smoke_tests(recorded):
 
 def test_the_page_shows_the_rollout_node_by_node(recorded):
     (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    mark_as_own(recorded.folder)
     assert rollout_view(recorded.folder) is None
     recorded.begin()
     for host in ("a", "b"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -28,10 +30,25 @@ def split(request, monkeypatch):
 
 
 @pytest.mark.parametrize("between", ["", "\n", "\r\n\n  "])
-@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("indent", [None, 2, 0])
 def test_documents_end_where_their_brace_closes(split, between, indent):
     texts = [json.dumps(one, indent=indent) for one in (facts("a"), ODD, facts("b"))]
     assert [json.loads(piece) for piece in split(between.join(texts) + between)] == [facts("a"), ODD, facts("b")]
+
+
+@pytest.mark.parametrize("between", ["", "\n"])
+@pytest.mark.parametrize("indent", [None, 2, 0])
+def test_maps_in_a_list_that_begin_a_line_are_values_of_their_document(split, indent, between):
+    given = [facts(name, disks=[{"name": "a"}, {"name": "b", "parts": [{}, [{"x": 1}]]}], of={"a": {"b": {}}}) for name in ("a", "b")]
+    assert [json.loads(piece) for piece in split(between.join(json.dumps(one, indent=indent) for one in given))] == given
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="no jq here: apt-get install jq")
+@pytest.mark.parametrize("options", [["."], ["-c", "."], ["--tab", "."], ["--indent", "0", "."]])
+def test_what_jq_writes_is_read(split, options):
+    given = [facts(name, disks=[{"name": "a"}, {"name": "b"}]) for name in ("a", "b")]
+    written = subprocess.run(["jq", *options], input="\n".join(map(json.dumps, given)), capture_output=True, text=True, check=True, timeout=60).stdout
+    assert [json.loads(piece) for piece in split(written)] == given
 
 
 def test_a_cut_document_ends_where_the_next_begins_a_line(split):
