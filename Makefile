@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector offline docs man manual wheel sbom payload release clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom payload release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,9 +65,6 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 	$(PYTHON) tools/collector/quick.py
 	$(PYTHON) tools/collector/job.py
 
-offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
-	$(PYTHON) tools/collector/offline.py
-
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
@@ -86,7 +83,7 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: clean-dist sbom collector offline ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
+release: clean-dist sbom collector ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
