@@ -68,7 +68,7 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
-manual: $(STAMP) ## Build the pages about every rule, fact, cause, run book and incident: build/manual
+manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manual
 	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
 
 man: $(DEV_STAMP) ## Build a man page for each command: build/man

@@ -99,7 +99,7 @@ def judges_own(case):
         for judged in judge_rule(rule, world) if case["rules"] is None or rule.id in case["rules"] else ():
             row = {
                 "rule": rule.id,
-                "severity": rule.severity,
+                "severity": judged.severity or rule.severity,
                 "title": rule.row["title"],
                 "verdict": judged.verdict,
                 "where": judged.item,

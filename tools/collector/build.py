@@ -63,7 +63,7 @@ def build_program(target: Path, main: Path, pythons: Iterable[str] = ()) -> Path
 
 def started_by(main: Path) -> dict[str, bytes]:
     """{path in the archive: bytes} of the files that run on any Python: what the interpreter starts, and the entry that it calls."""
-    return {"__main__.py": main.read_bytes(), "unhang_entry.py": (MAINS / "entry.py").read_bytes()}
+    return {"__main__.py": main.read_bytes(), "unhang_entry.py": (MAINS / "unhang_entry.py").read_bytes()}
 
 
 def write_archive(target: Path, files: Mapping[str, bytes], head: bytes = b"#!/usr/bin/env python3\n") -> Path:
@@ -85,8 +85,8 @@ def write_archive(target: Path, files: Mapping[str, bytes], head: bytes = b"#!/u
 
 
 def packed_sources(*entries: str) -> dict[str, str]:
-    """{path in the archive: text} of the modules of unhang_node that `entries` import, directly or through others, anywhere in a file. Modules that change a node are not
-    included, because no module that reads a node imports them.
+    """{path in the archive: text} of the modules of unhang_node that `entries` import, directly or through others, anywhere in a file. Modules that change a
+    node are not included, because no module that reads a node imports them.
     """
     found: dict[str, str] = {}
     todo = [*entries]

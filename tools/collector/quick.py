@@ -131,7 +131,12 @@ def _head(node: ast.Subscript) -> str | None:
 def data_source(catalogue: Catalogue) -> str:
     """The module unhang_quick.data: rules, and the tables that they read."""
     rules = chosen_rules(catalogue)
-    trees = [expression.tree() for rule in rules for expression in (rule.applies, rule.for_each, rule.when, *rule.texts.values()) if expression is not None]
+    trees = [
+        expression.tree()
+        for rule in rules
+        for expression in (rule.severity_of, rule.applies, rule.for_each, rule.when, *rule.texts.values())
+        if expression is not None
+    ]
     rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
     values = {
         "RULE_IDS": [rule.id for rule in catalogue.rules],

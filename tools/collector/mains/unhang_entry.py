@@ -1,4 +1,4 @@
-# unhang_entry.py of each program of one file. It and each __main__.py must parse on any Python, so that an old one prints a clear line and no syntax error.
+# Starts each program of one file. It and each __main__.py must parse on any Python, so that an old one prints a clear line and no syntax error.
 import os
 import sys
 
