@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector offline docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,13 +65,10 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 	$(PYTHON) tools/collector/quick.py
 	$(PYTHON) tools/collector/job.py
 
-offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
-	$(PYTHON) tools/collector/offline.py
-
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
-manual: $(STAMP) ## Build the pages about every rule, fact, cause, run book and incident: build/manual
+manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manual
 	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
 
 man: $(DEV_STAMP) ## Build a man page for each command: build/man
@@ -86,7 +83,7 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: passed-nightly clean-dist sbom collector offline ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
+release: passed-nightly clean-dist sbom collector ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz

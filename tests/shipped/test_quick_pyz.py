@@ -99,7 +99,7 @@ def judges_own(case):
         for judged in judge_rule(rule, world) if case["rules"] is None or rule.id in case["rules"] else ():
             row = {
                 "rule": rule.id,
-                "severity": rule.severity,
+                "severity": judged.severity or rule.severity,
                 "title": rule.row["title"],
                 "verdict": judged.verdict,
                 "where": judged.item,
@@ -141,7 +141,8 @@ def test_it_holds_every_rule_of_severity_error_and_above_and_the_packages_that_p
     assert done.stdout.split() == [rule.id for rule in CHOSEN]
     with zipfile.ZipFile(pyz) as archive:
         names = [name for name in archive.namelist() if not name.startswith("code-")]
-    assert {name.split("/")[0] for name in names} == {"__main__.py", "jinja2", "markupsafe", "pynvml.py", "unhang", "unhang_node", "unhang_quick"}
+    tops = {"__main__.py", "jinja2", "markupsafe", "pynvml.py", "unhang", "unhang_entry.py", "unhang_node", "unhang_quick"}
+    assert {name.split("/")[0] for name in names} == tops
     assert {"jinja2/LICENSE.txt", "markupsafe/LICENSE.txt"} <= set(names)
 
 

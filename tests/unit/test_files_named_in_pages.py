@@ -67,7 +67,7 @@ def test_files_that_pages_name_are_there():
 WRITTEN = ("tools", "module_utils", "library", "plugins", "roles", "playbooks", "inventory/example", "inventory/demo/group_vars", "awx", "docs/monitoring")
 DATA = ("jobs/catalogue/signatures", "collections/")  # lines of logs and the code of others, in which a name may be by accident
 SEPARATE = r"(?<![\w./-])([a-z]+(?:_[a-z0-9]+)+)(?![\w/])"  # a name with underscores, which is not a part of a path
-INVENTED_NAMES = ("swappiness", "parse_swappiness", "own_branches", "slurm_", "leaf_")  # of examples, and of a site's inventory
+INVENTED_NAMES = ("swappiness", "parse_watermark_scale", "own_branches", "slurm_", "leaf_")  # of examples, and of a site's inventory
 OTHERS_NAMES = ("build_ext", "ibv_devices", "invoke_interval", "open_clip")  # of setuptools, rdma-core, node-problem-detector, a Python package
 
 

@@ -16,7 +16,7 @@ PACKAGES = {"unhang": HOME / "tools" / "unhang", "unhang_node": HOME / "module_u
 FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
 OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}  # of Python, of packages, of a user
-GENERATED = {"rules.md", "facts.md", "runbooks.md", "causes.md"}  # by make manual
+GENERATED = {"rules.md", "facts.md", "causes.md"}  # by make manual
 
 # They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)` are read with their object.
 SAYS_NOTHING = {"found", "one", "why", "place", "places", "kept", "sorted", "of", "it", "these", "those", "all", "get", "data", "info"}

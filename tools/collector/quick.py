@@ -24,7 +24,7 @@ from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, PROJECT, build_as_asked, compiled, packages, packed_sources, trim_pynvml, used_names, write_archive
+from collector.build import HERE, MAINS, PROJECT, build_as_asked, compiled, packages, packed_sources, started_by, trim_pynvml, used_names, write_archive
 
 PARTS = HERE / "quick_parts"
 RULES = (
@@ -60,23 +60,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     sources |= {name: content.decode("utf-8") for name, content in others.items() if name.endswith(".py")}
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
-    files["__main__.py"] = entry_source().encode("utf-8")
-    return write_archive(target, files, (PARTS / "head.sh").read_bytes())
-
-
-def entry_source() -> str:
-    """The collector's entry, which starts another command; a Python that is too old must not drain a node."""
-    text = (HERE / "__main__.py").read_text("utf-8")
-    for_scheduler = 'any(word.split("=")[0] == "--as" for word in sys.argv) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(sys.argv)'
-    for old, new in (
-        ("unhang_node.facts.command", "unhang_quick.command"),
-        ("unhang-collect", "unhang-quick"),
-        ("NOT_MADE = 2", f"NOT_MADE = 0 if {for_scheduler} else 2"),
-    ):
-        if text.count(old) < 1:
-            raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/quick.py replaces it")
-        text = text.replace(old, new)
-    return text
+    return write_archive(target, {**files, **started_by(MAINS / "quick.py")}, (PARTS / "head.sh").read_bytes())
 
 
 def chosen_rules(catalogue: Catalogue) -> list[Rule]:
@@ -90,7 +74,7 @@ def rules_sources() -> dict[str, str]:
     found = {f"unhang/audit/rules/{name}.py": for_python_3_8((unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
     found["unhang/core/secrets_in_text.py"] = for_python_3_8((unhang / "core" / "secrets_in_text.py").read_text("utf-8"))
     found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")}
-    found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
+    found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found
@@ -147,7 +131,12 @@ def _head(node: ast.Subscript) -> str | None:
 def data_source(catalogue: Catalogue) -> str:
     """The module unhang_quick.data: rules, and the tables that they read."""
     rules = chosen_rules(catalogue)
-    trees = [expression.tree() for rule in rules for expression in (rule.applies, rule.for_each, rule.when, *rule.texts.values()) if expression is not None]
+    trees = [
+        expression.tree()
+        for rule in rules
+        for expression in (rule.severity_of, rule.applies, rule.for_each, rule.when, *rule.texts.values())
+        if expression is not None
+    ]
     rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
     values = {
         "RULE_IDS": [rule.id for rule in catalogue.rules],

@@ -83,7 +83,7 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
         if rule_ids is not None and rule.id not in rule_ids:
             continue
         for judged in judge_rule(rule, world):
-            finding = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
+            finding = {"rule": rule.id, "severity": judged.severity or rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
             finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
                 texts = finding_texts(rule, world, judged, items_of(rule, world))

@@ -23,7 +23,8 @@ COMMANDS = {
     "catalogue": "list the rules and tables",
     "rule new": "print a row for a new rule, with examples that prove it",
     "rule check": "check a folder of rules",
-    "explain": "describe a rule, Xid, variable, version, GPU or incident, with sources",
+    "signature check": "check the signatures of logs in the catalogue",
+    "explain": "describe a rule, Xid, variable, version or GPU, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
     "preprovision": "decide which nodes may join: audit, smoke test alone and together; short name: admit",
     "policy": "write a policy from nodes that are known to be good",
@@ -40,7 +41,7 @@ GROUPS = {
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),
-    "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
+    "rules and the shell": ("rule new", "rule check", "signature check", "catalogue", "completion"),
 }
 SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
 # Commands that only playbooks call; no help lists them.
@@ -49,7 +50,7 @@ HIDDEN = {
     "gate-step": "what playbooks/preprovision.yml asks the controller",
 }
 WINGS = {
-    "jobs": ("diagnose", "inspect", "lint", "watch"),
+    "jobs": ("diagnose", "inspect", "lint", "signature check", "watch"),
     "audit": ("audit", "collect", "demo", "diff", "history", "judge", "merge", "report", "rule new", "runs"),
     "act": ("admit verify", "gate-step", "plan", "playbook", "policy", "preprovision", "remediate", "rollout-step"),
     "smoke": ("smoke",),

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from gallery import read_gallery
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
@@ -17,7 +18,6 @@ from unhang.audit.history.pruning import runs_on_disk, to_prune
 from unhang.audit.history.recording import record
 from unhang.audit.history.rendering import render_changes
 from unhang.audit.history.run_rows import RunRow
-from unhang.audit.judge.gallery import read_gallery
 from unhang.core.nodeset import expand_limit
 
 GALLERY = Path(__file__).resolve().parents[3] / "fixtures" / "gallery"

@@ -17,7 +17,7 @@ from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
-from unhang.audit.commands.run_output import deliver
+from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import as_typed, play_into

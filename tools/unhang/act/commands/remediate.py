@@ -31,7 +31,7 @@ from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.steps import WAITING
 from unhang.act.rollout.waiting import is_worth_another_look, parse_time
 from unhang.audit.commands.filters import OPTIONS, add_filters
-from unhang.audit.commands.run_output import deliver
+from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.controllers import is_known_to_be_over
 from unhang.core.ansible.play_process import Played

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.engine import Engine
 from unhang.audit.rules.expression import Path
-from unhang.audit.rules.node_rules import CatalogueView, NodeView
+from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView
 from unhang.audit.rules.rules import Rule, tables_shape
 from unhang.core.run.documents import to_fragment
 from unhang.core.schemas.policy import one_line, policy_faults, waivers_of
@@ -98,8 +98,9 @@ class PolicyJudge:
         waived = {one.rule for one in waivers_of(policy) if one.row["until"] >= today and one.covers(host, groups)}
         return [
             _refusal(rule.id, rule.row["title"], texts.get("expected", ""), texts.get("found", ""))
-            for rule, verdict, texts in self._listed(host, groups, policy, sections)
-            if verdict == "fail" and rule.id in self._decides - waived and decides_of(rule, foreseen)
+            for rule, judged, texts in self._listed(host, groups, policy, sections)
+            if judged.verdict == "fail" and (judged.severity or rule.severity) in SERIOUS
+            if rule.id in self._decides - waived and decides_of(rule, foreseen)
         ]
 
     def cleared(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, rules: Collection[str]) -> frozenset[str]:
@@ -110,10 +111,10 @@ class PolicyJudge:
             return frozenset()
         return wanted - {rule.id for rule, _, _ in self._listed(host, groups, policy, sections)}
 
-    def _listed(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[tuple[Rule, str, dict[str, str]]]:
+    def _listed(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[tuple[Rule, Judged, dict[str, str]]]:
         """(rule, verdict, texts) of the rules that fail or are undecided on the node as it will be under this policy."""
         verdicts = self._engine.judge(NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy)))
-        return [(self._engine.rules[number], judged.verdict, texts) for number, judged, texts, _ in verdicts.listed]
+        return [(self._engine.rules[number], judged, texts) for number, judged, texts, _ in verdicts.listed]
 
     def _faults_of(self, policy: Mapping[str, Any]) -> list[tuple[tuple, str]]:
         key = _encode(policy)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.commands.filters import filtered
-from unhang.audit.commands.run_output import deliver
 from unhang.audit.history.earlier_readings import lost_gpus, sections_of
 from unhang.audit.report.smoke_results import read_smoke_tests
 from unhang.audit.report.ticket import (
@@ -17,6 +16,7 @@ from unhang.audit.report.ticket import (
     ticket_blocks,
     ticket_findings,
 )
+from unhang.core.commands.deliver import deliver
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed

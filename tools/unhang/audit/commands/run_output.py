@@ -20,6 +20,7 @@ from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
+from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_format_option, add_quiet, number_of
@@ -201,12 +202,3 @@ def _digest(hosts: Sequence[str]) -> str:
 def _short(path: str) -> str:
     """A path as a person types it. Host lists (host1,host2,) are not changed."""
     return path if "," in path else as_typed(Path(path))
-
-
-def deliver(text: str, out: str) -> None:
-    """Writes `text` to standard output (`-`) or, atomically, to a file."""
-    if out == "-":
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
-        return
-    run_folder.write_named(Path(out), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +29,8 @@ from unhang.audit.rules.groups import (
     judge_group,
     peers_of,
 )
-from unhang.audit.rules.node_rules import CatalogueView
-from unhang.audit.rules.rules import Rule, tables_shape
+from unhang.audit.rules.node_rules import CatalogueView, Judged
+from unhang.audit.rules.rules import SEVERITIES, Rule, tables_shape
 from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument, one_text
 from unhang.core.run.run_input import RunInput, read_nodes
@@ -336,10 +337,10 @@ def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
 
 def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
     totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
-    severities: dict[str, int] = {}
-    for rule in state.engine.rules:
-        if failed := state.totals.get(rule.id, {}).get("fail", 0):
-            severities[rule.severity] = severities.get(rule.severity, 0) + failed
+    severities = Counter[str]()
+    for entry in state.entries:
+        if entry.verdict == "fail":
+            severities[entry.severity] += entry.judged.items if isinstance(entry.judged, Judged) else 1
     document = run.document
     return {
         "schema": "unhang/findings/1",
@@ -348,6 +349,6 @@ def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]
         "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
         "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
-        "totals_by_severity": severities,
+        "totals_by_severity": {severity: severities[severity] for severity in SEVERITIES if severities[severity]},
         "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # independent of the order of look-ups
     }

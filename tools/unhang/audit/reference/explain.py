@@ -1,4 +1,4 @@
-"""What the catalogue knows about one thing: a rule, an Xid, a variable, a version, a GPU model, an incident. Values in, values out."""
+"""What the catalogue knows about one thing: a rule, an Xid, a variable, a version, a GPU model. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.audit.reference.causes import flat
-from unhang.audit.reference.in_words import condition, template
 from unhang.audit.reference.nearness import KINDS, NO_TOPICS
 from unhang.audit.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
 from unhang.audit.reference.version_rules import rules_that_fire
 from unhang.audit.rules.compiled_catalogue import Catalogue
+from unhang.audit.rules.row_faults import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape
@@ -20,7 +20,7 @@ from unhang.core.schemas.shapes import policy_shape
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing that the asked word names. lines: (label, text) in reading order; expressions: a rule's own, for authors of rules; sources: {url, says}."""
+    """One thing that the asked word names. lines: (label, text) in reading order; expressions: a rule's own, and its texts with their places."""
 
     kind: str
     id: str
@@ -33,18 +33,8 @@ class Topic:
 
 Finder = Callable[[Catalogue, str], Iterator[Topic]]
 
-TOO_LONG = "its title says it; it tells more cases apart than a sentence holds: -v shows the expression"
-COSTS = {
-    "no job may start": "no job may start on this node now",
-    "jobs fail": "jobs on this node fail",
-    "jobs hang": "jobs on this node hang",
-    "jobs are slow": "jobs on this node are slow by a tenth or more",
-    "next boot": "jobs break after the next boot",
-    "next upgrade": "jobs break with the next upgrade",
-    "larger jobs": "larger jobs break",
-    "some jobs": "some jobs break or are slow, and the facts of the node show what they meet",
-}
-"""What a severity above info is worth: `costs` of a rule."""
+CONDITION = ("applies", "for_each", "compare", "when")
+LONGEST_PLACE = 60  # a longer {{ expression }} in a text is shown as {{ … }}
 _LOOKS_AT = {"node": "each node by itself", "group": "the nodes of a group, against each other", "fleet": "all groups, against each other"}
 
 
@@ -94,13 +84,13 @@ def _of_kind(catalogue: Catalogue, kind: str, word: str) -> Iterator[Topic]:
             yield from _keyed(catalogue, word, name)
 
 
-# ---- rules, entries, incidents
+# ---- rules, entries
 
 
 def _rules(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     for rule in catalogue.rules:
         if rule.id == _joined(word):
-            yield _rule_topic(catalogue, rule)
+            yield _rule_topic(rule)
 
 
 def _entries(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -114,45 +104,48 @@ def _joined(word: str) -> str:
     return "-".join(word.lower().split()) if " " in word else word
 
 
-def _incidents(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    name = word.upper()
-    yield from (_rule_topic(catalogue, rule) for rule in catalogue.rules if name in rule.row.get("incidents", ()))
-    yield from (_entry_topic(row) for row in catalogue.entries if name in row.get("incidents", ()))
-
-
-def _rule_topic(catalogue: Catalogue, rule: Rule) -> Topic:
-    row, tables = rule.row, catalogue.tables
+def _rule_topic(rule: Rule) -> Topic:
+    row = rule.row
     lines = [
-        ("severity", f"{rule.severity}: {COSTS[row['costs']]}" if "costs" in row else rule.severity),
+        ("severity", _severity(rule)),
         ("owner", row.get("owner", DEFAULT_OWNER)),
         ("looks at", _LOOKS_AT[rule.scope]),
-        ("found when", row.get("found_when") or condition(row, tables) or TOO_LONG),
+        ("expected", _places_cut(row["expected"])),
+        ("reported as", _places_cut(row["found"])),
+        ("remedy", _remedy(row["remedy"])),
     ]
-    lines += [(what, template(row[name], tables)) for what, name in (("expected", "expected"), ("reported as", "found"))]
-    lines.append(("remedy", _remedy(row["remedy"], tables)))
     if "workaround" in row:
         lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
-    lines += [
-        (what, "; ".join(map(str, row[name]))) for what, name in (("symptoms", "symptoms"), ("incidents", "incidents"), ("see also", "also")) if name in row
-    ]
+    lines += [(what, "; ".join(row[name])) for what, name in (("symptoms", "symptoms"), ("see also", "also")) if name in row]
     reads = sorted(".".join(path).replace(".*", "[*]") for path in rule.decision_reads)
-    expressions = [(name, str(row[name]).strip()) for name in ("applies", "for_each", "compare", "when", "found") if name in row]
+    expressions = [(name, str(row[name]).strip()) for name in (*CONDITION, "expected", "found") if name in row]
+    expressions += [("person", row["remedy"]["person"])] if "person" in row["remedy"] else []
     return Topic("rule", rule.id, row["title"], tuple(lines), row["confidence"], tuple(row["sources"]), (*expressions, ("reads", ", ".join(reads))))
 
 
-def _remedy(remedy: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+def _severity(rule: Rule) -> str:
+    if rule.severity_of is not None:
+        return f"{' or '.join(map(str, rule.severity_of.kind.shape.values))}, as the row of the table has it ({rule.severity_of.source})"
+    return f"{rule.severity}: {COSTS[rule.row['costs']][1]}" if "costs" in rule.row else rule.severity
+
+
+def _places_cut(text: str) -> str:
+    """A text without the inside of its long places."""
+    return re.sub(r"\{\{.*?\}\}", lambda place: place[0] if len(place[0]) <= LONGEST_PLACE else "{{ … }}", " ".join(text.split()))
+
+
+def _remedy(remedy: Mapping[str, Any]) -> str:
     """`role gpu_driver with driver.min: 580.65.06; …`"""
-    wanted = ", ".join(f"{name}: {template(value, tables)}" for name, value in flat(remedy.get("policy") or {}))
+    wanted = ", ".join(f"{name}: {value}" for name, value in flat(remedy.get("policy") or {}))
     role = f"role {remedy['role']}" + (f" with {wanted}" if wanted else "") if remedy.get("role") else ""
-    person = template(str(remedy.get("person") or ""), tables)
-    return "; ".join(part for part in (role, person if person.strip("…. ") or not person else "as the finding says: it is not the same for all") if part)
+    return "; ".join(filter(None, (role, _places_cut(remedy.get("person", "")))))
 
 
 def _entry_topic(row: Mapping[str, Any]) -> Topic:
     lines = [("known to", row["known_to"]), ("why no rule", row["why"]), ("symptoms", "; ".join(row["symptoms"])), ("remedy", row["remedy"])]
     if "workaround" in row:
         lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
-    lines += [(name, "; ".join(row[name])) for name in ("settings", "models", "says", "incidents") if name in row]
+    lines += [(name, "; ".join(row[name])) for name in ("settings", "models", "says") if name in row]
     return Topic("entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"]))
 
 
@@ -263,7 +256,7 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     pattern = re.compile(rf"\b{name}\b")
     for rule in catalogue.rules:
         if any(pattern.search(str(rule.row.get(field, ""))) for field in ("applies", "for_each", "when", "compare")):
-            yield _rule_topic(catalogue, rule)
+            yield _rule_topic(rule)
 
 
 # ---- versions and models
@@ -349,6 +342,4 @@ def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
 
 
-_FINDERS: tuple[Finder, ...] = (
-    _rules, _entries, _causes, _roles, _policy_keys, _gpus, _incidents, _facts, _codes, _variables, _versions, _any_row,  # incidents have names such as A100
-)  # fmt: skip
+_FINDERS: tuple[Finder, ...] = (_rules, _entries, _causes, _roles, _policy_keys, _gpus, _facts, _codes, _variables, _versions, _any_row)

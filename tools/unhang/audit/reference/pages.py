@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.reference.causes import render_causes
-from unhang.audit.reference.incidents import render_incidents
-from unhang.audit.reference.runbooks import render_runbooks
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import Rule
 from unhang.core.schemas.shapes import Shape, fact_shapes
@@ -144,9 +142,7 @@ def render_facts(catalogue: Catalogue) -> str:
     return "".join(parts)
 
 
-PAGES: dict[str, Callable[[Catalogue], str]] = {
-    "rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes, "runbooks.md": render_runbooks, "incidents.md": render_incidents,
-}  # fmt: skip
+PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes}
 
 
 def main(folder: Path) -> None:

@@ -32,7 +32,7 @@ from unhang.core.catalogue.reading import CatalogueFile
 from unhang.core.kept_files import digest_of, digest_of_files, keep, read_kept
 
 NAME = f"compiled-rules-{sys.implementation.cache_tag}"
-CONDITIONS = ("for_each", "applies", "compare", "when")
+CONDITIONS = ("for_each", "applies", "compare", "when", "severity_of")
 _CODE = (
     *("audit/rules", "core/run/documents.py", "core/catalogue", "core/schemas"),
     *("core/kept_files.py", "core/strict_json.py", "core/strict_yaml.py"),
@@ -85,7 +85,7 @@ def _row(rule: Rule, paths: dict[Path, int], kinds: dict[str, int]) -> dict[str,
     conditions = {name: written(one) for name in CONDITIONS if (one := getattr(rule, name)) is not None}
     texts = {name: written(one) for name, one in rule.texts.items()}
     return {
-        "conditions": conditions, "texts": texts, "where": rule.where_fields,
+        "severity": rule.severity, "conditions": conditions, "texts": texts, "where": rule.where_fields,
         "decision_reads": numbers(rule.decision_reads), "text_reads": numbers(rule.text_reads),
     }  # fmt: skip
 
@@ -126,16 +126,18 @@ def _rule(row: Mapping[str, Any], kept: Mapping[str, Any], names: Mapping[str, K
     def outer() -> Mapping[str, Kind]:
         return inner() if row["scope"] == "node" else names_of_groups(names, conditions["compare"])
 
-    known: dict[str, Names] = {"for_each": lambda: names, "applies": inner, "compare": inner, "when": outer}
+    known: dict[str, Names] = {"for_each": lambda: names, "applies": inner, "compare": inner, "when": outer, "severity_of": inner}
     conditions = {
-        name: _late(_source(row.get(name, ANY_DIFFERENCE)), kept["conditions"][name], known[name], paths, grow) if name in kept["conditions"] else None
+        name: _late(_source(row.get(name.removesuffix("_of"), ANY_DIFFERENCE)), kept["conditions"][name], known[name], paths, grow)
+        if name in kept["conditions"]
+        else None
         for name in CONDITIONS
     }
     texts = {name: _late(text, kept["texts"][name], outer, paths, grow, is_template=True) for name, text in templates_of(row)}
     decision_reads = _paths(kept["decision_reads"], paths)
     return Rule(
-        row["id"], dict(row), row["scope"], row["severity"], conditions["applies"], conditions["for_each"], conditions["when"], conditions["compare"], texts,
-        decision_reads, _paths(kept["text_reads"], paths), tuple(kept["where"]), reads_facts(decision_reads),
+        row["id"], dict(row), row["scope"], kept["severity"], conditions["severity_of"], conditions["applies"], conditions["for_each"], conditions["when"],
+        conditions["compare"], texts, decision_reads, _paths(kept["text_reads"], paths), tuple(kept["where"]), reads_facts(decision_reads),
     )  # fmt: skip
 
 

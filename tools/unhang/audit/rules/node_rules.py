@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.rules import SEVERITIES, Rule
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
@@ -29,6 +29,7 @@ class Judged:
     missing: tuple[tuple[str, str, str], ...] = ()  # path, status, reason
     stopped: bool = False
     items: int = 1
+    severity: str | None = None  # of a finding whose rule has it in a table
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ def _folded(found: list[Judged]) -> list[Judged]:
             alike.setdefault((one.verdict, tuple((_INDEX.sub("[*]", path), *rest) for path, *rest in one.missing)), []).append(one)
     if len(kept) > MOST_FINDINGS:
         rest = kept[MOST_FINDINGS - 1 :]
-        kept[MOST_FINDINGS - 1 :] = [Judged("fail", rest[0].item, rest[0].evidence, (), any(one.stopped for one in rest), len(rest))]
+        severity = min((one.severity for one in rest if one.severity), key=SEVERITIES.index, default=None)
+        kept[MOST_FINDINGS - 1 :] = [Judged("fail", rest[0].item, rest[0].evidence, (), any(one.stopped for one in rest), len(rest), severity)]
     for (verdict, missing), same in alike.items():
         kept.append(same[0] if len(same) == 1 else Judged(verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)))
     return kept
@@ -216,7 +218,15 @@ def _decide(rule: Rule, world: World, item: str | None) -> Judged:
         reads, world.reads = world.reads, None
     except Undecided as problem:
         return _undecided(problem, item)
-    return Judged("fail", item, evidence_of(reads)) if value else Judged("pass", item)
+    return Judged("fail", item, evidence_of(reads), severity=_severity(rule, world)) if value else Judged("pass", item)
+
+
+def _severity(rule: Rule, world: World) -> str | None:
+    """What the table says of a finding; the rule's own where the table has no row of it."""
+    try:
+        return None if rule.severity_of is None else str(plain(rule.severity_of.evaluate(world)))
+    except Undecided:
+        return None
 
 
 def _undecided(problem: Undecided, item: str | None) -> Judged:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jinja2 import nodes
+
 from unhang.audit.rules.expression import (
     Expression,
     ExpressionError,
@@ -16,7 +18,16 @@ from unhang.audit.rules.expression import (
     pruned,
 )
 from unhang.core.run.documents import STATUSES
-from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
+from unhang.core.schemas.shapes import (
+    ANY,
+    FLAG,
+    NUMBER,
+    TEXT,
+    Shape,
+    fact_shapes,
+    nearest,
+    policy_shape,
+)
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
@@ -26,12 +37,14 @@ _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "re
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its texts quote."""
+    """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its texts quote. severity_of: the column of a table in which
+    each of its findings has its own severity; `severity` is then the most severe of that column, and that of a verdict that is no finding."""
 
     id: str
     row: dict[str, Any]
     scope: str
     severity: str
+    severity_of: Expression | None
     applies: Expression | None
     for_each: Expression | None
     when: Expression | None
@@ -68,13 +81,42 @@ def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
     outer = names if scope == "node" else names_of_groups(names, compare)
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
     texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
+    severity_of = _severity_of(row, names, for_each)
     decisions = [one for one in (for_each, applies, compare, when if scope == "node" else None) if one is not None]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
     text_reads = pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES) if scope == "node" else frozenset()
     return Rule(
-        row["id"], dict(row), scope, row["severity"], applies, for_each, when, compare, texts, reads, text_reads,
+        row["id"], dict(row), scope, most_severe(severity_of, row), severity_of, applies, for_each, when, compare, texts, reads, text_reads,
         _where_fields(for_each), reads_facts(reads),
     )  # fmt: skip
+
+
+def most_severe(severity_of: Expression | None, row: Mapping[str, Any]) -> str:
+    """The most severe that a finding of this row can be."""
+    return str(row["severity"] if severity_of is None else min(severity_of.kind.shape.values, key=SEVERITIES.index))
+
+
+def _severity_of(row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None) -> Expression | None:
+    """None where the row names a severity. A severity never comes from a node: an expression must lead to a column of a table."""
+    source = row["severity"]
+    if source in SEVERITIES:
+        return None
+    if "." not in source:
+        raise RuleError("severity", f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)}, or a column of a table")
+    found = _compiled(row, "severity", names)
+    base = _base(found.tree())
+    of_table = base == "tables" or (base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables")
+    if not (of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)):
+        raise RuleError("severity", f"expected {', '.join(SEVERITIES)}, or a column of a table whose values are such, found {source}")
+    return found
+
+
+def _base(tree: Any, *through: type[nodes.Node]) -> str | None:
+    """The name from which an expression reads field by field, or also through these kinds; None for any other expression."""
+    kinds: tuple[type[nodes.Node], ...] = (nodes.Getattr, nodes.Getitem, *through)
+    while isinstance(tree, kinds):
+        tree = getattr(tree, "node")  # noqa: B009 - all of these kinds have it
+    return tree.name if isinstance(tree, nodes.Name) else None
 
 
 def reads_facts(reads: Iterable[Path]) -> bool:

@@ -33,7 +33,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
         layer = LAST if is_of_waivers(entry.rule) else _layer({path[0] for path in entry.rule.decision_reads})
-        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
+        yield Found(number, entry.rule.id, row["title"], entry.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
 
 
 def _layer(sections: Collection[str]) -> int:

@@ -25,7 +25,7 @@ _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "in
 
 def read_findings(run: str) -> tuple[Path, Findings]:
     """(findings.json, its content) of a run. Raises UserError if it is missing or no findings document."""
-    from unhang.core.run.record import FINDINGS, read_findings_record  # here, because unhang-offline.pyz has no msgspec
+    from unhang.core.run.record import FINDINGS, read_findings_record
 
     folder = find_run(run)
     return folder / FINDINGS, read_findings_record(folder)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, view
+from gallery import read_gallery
 from recorded_roots import copied, read, write
 
-from unhang.audit.judge.gallery import read_gallery
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 from unhang_node.base.root import Root

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, view
+from gallery import applies_to, read_gallery
 
-from unhang.audit.judge.gallery import applies_to, read_gallery
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 

@@ -54,8 +54,6 @@ def shown(word):
         ("gpu a100", "gpu_models/NVIDIA A100-SXM4-80GB"),
         ("RTX A6000", "gpu_models/NVIDIA RTX A6000"),
         ("hopper", "gpu_architectures/hopper"),
-        ("DRV-545-P2P", "driver-545-23-08-p2p-deadlock"),
-        ("drv-545-p2p", "driver-545-23-08-p2p-deadlock"),
         ("hardware_limits/retired_pages", "hardware_limits/retired_pages"),
         ("fabric-manager", "couplings/fabric-manager"),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 
 import pytest
 
@@ -15,9 +14,7 @@ from unhang.audit.reference.pages import (
     render_rules,
     rules_by_fact,
 )
-from unhang.audit.reference.runbooks import lines_of, render_runbooks
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.jobs.diagnose.matching.signatures import load_causes
 
 CATALOGUE = load_catalogue()
 USED = rules_by_fact(CATALOGUE)
@@ -71,35 +68,3 @@ def test_every_rule_is_found_under_a_fact():
 )
 def test_facts_are_joined_with_the_rules_that_read_them(path, rule):
     assert rule in USED[path]
-
-
-@functools.cache
-def page_of_runbooks():
-    return render_runbooks(CATALOGUE)
-
-
-@pytest.mark.parametrize("cause", sorted(load_causes()))
-def test_a_cause_has_a_run_book_with_all_its_parts(cause):
-    book = page_of_runbooks().partition(f"\n## {cause}\n")[2].partition("\n## ")[0]
-    parts = [book.find(f"\n**{name}") for name in ("What you see.**", "Why.**", "What decides it**", "What to do.**", "How to undo it.**")]
-    assert -1 not in parts and parts == sorted(parts)
-    assert len(book.partition("**How to undo it.**")[2].partition("\nSources: ")[0].strip()) > 40
-
-
-def test_what_one_sees_of_a_cause_are_lines_that_point_at_it_strongly_first():
-    rows = [
-        {"for": {"oom": "weak"}, "says": "no", "examples": {"match": ["a weak line"]}},
-        {"for": {"oom": "supporting"}, "says": "third", "examples": {"match": ["a supporting line"]}},
-        {"for": {"oom": "strong"}, "says": "second", "examples": {"match": ["x" * 500, "a strong line"]}},
-        {"for": {"oom": "decisive"}, "says": "first", "examples": {"match": ["a decisive line"]}},
-        {"for": {"disk_full": "decisive"}, "says": "no", "examples": {"match": ["another cause's line"]}},
-        {"says": "no", "examples": {"match": ["nobody's line"]}},
-    ]
-    assert lines_of("oom", rows) == [("first", "a decisive line"), ("second", "a strong line"), ("third", "a supporting line")]
-
-
-def test_code_in_a_runbook_is_a_command_without_what_it_shows():
-    book = page_of_runbooks()
-    codes = re.findall(r"(?m)^- `([^`\n]+)`", book)
-    assert "cat /proc/driver/nvidia/version" in codes and not [one for one in codes if ": " in one and ("this" in one or "another cause" in one)]
-    assert "- `dmesg -T | grep -e Xid -e NVRM`: Xid 119 or 120" in book

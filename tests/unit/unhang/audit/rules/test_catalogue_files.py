@@ -49,7 +49,12 @@ def test_a_good_file_is_loaded(tmp_path):
     [
         ("    title: A rule", "    title: A rule\n    sympotms: []", 4, "rule a-rule: sympotms: unknown key (did you mean symptoms?); allowed are id, title"),
         ("    title: A rule\n", "", 2, "the key title is missing"),
-        ("severity: error", "severity: eror", 4, "severity: found 'eror' (did you mean error?); allowed are critical, error, warning, info"),
+        (
+            "severity: error",
+            "severity: eror",
+            4,
+            "severity: found 'eror' (did you mean error?); allowed are critical, error",
+        ),
         ("scope: node", "scope: [node]", 5, "scope: found a list"),
         ("gpus.count == 0", "gpus.cuont == 0", 6, "when: unknown fact path gpus.cuont (did you mean count?)"),
         ("gpus.count == 0", "driver.loaded.version is version('abc')", 6, "bad version literal"),
@@ -146,7 +151,7 @@ def test_the_command_lists_every_row_as_json(capsys):
 
 def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     examples = {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]}
-    assert main(["rule", "check", str(write_rules(tmp_path / "good", rule("gpus.count == 99", examples=examples)))]) == 0
+    assert main(["rule", "check", str(write_rules(tmp_path / "good", rule("gpus.count == 99", examples=examples, costs="jobs fail")))]) == 0
     assert "1 rule," in capsys.readouterr().out
     assert main(["rule", "check", str(write_rules(tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")))]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 2

@@ -1,24 +1,10 @@
-"""What a severity is worth: each rule above info says what it costs a job, and its severity is the one for that."""
+"""A severity above info rests on more than one report, or on a fact of the node that proves it."""
 
 from __future__ import annotations
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 
 RULES = load_catalogue().rules
-SEVERITY_OF = {
-    "no job may start": "critical", "jobs fail": "error", "jobs hang": "error", "jobs are slow": "error",
-    "next boot": "warning", "next upgrade": "warning", "larger jobs": "warning", "some jobs": "warning",
-}  # fmt: skip
-
-
-def test_every_rule_above_info_says_what_it_costs_and_no_other():
-    assert [rule.id for rule in RULES if ("costs" in rule.row) != (rule.severity != "info")] == []
-
-
-def test_severity_is_that_of_the_cost():
-    wrong = {rule.id: (rule.severity, rule.row["costs"]) for rule in RULES if "costs" in rule.row and SEVERITY_OF[rule.row["costs"]] != rule.severity}
-    assert wrong == {}
-
 
 # Rules above info that rest on one report: what proves them on the node that they speak of. Such a rule without a line here is info.
 ONE_REPORT = {
@@ -80,8 +66,3 @@ def test_a_rule_above_info_that_rests_on_one_report_has_a_fact_that_proves_it():
 
 def test_an_error_that_is_our_own_conclusion_has_a_fact_from_which_it_follows():
     assert {rule.id for rule in RULES if rule.severity in ("error", "critical") and rule.row["confidence"] == "inferred"} == set(OUR_CONCLUSION)
-
-
-def test_what_is_only_info_never_takes_a_node_out_of_service():
-    """A remedy that says drain gets the scheduler's command on the first screen, for all nodes that have the finding."""
-    assert [rule.id for rule in RULES if rule.severity == "info" and "drain" in str((rule.row.get("remedy") or {}).get("person"))] == []

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang_node.base.versions.compare import check_version, compare_versions, holds
 
 ENTRY = {
     "id": "entry-own", "title": "A fault of our own jobs", "known_to": "job", "why": "only the launcher knows how many ranks share a GPU",
@@ -34,7 +35,6 @@ def test_an_entry_is_read(tmp_path):
         ({"settings": ["nccl_debug"]}, "settings"),
         ({"sources": []}, "sources"),
         ({"worklaround": {"what": "x", "cost": "y"}}, "worklaround"),
-        ({"incidents": ["not an id"]}, "incidents"),
     ],
 )
 def test_an_entry_with_a_fault_is_named_with_file_line_and_place(tmp_path, change, message):
@@ -65,3 +65,22 @@ def test_a_rule_that_names_no_rule_in_also_is_told_the_nearest(tmp_path):
     (tmp_path / "own.yml").write_text(yaml.safe_dump({"rules": [rule]}, sort_keys=False))
     (fault,) = load_catalogue([tmp_path]).faults
     assert "there is no rule driver-nouveau-loded (did you mean driver-nouveau-loaded?)" in fault
+
+
+ENTRIES = load_catalogue().entries
+
+
+@pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["id"])
+def test_entry_says_why_no_rule_can_decide_it_and_where_it_is_reported(row):
+    assert len(row["why"]) > 30
+    assert all(source["url"].startswith("https://") and len(source["says"]) > 15 for source in row["sources"])
+
+
+@pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["id"])
+def test_versions_of_an_entry_are_versions_in_order(row):
+    for part in row.get("versions", ()):
+        order = "generic" if part["of"] == "torch" else part["of"]
+        ends = [part[key] for key in ("from", "below") if key in part]
+        assert ends
+        assert [check_version(end, order) for end in ends] == [None] * len(ends)
+        assert len(ends) < 2 or holds(compare_versions(ends[0], ends[1], order), "<")

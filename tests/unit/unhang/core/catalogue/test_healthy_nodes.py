@@ -28,7 +28,8 @@ def verdicts_on(document, verdicts, policy=None):
     """{(rule, verdict)} of node rules above info."""
     node = NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"]))
     loud = [rule for rule in CATALOGUE.rules if rule.scope == "node" and rule.severity in LOUD]
-    return {(rule.id, one.verdict) for rule in loud for one in judge_rule(rule, node_world(node, VIEW)) if one.verdict in verdicts}
+    found = ((rule, one) for rule in loud for one in judge_rule(rule, node_world(node, VIEW)))
+    return {(rule.id, one.verdict) for rule, one in found if one.verdict in verdicts and (one.severity or rule.severity) in LOUD}
 
 
 def real_8xh200():

@@ -66,21 +66,6 @@ def test_sources_are_addresses_of_the_projects_themselves_and_say_what_stands_th
     assert [(rule_id, source) for rule_id, source in sources_of_everything() if not citable(source)] == []
 
 
-def test_a_near_miss_speaks_of_the_same_facts_as_a_match():
-    """A near miss with other facts would prove nothing."""
-    examples = {rule.id: rule.row["examples"] for rule in RULES.values()}
-    strange = {
-        rule_id: [miss for miss in row["near_miss"] if not any(sections_of(miss) & sections_of(match) for match in row["match"])]
-        for rule_id, row in examples.items()
-    }
-    assert {rule_id: misses for rule_id, misses in strange.items() if misses} == {}
-
-
-def sections_of(example):
-    """The sections, and the other top-level keys, of an example of any scope."""
-    return {key for node in (example if isinstance(example, list) else [example]) for key in node}
-
-
 def test_each_situation_has_rules_that_can_be_found_on_a_node():
     named = {number for rule in RULES.values() for number in rule.row.get("situations", [])}
     assert named == SITUATIONS

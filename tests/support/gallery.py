@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.rules.groups import judge_fragments
-from unhang.audit.rules.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.run.documents import to_fragment
 
+GALLERY = Path(__file__).resolve().parents[1] / "fixtures" / "gallery"
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 
 
@@ -39,7 +40,7 @@ class Machine:
     above_info: Mapping[str, str]
 
 
-def read_gallery(folder: Path) -> list[Machine]:
+def read_gallery(folder: Path = GALLERY) -> list[Machine]:
     """All machines of a folder, in the order of their files. Raises KeyError for a machine, a path or a key that does not exist."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yml")):
@@ -65,22 +66,24 @@ def applies_to(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView
 def _verdicts(rule: Rule, machine: Machine, catalogue: CatalogueView) -> set[str]:
     if rule.scope != "node":
         return {judge_fragments(rule, [machine.document["sections"]] * 2, catalogue)}
+    return {one.verdict for one in _judged(rule, machine, catalogue)}
+
+
+def _judged(rule: Rule, machine: Machine, catalogue: CatalogueView) -> list[Judged]:
     node = NodeView(machine.name, ("training",), {}, "ok", "", "", to_fragment(machine.document["sections"]))
-    return {one.verdict for one in judge_rule(rule, node_world(node, catalogue))}
+    return judge_rule(rule, node_world(node, catalogue))
 
 
 def alarms(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) -> list[str]:
     """The healthy machines on which a rule above info speaks without standing on their list."""
     if rule.scope != "node" or rule.severity == "info":
         return []  # that no comparison speaks on machines that are alike is a test's business: tests/unit/unhang/audit/judge/test_trials.py
-    listed = {machine.name for machine in machines if rule.id in machine.above_info}
-    return [name for name, speaks in applies_to(rule, machines, catalogue).items() if speaks and name not in listed]
+    unlisted = [machine for machine in machines if rule.id not in machine.above_info]
+    return [machine.name for machine in unlisted if any(_is_loud(rule, one) for one in _judged(rule, machine, catalogue))]
 
 
-def find_gallery(project: Path) -> Path | None:
-    """The gallery's folder, None in an installed wheel, which has no tests."""
-    folder = project / "tests" / "fixtures" / "gallery"
-    return folder if folder.is_dir() else None
+def _is_loud(rule: Rule, judged: Judged) -> bool:
+    return judged.verdict == "fail" and (judged.severity or rule.severity) != "info"
 
 
 def _document(name: str, rows: Mapping[str, dict[str, Any]], made: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:

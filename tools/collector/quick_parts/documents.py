@@ -1,4 +1,4 @@
-# Replaces the judge's strict reader in unhang-offline.pyz and unhang-quick.pyz: the catalogue's examples, and what this node's collector read, become facts.
+# Replaces the judge's strict reader in unhang-quick.pyz: what this node's collector read becomes facts.
 from types import SimpleNamespace
 
 from unhang.core.schemas.shapes import ANY, fact_shapes
