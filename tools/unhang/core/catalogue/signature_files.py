@@ -7,7 +7,7 @@ from typing import Any
 
 from unhang.core import catalogue
 
-KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma", "reporters")
+KINDS = ("any_program", "commands", "containers", "driver_and_kernel", "frameworks", "hosts", "launchers", "nccl", "pytorch", "rdma")
 
 
 def signature_files() -> list[tuple[Path, dict[str, Any]]]:
