@@ -86,8 +86,8 @@ def _counted(severities: Sequence[str]) -> Any:
 
 def gate_burn_in(time: Any) -> Any:
     """Seconds of a burn-in's time, 0 for none."""
-    from unhang.core.errors import UserError
     from unhang.core.durations import parse_duration
+    from unhang.core.errors import UserError
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0

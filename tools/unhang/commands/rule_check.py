@@ -17,12 +17,12 @@ from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.kept_yaml import PACKAGE
 from unhang.core.catalogue.reading import own_folders, read_folders
-from unhang.jobs.commands.signature_check import signature_faults
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.project import find_project
 from unhang.core.text import counted
+from unhang.jobs.commands.signature_check import signature_faults
 
 EXAMPLES = """\
   unhang rule check site/rules                          the folder that unhang audit --rules site/rules reads

@@ -27,9 +27,9 @@ from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.act.rollout.step_durations import measured_steps
 from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.core.commands.deliver import deliver
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.commands.deliver import deliver
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed

@@ -17,12 +17,12 @@ from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
-from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import as_typed, play_into
 from unhang.core.ansible.preview_events import PREVIEW_ENV
 from unhang.core.ansible.run_files import NOT_LATEST_ENV
+from unhang.core.commands.deliver import deliver
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json

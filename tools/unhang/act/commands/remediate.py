@@ -31,7 +31,6 @@ from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.steps import WAITING
 from unhang.act.rollout.waiting import is_worth_another_look, parse_time
 from unhang.audit.commands.filters import OPTIONS, add_filters
-from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.controllers import is_known_to_be_over
 from unhang.core.ansible.play_process import Played
@@ -43,6 +42,7 @@ from unhang.core.ansible.playbook_command import (
 )
 from unhang.core.ansible.run_files import NOT_LATEST_ENV
 from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder

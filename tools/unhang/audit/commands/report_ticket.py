@@ -16,8 +16,8 @@ from unhang.audit.report.ticket import (
     ticket_blocks,
     ticket_findings,
 )
-from unhang.core.commands.deliver import deliver
 from unhang.core.ansible.playbook_command import as_typed
+from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder

@@ -20,10 +20,10 @@ from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import read_run
 from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
-from unhang.core.commands.deliver import deliver
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_format_option, add_quiet, number_of
+from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.labels import parse_labels

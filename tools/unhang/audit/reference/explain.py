@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.audit.reference.causes import flat
-from unhang.audit.reference.nearness import KINDS, NO_TOPICS
+from unhang.audit.reference.nearness import KINDS
 from unhang.audit.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
 from unhang.audit.reference.version_rules import rules_that_fire
 from unhang.audit.rules.compiled_catalogue import Catalogue
@@ -326,7 +326,7 @@ def _any_row(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         yield row_topic(catalogue, name, key)
         return
     for table, rows in catalogue.tables.items():
-        if word in rows and table not in ("xids", "sxids", *NO_TOPICS):
+        if word in rows and table not in ("xids", "sxids"):
             yield row_topic(catalogue, table, word)
 
 

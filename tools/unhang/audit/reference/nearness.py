@@ -21,7 +21,6 @@ KINDS = {
 CLOSE = 0.81  # of two words that differ by a slip of the finger
 SHORTEST = 5  # letters of a word that may be misspelt; shorter ones are near to too many
 MOST = 3
-NO_TOPICS = frozenset(("words_of_languages",))  # tables that programs read and nobody asks for
 _EMPTY = frozenset(("the", "and", "not", "was", "has", "have", "are", "for", "with", "from", "that", "this", "error", "nccl", "here"))
 _COMMON = 0.2  # the share of topics from which on a word alone proposes nothing: `gpu`
 _ALONE = {"xid": "xid 79", "sxid": "sxid 12028", "driver": "driver 535.154.05", "nccl": "nccl 2.21.5", "gpu": "gpu H200"}
@@ -99,7 +98,7 @@ def _text(catalogue: Catalogue) -> dict[str, str]:
 
 def _names(catalogue: Catalogue) -> list[str]:
     """All names that can be asked for."""
-    keys = [str(key) for name, table in catalogue.tables.items() if name not in NO_TOPICS for key in table]
+    keys = [str(key) for name, table in catalogue.tables.items() for key in table]
     roles = {str(rule.row["remedy"]["role"]) for rule in catalogue.rules if rule.row["remedy"].get("role")}
     return [*_titles(catalogue), *keys, *sorted(roles), *_paths(policy_shape().fields), *_paths(fact_shapes())]
 

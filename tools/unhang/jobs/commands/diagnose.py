@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 healthy, 1 a cause at or above --fail-on, 2 a healthy part of more than is read, 3 a failure without a known cause, 4 no end. Nothing to read raises
-    UserError, which gives 2.
+    """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read, 3 a failure without a known cause, 4 no end. An empty input
+    raises UserError, which gives 2.
     """
     if not arguments.files and not _is_piped():
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     found, looked = _diagnosis(arguments)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
         raise UserError(_unread(found, arguments.files))
-    if found["outcome"]["word"] == "nothing":
+    if found["outcome"]["word"] == "nothing" and not found["collect_next"]:
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
     if not arguments.quiet:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both

@@ -23,8 +23,6 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on; a GPU's serial number is added to its address."""
     named: dict[str, None] = {}
     for event in _lines(evidence):
-        if event.signature.program.startswith("people"):
-            continue
         for text in _of_event(event, facts):
             named.setdefault(text)
     return list(named)[:MOST_NAMED]

@@ -1,111 +1,51 @@
-"""What a report tells of its circumstances: where the job stands, how large it is, what starts it, on which accelerators. They name no cause; they choose from
-the catalogue's table `next_steps` what to run next.
+"""Where a job stood, how large it is, what started it, on which accelerators: what its log shows. They name no cause; they choose from the catalogue's table
+`next_steps` what to run next.
 """
 
 from __future__ import annotations
 
 from unhang.jobs.diagnose.endings import unfinished_traceback
-from unhang.jobs.diagnose.fitting_remedies import experiments_made, launchers, other_accelerator
+from unhang.jobs.diagnose.fitting_remedies import experiments_made, frameworks, launchers, other_accelerator, serves
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_only_told, is_slow, own_errors, speed_falls
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, own_errors, speed_falls
 
-# circumstance -> facts any of which tells it
-TOLD_BY = {
+# circumstance -> facts any of which shows it
+SHOWN_BY = {
     "ended-by-slurm": ("slurm_ended",),
-    "killed": ("killed", "killed_told"),
-    "compiled": ("compiled_told",),
+    "killed": ("killed",),
     "error-line": ("error_line",),
-    "crashed": ("failure_told", "crash", "aborted"),
-    "reboots": ("reboots_told",),
+    "crashed": ("crash", "aborted"),
     "local-peer-closed": ("local_peer_closed",),
     "gloo-wait": ("gloo_wait",),
     "gdrcopy": ("gdrcopy_missing",),
     "image-refused": ("image_refused",),
-    "preparing": ("preparing_told",),
-    "building": ("building_told", "kernels_compiled"),
-    "rollout": ("rollout_told",),
-    "online-rl": ("online_rl_told",),
-    "serving": ("serving_told", "vllm_stall", "server_stands", "sglang_told", "trtllm_told", "lmdeploy_told"),
-    "restoring": ("restoring_told",),
-    "ending": ("ending_told",),
-    "seam": ("seam_told", "every_nth"),
-    "steps": ("training_step", "progress_told", "middle_told", "monitored"),
-    "start": ("start_told", "rendezvous_told", "store_timeout", "init_start", "bootstrap", "test_device"),
-    "rendezvous": ("rendezvous_told", "store_timeout"),
+    "preparing": ("data_progress",),
+    "building": ("build_start",),
+    "steps": ("training_step", "monitored"),
+    "start": ("store_timeout", "init_start", "bootstrap", "test_device"),
+    "rendezvous": ("store_timeout",),
     "launch-failed": ("launch_failed",),
     "started": ("test_device", "init_start", "bootstrap"),
-    "met": ("init_complete", "met_told"),
+    "met": ("init_complete",),
     "peer-gone": ("peer_gone",),
-    "etcd": ("etcd_told",),
-    "group-device": ("group_device_given",),
-    "same-collective": ("same_collective_told",),
-    "fewer-nodes-work": ("fewer_nodes_work",),
-    "busy": ("load_full_told",),
-    "idle": ("load_low_told",),
-    "changed": ("changed_told", "driver_changed", "newer_software", "system_updated"),
-    "elsewhere": ("elsewhere_told", "other_machine_works"),
-    "sometimes": ("sometimes_told",),
-    "leftovers": ("since_interrupted", "file_left", "runs_killed_told"),
     "actor-died": ("actor_died",),
-    "several-work": ("several_gpus_work",),
-    "workers": ("no_workers_works",),
-    "some-work": ("some_gpus_work",),
-    "windows": ("windows_told",),
-    "container": ("container_told", "container", "container_fails"),
-    "cpu": ("cpu_told",),
-    "pauses": ("pause_told",),
-    "network-told": ("network_told",),
-    "network-fault": ("network_fault_told",),
-    "stages": ("stages_told", "unbatched_message"),
+    "container": ("container",),
+    "stages": ("unbatched_message",),
     "forked": ("fork_warned",),
-    "fades": ("fading_told",),
-    "mpi": ("mpi_told", "mpi_calls_told", "mpi_itself_told"),
-    "mpi-itself": ("mpi_itself_told",),
-    "own-exchange": ("own_exchange_told",),
-    "nightly": ("nightly_told",),
-    "kubernetes": ("pods_told",),
-    "slurm": ("slurm_told",),
-    "ray": ("ray_told", "ray_submit_told"),
-    "handed-in": ("ray_submit_told",),
     "has-nccl-log": ("bootstrap", "init_start", "transport"),
-    "vllm": ("vllm_told", "vllm_stall", "server_stands"),
-    "sglang": ("sglang_told",),
-    "trtllm": ("trtllm_told",),
-    "torch": ("torch_told",),
-    "jax": ("jax_told",),
-    "tensorflow": ("tensorflow_told",),
-    "mpi-calls": ("mpi_calls_told",),
-    "other-framework": ("other_framework_told",),
-    "native": ("native_told", "own_exchange_told", "bandwidth_row", "test_device"),
-    "eager": ("eager_given",),
-    "tests-run": ("tests_told", "bandwidth_row", "average_bandwidth", "test_device"),
-    "stacks-given": ("stacks_given",),
+    "native": ("bandwidth_row", "test_device"),
+    "tests-run": ("bandwidth_row", "average_bandwidth", "test_device"),
+    "served": ("server_stands", "server_serves"),
     "nccl-warned": ("nccl_warn_line",),
-    "mixed-kinds": ("kinds_mixed_told",),
-    "another-way-works": ("another_way_works",),
-    "another-trainer-works": ("another_trainer_works",),
-    "error-told": ("error_told",),
-    "much-work": ("much_work_told",),
-    "one-sample": ("one_sample_told",),
-    "vanished": ("vanished_told", "some_gpus_empty"),
-    "memory-limited": ("memory_limit_told",),
-    "fewer-parts-work": ("fewer_parts_work",),
-    "placement": ("placement_told",),
-    "nan": ("nan_told",),
-    "pod-waits": ("pod_waits",),
-    "fewer-used": ("fewer_used_told",),
-    "one-works": ("one_gpu_works", "fewer_works"),
-    "served": ("server_stands", "served_told", "middle_told", "overload_told", "near_limit_told"),
-    "sharded": ("zero3_told", "sharded_told"),
-    "some-counts-work": ("some_gpus_work", "more_gpus_work"),
-    "one-process-fails": ("one_process_fails",),
     "little-memory-left": ("memory_share_high",),
-    "picture": ("picture_shown",),
-    "layers-dropped": ("layers_dropped",),
+}
+PHASES = ("serving", "building", "steps", "preparing", "start")  # where several are shown, the first one says where the job stood
+LAUNCHERS_SHOWN = {"Slurm": "slurm", "Ray": "ray", "Kubernetes": "kubernetes"}
+# circumstance -> how programs of signatures begin whose lines show it
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "vllm": ("vLLM",), "sglang": ("SGLang",), "trtllm": ("TensorRT-LLM",), "tensorflow": ("TensorFlow",),
+    "mpi": ("Open MPI", "MPICH", "Hydra", "Intel MPI", "MPI"),
 }  # fmt: skip
-# Where several of these are told, the first one says where the job stands.
-PHASES = ("ending", "rollout", "serving", "building", "restoring", "seam", "steps", "preparing", "start")
-LAUNCHERS_TOLD = {"Slurm": "slurm", "Ray": "ray", "Kubernetes": "kubernetes"}
 MAKERS = {"Huawei": "huawei", "AMD": "amd"}
 CHANGING = (
     "NCCL_P2P",
@@ -126,73 +66,59 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
 EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
-TOLD_FAILURES = ("failure_told", "crash_told", "error_told", "heading_failure")
-STACKS = {"stack_process": 2, "rank_in_call": 1, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
-NEAR = 3  # lines between a sentence and the picture that it speaks of
+STACKS = {"stack_process": 2, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
 def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
-    """The circumstances that are told. outcome: the word of the conclusion."""
-    told = {name for name, facts_of in TOLD_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
-    told |= {"rollout"} if "online-rl" in told and "serving" in told else set()
-    told -= {"rendezvous"} if "met" in told else set()
-    told |= {LAUNCHERS_TOLD[name] for name in launchers(facts) if name in LAUNCHERS_TOLD}
-    told -= {"error-told", "picture"} if facts.first_error or own_errors(facts) or _error_follows(facts) else set()
-    told |= _surroundings(facts, told) | _state(facts, outcome, told)
-    phase = _phase(facts, told)
-    return frozenset(told.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, told))
+    """The circumstances that the log shows. outcome: the word of the conclusion."""
+    shown = {name for name, facts_of in SHOWN_BY.items() if any(not event.quoted for one in facts_of for event in facts.of(one))}
+    shown |= _programs(facts)
+    shown -= {"rendezvous"} if "met" in shown else set()
+    shown |= _surroundings(facts) | _state(facts, outcome, shown)
+    phase = _phase(facts, shown)
+    return frozenset(shown.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, shown))
 
 
-def _error_follows(facts: Facts) -> bool:
-    """Whether the error of which somebody tells stands below: "it ends with this error:", and no picture of it."""
-    pictures = [event.line for event in facts.of("picture_shown")]
-    ends = [event.line for event in facts.of("error_told") if event.text.rstrip().endswith((":", "\uff1a"))]
-    return any(not any(line <= shown <= line + NEAR for shown in pictures) for line in ends)
+def _programs(facts: Facts) -> set[str]:
+    """Launchers, schedulers, engines and frameworks with lines in the log."""
+    programs = {event.signature.program for event in facts.events if not event.quoted}
+    found = {name for name, start in PROGRAMS.items() if any(one.startswith(start) for one in programs)}
+    found |= {LAUNCHERS_SHOWN[name] for name in launchers(facts) if name in LAUNCHERS_SHOWN}
+    found |= {{"JAX": "jax", "PyTorch": "torch"}[name] for name in frameworks(facts) if name in ("JAX", "PyTorch")}
+    return found | ({"serving"} if serves(facts) else set())
 
 
-def _given(facts: Facts, told: set[str]) -> set[str]:
-    """What the report has already, so that it is not asked for: a log of NCCL, stacks, and processes of which none is left; and programs that are no torch."""
+def _given(facts: Facts, shown: set[str]) -> set[str]:
+    """What the input has already, so that it is not asked for: a log of NCCL, stacks, and processes of which none is left; and programs that are no torch."""
     debug = {(event.fields.get("value") or "").strip("\"'").upper() for event in facts.of("setting") if event.fields.get("name") == "NCCL_DEBUG"}
-    found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in told else set()
-    found |= {"ended"} if told & {"failed", "nccl-error"} else set()
+    found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in shown else set()
+    found |= {"ended"} if shown & {"failed", "nccl-error"} else set()
     found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACKS.items()) else set()
-    return found | ({"no-torch"} if told & {"jax", "tensorflow", "other-framework", "native", "mpi-calls"} and "torch" not in told else set())
+    return found | ({"no-torch"} if shown & {"jax", "tensorflow", "native"} and "torch" not in shown else set())
 
 
-def _phase(facts: Facts, told: set[str]) -> str | None:
-    """Where the job stands. A lone timeout says it by its number; a job whose GPUs compute or that hangs at once on several GPUs stands at its start."""
-    if any(event.signature.id == "stops-at-a-seam-reported" and not event.quoted for event in facts.events):
-        told = told | {"seam"}
-    if facts.of("training_step") or (facts.of("bar") and "slow" not in told):
-        told = told - {"restoring"}  # what was loaded before the steps has been loaded
+def _phase(facts: Facts, shown: set[str]) -> str | None:
+    """Where the job stood. A lone timeout says it by its number."""
     numbers = [one.seq for one in facts.timeouts if one.seq is not None]
-    if numbers and not told & {"ending", "seam", "rollout", "serving", "preparing", "building", "restoring"}:
-        return "start" if min(numbers) <= EARLY_SEQ and "steps" not in told else "steps"
-    if any((event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")) and not told & {"preparing", "building"}:
-        told = told | {"steps"}
-    named = next((one for one in PHASES if one in told and not (one == "preparing" and told & {"busy", "met"})), None)
-    at_once = not told & {"failed"} and (told & {"busy", "nodes", "kubernetes"} or facts.of("one_gpu_works"))
-    return named or ("start" if at_once else None)
+    if numbers and not shown & {"serving", "preparing", "building"}:
+        return "start" if min(numbers) <= EARLY_SEQ and "steps" not in shown else "steps"
+    if any((event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")) and not shown & {"preparing", "building"}:
+        shown = shown | {"steps"}
+    return next((one for one in PHASES if one in shown), None)
 
 
-def _surroundings(facts: Facts, told: set[str]) -> set[str]:
+def _surroundings(facts: Facts) -> set[str]:
     """The size of the job, its accelerators, and what was tried."""
     several = len(facts.hosts) > 1 or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
-    several = several or facts.has("pod-with-a-second-container") or bool(facts.of("several_nodes") and not facts.of("elsewhere_told"))
     maker = other_accelerator(facts)
-    found = {"nodes" if several else "machine"}
-    if maker or "cpu" in told:
-        found |= {MAKERS.get(maker or "", "other-accelerator")} if maker else set()
-    else:
-        found.add("nvidia")
+    found = {"nodes" if several else "machine", MAKERS.get(maker, "other-accelerator") if maker else "nvidia"}
     if experiments_made(facts) or _goes_without_p2p(facts):
         found.add("p2p-tried")
     if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
         found.add("settings")
-    named = [event for name in ("error_line", "heading_failure") for event in facts.of(name) if "NCCL" in event.text and not event.quoted]
-    warned = is_only_told(facts) and any(not event.quoted for event in facts.of("nccl_warn_line")) and not facts.of("hanging_word")
-    if facts.of("library_failed") or ((named or warned) and not hang_signs(facts)):
+    named = [event for event in facts.of("error_line") if "NCCL" in event.text and not event.quoted]
+    if facts.of("library_failed") or (named and not hang_signs(facts)):
         found.add("nccl-error")
     if facts.has("nccl-internal-check"):
         found.add("nccl-internal")
@@ -209,33 +135,23 @@ def _goes_without_p2p(facts: Facts) -> bool:
     return bool(paths) and not any(path.startswith("P2P") for path in paths)
 
 
-def _state(facts: Facts, outcome: str, told: set[str]) -> set[str]:
-    """Whether the job failed, is slow or hangs; failed also where a person tells of no hang."""
-    if told & {"killed", "reboots"}:
+def _state(facts: Facts, outcome: str, shown: set[str]) -> set[str]:
+    """Whether the job failed, is slow or hangs."""
+    if "killed" in shown:
         return set()
     first = facts.first_error
-    raised = facts.of("crash") or "error-told" in told or (first is not None and first.signature.kind == "error")
+    raised = facts.of("crash") or (first is not None and first.signature.kind == "error")
     if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
         return {"failed", *_what_is_shown_of_it(facts)} | {name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)}
-    if not is_slow(facts):
-        return {"failed"} if _is_told_without_a_hang(facts) else {"hangs"}
-    return {"slow", *(("fades",) if speed_falls(facts) else ())}
+    return {"slow", *(("fades",) if speed_falls(facts) else ())} if is_slow(facts) else {"hangs"}
 
 
 def _what_is_shown_of_it(facts: Facts) -> set[str]:
-    """How much of a failure's own output there is: a whole traceback, one that is cut, a launcher's report alone, or a person's words alone."""
+    """How much of a failure's own output there is: a whole traceback, one that is cut, or a launcher's report alone."""
     raised, cut = facts.of("crash"), unfinished_traceback(facts) is not None
     if cut or raised:
         return {"cut-traceback"} if cut else {"whole-traceback"}
-    if any(not event.quoted for name in EXITS for event in facts.of(name)) and not own_errors(facts):
-        return {"only-exits"}
-    is_shown = facts.first_error or own_errors(facts) or _error_follows(facts)
-    return {"only-told"} if not is_shown and any(facts.of(name) for name in TOLD_FAILURES) else set()
-
-
-def _is_told_without_a_hang(facts: Facts) -> bool:
-    """Whether a person tells what happened without a word of a hang: something is not as it should be. A log that just stops may be one of a hang."""
-    return is_only_told(facts) and not (facts.of("hanging_word") or hang_signs(facts) or facts.timeouts or facts.stopped)
+    return {"only-exits"} if any(not event.quoted for name in EXITS for event in facts.of(name)) and not own_errors(facts) else set()
 
 
 def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:

@@ -8,7 +8,6 @@ from unhang.jobs.diagnose.conclusion import (
     NO_LOG,
     SERVES,
     SLOW,
-    TOLD,
     Conclusion,
     last_answer,
     rank_of_event,
@@ -21,10 +20,19 @@ from unhang.jobs.diagnose.conclusion import (
 from unhang.jobs.diagnose.endings import started_again
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.reading import Input
-from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
 from unhang.jobs.diagnose.rules.signs import far_below, is_slow, near_end
 from unhang.jobs.diagnose.trouble import OF_TROUBLE
 
+# At most 12 lines of 100 letters together with the answer itself (a test counts them).
+BRING = (
+    "while the job runs: unhang inspect --pid PID on a node, or --slurm-job ID; it says who waits for whom",
+    "when it has ended: start it once more with NCCL_DEBUG=INFO, and bring these in one folder: unhang diagnose FOLDER",
+    "1. what every rank prints: torchrun --log-dir LOGS --tee 3; srun --output=%x-%t.log; kubectl logs POD",
+    "2. the kernel's log of every node: dmesg -T > dmesg-$(hostname).txt",
+    "3. the script that starts the job, as it was run",
+)
+CHECK_SETTINGS = "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
 ALONE = "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was sent"
 ASK_FOR_MPI = (
     "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built without MPI (make MPI=1); another MPI's mpirun, or srun "
@@ -53,17 +61,34 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
 
 
 def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
-    own = {file.name for file in facts.job if not file.pasted}
-    if all(event.file in own for event in facts.events) and not facts.is_told:
-        return Conclusion("nothing", _nothing(inputs))
+    if not is_from_a_program(facts):
+        return Conclusion("nothing", _nothing(inputs), first=_page(facts, inputs))
     return Conclusion("nothing", NO_LOG_AMONG) if inputs and all(NO_LOG in one.notes for one in inputs) else None
 
 
+def is_from_a_program(facts: Facts) -> bool:
+    """Whether a line is known from a program, or ranks are told apart by their lines. Settings and advice may be anybody's words."""
+    own = {file.name for file in facts.job}
+    lines = (event for event in facts.events if event.file not in own and event.signature.kind != "folklore" and event.signature.fact not in SETTINGS)
+    return any(True for _ in lines) or bool(facts.stopped or facts.words or facts.flights or facts.calls)
+
+
 def _nothing(inputs: Sequence[Input]) -> str:
-    if all(one.kind == "empty" for one in inputs if one.kind != "job"):
+    if _is_empty(inputs):
         notes = [note for one in inputs for note in one.notes]
         return f"expected a log, found an empty file{f' that {notes[0]}' if notes else ''}"
-    return "no line is from a known program; is this the log of the job?"
+    return "no log is in it: no line is known from a program"
+
+
+def _is_empty(inputs: Sequence[Input]) -> bool:
+    return all(one.kind == "empty" for one in inputs if one.kind != "job")
+
+
+def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
+    """What to bring instead of a text without a log; () where a log was expected and is empty."""
+    if _is_empty(inputs):
+        return ()
+    return (*BRING, *([CHECK_SETTINGS] if any(event.signature.fact in SETTINGS or event.signature.kind == "folklore" for event in facts.events) else ()))
 
 
 def _ended(facts: Facts) -> Conclusion | None:
@@ -74,11 +99,11 @@ def _ended(facts: Facts) -> Conclusion | None:
         return slow
     if start := started_again(facts, ends[-1]):
         return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start)
-    return _fault_told(facts) or Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
+    return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
 
 
 def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
-    """The conclusion about a test of collectives that ended and was slow, by its result or by a person's words; None for any other."""
+    """The conclusion about a test of collectives that ended and was slow, by its result; None for any other."""
     if float(end.fields["value"] or 0) == 0:
         return Conclusion("no_end", ALONE, end, (ASK_FOR_MPI,))
     if far := far_below(facts):
@@ -88,7 +113,7 @@ def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
 
 
 def _end_reported(facts: Facts) -> Conclusion | None:
-    end = None if _fault_told(facts) else reported_end(facts)
+    end = reported_end(facts)
     return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end) if end else None
 
 
@@ -106,7 +131,7 @@ def _server(facts: Facts) -> Conclusion | None:
         return None
     started, failed = starts[-1], unknown_failure(facts)
     after = failed.event.line if failed and isinstance(failed.event, Event) and failed.event.file == started.file else 0
-    return failed if failed and after > max(started.line, last_answer(facts, started.file)) else _fault_told(facts) or Conclusion("healthy", SERVES, started)
+    return failed if failed and after > max(started.line, last_answer(facts, started.file)) else Conclusion("healthy", SERVES, started)
 
 
 def _xid(facts: Facts) -> Conclusion | None:
@@ -125,11 +150,6 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
     devices = () if facts.of("bandwidth_row") else facts.of("test_device")
     why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
     return Conclusion("no_end", why, devices[-1]) if devices else None
-
-
-def _fault_told(facts: Facts) -> Conclusion | None:
-    told = next((event for event in (*facts.of("fault_told"), *facts.of("error_told")) if not (event.quoted or event.supposed)), None)
-    return Conclusion("no_end", TOLD, told) if told else None
 
 
 def _machine(facts: Facts) -> Conclusion | None:
@@ -151,7 +171,6 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _xid,
     _job_without_end,
     _test_without_result,
-    _fault_told,
     _machine,
     _unknown,
 )

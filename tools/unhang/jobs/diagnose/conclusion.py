@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.logs.rank_steps import RankStep
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rules.recording_rules import common_place
-from unhang.jobs.diagnose.rules.signs import hang_signs, heading_of_a_failure, heading_of_a_hang, is_only_told, is_slow, near_end, own_errors
+from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, near_end, own_errors
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
@@ -28,7 +28,6 @@ MOST_RANKS = 100_000
 FEW_OF = 3  # ranks that print, for each one that prints nothing
 LONGEST_WORDS = 160
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
-TOLD = "the text tells of a fault; no message that unhang knows shows it"
 SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
@@ -69,25 +68,18 @@ def rank_that_stopped(facts: Facts) -> Conclusion | None:
 
 
 def slow_job(facts: Facts) -> Conclusion | None:
-    """The report is about speed."""
-    return Conclusion("no_end", SLOW) if is_slow(facts) and not heading_of_a_failure(facts) else None
+    """The job's own numbers show that it is slow."""
+    return Conclusion("no_end", SLOW) if is_slow(facts) else None
 
 
 def unknown_failure(facts: Facts) -> Conclusion | None:
-    """The finding of a log in which something failed, though no signature knows the message; None where anything tells of a hang. In a text that begins with
-    a person's words any word of a failure counts, if there is none of a hang: what ends with an error and is taken for a hang gets the wrong advice.
-    """
+    """Something failed at the end of a log, though no signature knows the message; None where anything shows a hang."""
     if hang_signs(facts) or facts.timeouts:
         return None
-    names = ("failure_told", "killed_told", "error_told", *(("failing_word",) if is_only_told(facts) and not facts.of("hanging_word") else ()))
-    told = next((event for name in names for event in facts.of(name) if not (event.quoted or event.supposed)), None) or heading_of_a_failure(facts)
-    told = None if heading_of_a_hang(facts) else told
-    lines = [event for event in own_errors(facts) if told or near_end(facts, event)]
-    if first := facts.first_error if told or lines else None:
+    lines = [event for event in own_errors(facts) if near_end(facts, event)]
+    if first := facts.first_error if lines else None:
         return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
-    if lines:
-        return Conclusion("failure", UNKNOWN_ERROR, lines[0])
-    return Conclusion("failure", TOLD, told) if told else None
+    return Conclusion("failure", UNKNOWN_ERROR, lines[0]) if lines else None
 
 
 def with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:

@@ -1,4 +1,4 @@
-"""Which events of a file count: without another run, without faults that the job survived, and without kills that only follow. Values in, values out."""
+"""Which events of a file count: without faults that the job survived, and without kills that only follow. Values in, values out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _POD = re.compile(r"\bpod/[\w.-]{1,250}")
 
 def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file that tell how its job ended."""
-    of_this_run = without_ignored_exceptions(without_another_run(logged_by_the_job(events)))
+    of_this_run = without_ignored_exceptions(logged_by_the_job(events))
     return without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(of_this_run)))
 
 
@@ -49,15 +49,6 @@ def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
     return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
-
-
-def without_another_run(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file; the faults of a second run, told of after the hang of the first one ("if I also set X I get this instead"), as quotations."""
-    other = next((event.line for event in events if event.signature.fact == "other_run"), None)
-    before = [event for event in events if other is not None and event.line <= other and event.signature.kind in ("error", "symptom") and not event.quoted]
-    if other is None or not before or any(event.signature.fact != "hang_told" for event in before):
-        return events
-    return [replace(event, quoted=True) if event.line > other and event.signature.kind in ("error", "symptom") else event for event in events]
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:

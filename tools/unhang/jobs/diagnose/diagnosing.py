@@ -17,24 +17,22 @@ from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.circumstances import circumstances
 from unhang.jobs.diagnose.concluding import conclude
 from unhang.jobs.diagnose.conclusion import NO_LOG, describe_conclusion
-from unhang.jobs.diagnose.error_words import SPECIAL, explained
+from unhang.jobs.diagnose.error_words import SPECIAL, explained, library_of, with_library
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
     commands_of_others,
     experiments_made,
     fitting_remedy,
+    fitting_workaround,
     launchers,
     other_accelerator,
     own_words,
-    without_made_workaround,
 )
 from unhang.jobs.diagnose.job_evidence import FROM_JOB
-from unhang.jobs.diagnose.library_of_error import library_of, with_library, words_to_search
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
-from unhang.jobs.diagnose.logs.pasted_files import kept_lines, pieces_in
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
@@ -47,7 +45,7 @@ SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")  # remarks that an exception of the program does not need
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
-WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met", "limit_told")  # facts of a time limit that somebody may want to raise
+WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")  # facts of a time limit that somebody may want to raise
 _VARIABLE = re.compile(r"\b[A-Z]{2,10}_[A-Z_]{2,40}\b")
 _EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")  # in brackets, with names of variables
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
@@ -62,7 +60,7 @@ def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, A
 def diagnose_text(text: str) -> dict[str, Any]:
     """The diagnosis of a text by itself, such as one error message. Text in, document out."""
     about = Input("(text)")
-    return document([about], gather_facts(_scans_of(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about, _sieve_of_all()), None))
+    return document([about], gather_facts([_scan_of(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about, _sieve_of_all())], None))
 
 
 def read_all(
@@ -73,7 +71,7 @@ def read_all(
     sieve = sieve or _sieve_of_all()
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     inputs = [Input(name) for name, _ in texts]
-    scans = [scan for about, (_, text) in zip(inputs, texts, strict=True) for scan in _scans_of(io.BytesIO(text), about, sieve)]
+    scans = [_scan_of(io.BytesIO(text), about, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
     flights: list[Flight] = []
     found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
     beside_log = bool(scans) or any(kind is None for _, _, kind in found)
@@ -88,7 +86,7 @@ def read_all(
             if beside_log and kind is not None and path is not None:
                 _read_job_file(name, path, kind, about, sieve, scans)
             else:
-                _read_one(name, path, kind, about, sieve, scans, flights)
+                _read_one(name, path, about, sieve, scans, flights)
                 about.notes += _note_of_no_log(path, kind) if about.kind == "log" else []
         except OSError as problem:
             about.kind = "unread"
@@ -112,10 +110,10 @@ def _sieve_of_all() -> Sieve:
     return Sieve(load_signatures())
 
 
-def _read_one(name: str, path: Path | None, kind: str | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
+def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
     stream = open_input(path)
     try:
-        read = _scans_of(stream, about, sieve, is_report=kind is None)
+        read = _scan_of(stream, about, sieve)
     finally:
         if path is not None:
             stream.close()
@@ -129,23 +127,15 @@ def _read_one(name: str, path: Path | None, kind: str | None, about: Input, siev
         finally:
             reopened.close()
         return
-    scans += read
+    scans.append(read)
 
 
-def _scans_of(stream: Stream, about: Input, sieve: Sieve, *, is_report: bool = True) -> list[Scan]:
-    """The scan of a log or report, and one for each script that is a part of it. is_report: the input is no script as a whole."""
-    lines: list[tuple[int, str]] = []
-    scan = scan_blocks(kept_lines(read_blocks(stream, about), lines), about.name, sieve)
+def _scan_of(stream: Stream, about: Input, sieve: Sieve) -> Scan:
+    """The scan of a log."""
+    scan = scan_blocks(read_blocks(stream, about), about.name, sieve)
     if scan.full:
         about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")
-    pieces = pieces_in(lines) if is_report else []
-    if not pieces:
-        return [scan]
-    from unhang.jobs.diagnose.logs.job_reading import job_file_of  # brings lint along, which a log alone does not need
-
-    jobs = [job_file_of(about.name, piece.text, piece.kind, piece.first) for piece in pieces]
-    _note_findings(about, jobs)
-    return [scan, *(Scan(about.name, job=job) for job in jobs)]
+    return scan
 
 
 def _note_findings(about: Input, jobs: Iterable[JobFile]) -> None:
@@ -194,12 +184,12 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         causes = [cause for cause in causes if cause.id not in OF_WAITS]
     named = [cause for cause in causes if cause.severity != "info"]
     given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
-    told = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    searched = words_to_search(conclusion)
-    line, row = (None if named or SPECIAL & set(told) else explained(facts, conclusion)) or (None, None)
+    shown = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
+    line, row = (None if named or SPECIAL & set(shown) else explained(facts, conclusion)) or (None, None)
     if row:
         conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}", event=line)
-    steps = what_to_run_next(told, first=conclusion.first, error=row, given=given, beside_causes=bool(named))
+    steps = what_to_run_next(shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named))
+    steps = list(conclusion.first) if conclusion.word == "nothing" else steps
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -210,7 +200,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
-        "collect_next": [] if decided else with_library(steps, library_of(facts), searched),
+        "collect_next": [] if decided else with_library(steps, library_of(facts)),
     }
 
 
@@ -244,7 +234,7 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
         "evidence": lines_of(cause.for_),
         "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
         "remedy": remedy,
-        "workaround": None if own.get("person") else without_made_workaround(row.get("workaround"), facts, [one.id for one in cause.for_]),
+        "workaround": None if own.get("person") else fitting_workaround(row.get("workaround"), [one.id for one in cause.for_]),
         "collect": [one for one in (own.get("check") or row["collect"][0], *row["collect"][1:]) if not one.startswith(tuple(given))],
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],

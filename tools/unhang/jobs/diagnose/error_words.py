@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -10,10 +11,13 @@ from unhang.core import catalogue
 from unhang.jobs.diagnose.conclusion import Conclusion
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import heading_of_a_failure, own_errors
+from unhang.jobs.diagnose.rules.signs import own_errors
 
 # Circumstances for which `next_steps` has rows of their own about the failed line.
 SPECIAL = frozenset({"image-refused", "launch-failed", "import-failed", "program-missing", "command-missing", "file-missing", "actor-died", "killed"})
+
+
+_PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<name>[A-Za-z]\w{1,40})")
 
 
 @cache
@@ -33,5 +37,16 @@ def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str,
     """
     shown, errors = conclusion.event, own_errors(facts)
     lines = [shown] if conclusion.word == "failure" or shown in errors else []
-    lines += [facts.first_error, *errors, heading_of_a_failure(facts)] if conclusion.word == "failure" else []
+    lines += [facts.first_error, *errors] if conclusion.word == "failure" else []
     return next(((line, row) for line in lines if isinstance(line, Event) and (row := row_of(line.text))), None)
+
+
+def library_of(facts: Facts) -> str | None:
+    """The package whose code raised the first exception with a frame, such as "vllm"; None where no frame names one."""
+    frames = [str(event.fields.get("raised_at") or "") for event in facts.of("crash") if not event.quoted]
+    return next((found["name"] for frame in frames if (found := _PACKAGE.search(frame))), None)
+
+
+def with_library(steps: list[str], library: str | None) -> list[str]:
+    """Steps that speak of the library that raised an error, with its name."""
+    return [step.replace("the library that raised the error", f"{library}, whose code raised the error") for step in steps] if library else steps

@@ -28,6 +28,7 @@ _BARE = re.compile(r"(?i:NVIDIA |GeForce )")
 LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
 _CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
 
+SERVERS = ("vLLM", "SGLang", "TensorRT-LLM", "LMDeploy", "TGI")  # programs of signatures
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 _FRAMEWORK = re.compile(r"; with (?P<kind>JAX|Horovod|PyTorch): ")
 _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
@@ -103,8 +104,8 @@ def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
 
 
 def launchers(facts: Facts) -> tuple[str, ...]:
-    """The launchers and schedulers of which the log has lines. Any line about pods is one of Kubernetes."""
-    programs = {"Kubernetes" if event.signature.fact == "pods_told" else event.signature.program for event in facts.events if not event.quoted}
+    """The launchers and schedulers of which the log has lines."""
+    programs = {event.signature.program for event in facts.events if not event.quoted}
     return tuple(name for name in LAUNCHERS if name in programs)
 
 
@@ -122,15 +123,21 @@ def for_these_launchers(person: str, named: Sequence[str]) -> str:
 
 def kinds(facts: Facts) -> tuple[str, ...]:
     """What kinds of job the log tells, as the clauses of remedies name them."""
-    pipeline = ("a pipeline",) if any(facts.of(name) for name in ("stages_told", "unbatched_message")) else ()
-    return (*(("a server",) if facts.of("serving_told") or facts.of("vllm_stall") else ("training",)), *pipeline)
+    pipeline = ("a pipeline",) if facts.of("unbatched_message") else ()
+    return (*(("a server",) if serves(facts) or facts.of("vllm_stall") else ("training",)), *pipeline)
+
+
+def serves(facts: Facts) -> bool:
+    """Whether the log has lines of a server for language models."""
+    programs = {event.signature.program for event in facts.events if not event.quoted}
+    return bool(facts.of("server_started") or any(one.startswith(SERVERS) for one in programs))
 
 
 def frameworks(facts: Facts) -> tuple[str, ...]:
     """The frameworks of which the log has lines."""
     programs = " ".join({event.signature.program for event in facts.events if not event.quoted and event.signature.program != "any"})
     seen = [name for name in ("JAX", "Horovod") if name in programs]
-    return (*seen, *(("PyTorch",) if "JAX" not in seen and (facts.of("torch_told") or any(name in programs for name in _OF_PYTORCH)) else ()))
+    return (*seen, *(("PyTorch",) if "JAX" not in seen and any(name in programs for name in _OF_PYTORCH) else ()))
 
 
 def for_these_frameworks(person: str, told: Sequence[str]) -> str:
@@ -182,16 +189,14 @@ def _first_of_architecture() -> dict[str, str]:
 
 
 def experiments_made(facts: Facts) -> list[str]:
-    """Ends of the commands that request an experiment which the log reports already."""
-    told = facts.of("p2p_disable_helps") or facts.of("p2p_disable_no_help")
+    """Ends of the commands that request an experiment which the log shows as made."""
     is_set = any(event.fields.get("name") == "NCCL_P2P_DISABLE" and (event.fields.get("value") or "").strip("\"'") == "1" for event in facts.of("setting"))
-    return [f"the same job with {P2P_OFF}"] if told or is_set else []
+    return [f"the same job with {P2P_OFF}"] if is_set else []
 
 
-def without_made_workaround(workaround: Mapping[str, str] | None, facts: Facts, evidence: Collection[str] = ()) -> Mapping[str, str] | None:
-    """The workaround, if the log does not say that it changed nothing, and if it touches the path that failed."""
-    needless = facts.of("p2p_disable_no_help") or set(OF_ADAPTERS) & set(evidence)
-    return None if workaround and workaround.get("what") == P2P_OFF and needless else workaround
+def fitting_workaround(workaround: Mapping[str, str] | None, evidence: Collection[str] = ()) -> Mapping[str, str] | None:
+    """The workaround, if it touches the path that failed."""
+    return None if workaround and workaround.get("what") == P2P_OFF and set(OF_ADAPTERS) & set(evidence) else workaround
 
 
 def other_accelerator(facts: Facts) -> str | None:

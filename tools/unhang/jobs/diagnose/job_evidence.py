@@ -13,7 +13,7 @@ from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.job_files import JobFile, Trait
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs
+from unhang.jobs.diagnose.rules.signs import hang_signs, speed_falls
 from unhang.jobs.diagnose.weights import WEIGHTS, added_up
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def memory_not_registered(facts: Facts) -> Event | None:
 
 
 def slow(facts: Facts) -> Event | None:
-    """The job is reported as slow, and does not hang."""
-    return None if hang_signs(facts) else next(iter(facts.of("slow_told")), None)
+    """The job's own speed falls, and it does not hang."""
+    return None if hang_signs(facts) else next(iter(speed_falls(facts)), None)
 
 
 ROWS = (

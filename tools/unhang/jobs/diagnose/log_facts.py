@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.jobs.diagnose.counted_events import events_that_count
-from unhang.jobs.diagnose.logs.calls import Call, compare_calls, unlike_orders
+from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
@@ -38,7 +38,7 @@ class Timeout:
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
-    last step is lowest. words: rank -> its last line before a watchdog gave up. is_told: each text begins with a person's words.
+    last step is lowest. words: rank -> its last line before a watchdog gave up.
     """
 
     events: tuple[Event, ...]
@@ -53,8 +53,6 @@ class Facts:
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
-    unlike_calls: tuple[tuple[Call, ...], ...] = ()  # of two processes that called several communicators in unlike order
-    is_told: bool = False
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -81,7 +79,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
     hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
     hosts.update((call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values())
-    last = {scan.file: tuple(scan.last) for scan in scans if scan.last}  # a script that is pasted into a file is a scan of that name too
+    last = {scan.file: tuple(scan.last) for scan in scans if scan.last}
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     made = [call for scan in scans for call in scan.calls.values()]
@@ -101,8 +99,6 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         job,
         stopped,
         words,
-        unlike_orders(made),
-        all(scan.is_told for scan in scans if scan.job is None),
     )
 
 
@@ -144,7 +140,7 @@ def first_error(events: Iterable[Event]) -> Event | None:
     before the earliest stamped error in the same file is earlier than it.
     """
     failed = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source)]
-    shown = [event for event in failed if not (_spoken(event) or _informs(event))]
+    shown = [event for event in failed if not _informs(event)]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.signature.kind == "error"] or shown
     if not chosen:
@@ -168,10 +164,6 @@ def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
 def _informs(event: Event) -> bool:
     """Whether a program printed the line as information, such as that ranks still wait: glog's I0510, or the level INFO of Python's logging."""
     return event.signature.kind == "symptom" and _INFORMS.search(event.text) is not None
-
-
-def _spoken(event: Event) -> bool:
-    return event.signature.program.startswith("people")
 
 
 def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:

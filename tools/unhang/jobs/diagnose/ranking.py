@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from unhang.jobs.diagnose.evidence import Evidence, signature_evidence
 from unhang.jobs.diagnose.job_evidence import job_evidence
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.matching.statements import is_spoken
 from unhang.jobs.diagnose.rules.combining import combined_evidence
 from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
@@ -27,7 +25,6 @@ SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "li
 OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
-_OF_ONESELF = re.compile(r"\b(?:I|we|We|my|My|our|Our|me)\b")
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
 
 
@@ -65,9 +62,9 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
 
 
 def _is_of_speed(points: _Points) -> bool:
-    """Whether a cause only makes a job slow, and no error or person says more of it: it is no answer to a hang."""
+    """Whether a cause only makes a job slow, and no error says more of it: it is no answer to a hang."""
     signatures = [event.signature for one in points.for_ for event in one.events]
-    return points.cause in OF_SPEED and not any(one.kind in ("error", "symptom") or one.program.startswith("people") for one in signatures)
+    return points.cause in OF_SPEED and not any(one.kind in ("error", "symptom") for one in signatures)
 
 
 @dataclass(frozen=True)
@@ -140,34 +137,17 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
 
 
 def certainty_of(cause: Cause) -> str:
-    """sure, likely or possible; docs/diagnosis-method.md has how often each was right. What people tell alone, such as that another release works, is only
-    possible.
-    """
-    if cause.severity == "info" or _is_told(cause):
+    """sure, likely or possible; docs/diagnosis-method.md has how often each was right."""
+    if cause.severity == "info":
         return "possible"
     if cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
         return "sure"
     return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
 
 
-def _is_told(cause: Cause) -> bool:
-    """Whether nothing but what people tell speaks for a cause."""
-    events = [event for one in cause.for_ for event in one.events]
-    told = [event.signature.program.startswith("people") or _in_own_words(event) for event in events]
-    return bool(told) and all(told) and all(one.events for one in cause.for_)
-
-
-def _in_own_words(event: Event) -> bool:
-    """Whether a program's words stand in a sentence of a person about himself, such as "I get CUDA out of memory"."""
-    return _OF_ONESELF.search(event.text) is not None and is_spoken(event.text)
-
-
 def is_decided(causes: Sequence[Cause]) -> bool:
-    """Whether the first cause is clearly ahead of the second, and rests on more than hints and on what people tell."""
-    return not (causes and _is_told(causes[0])) and _stands_clear([cause.points for cause in causes])
-
-
-def _stands_clear(points: Sequence[float]) -> bool:
+    """Whether the first cause is clearly ahead of the second, and rests on more than hints."""
+    points = [cause.points for cause in causes]
     return bool(points) and points[0] >= ABOVE_WARNING and (len(points) == 1 or points[0] - points[1] >= CLEAR)
 
 

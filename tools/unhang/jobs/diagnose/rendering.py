@@ -31,6 +31,9 @@ _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info"
 def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool = False) -> str:
     """The table for a terminal: what happened, causes, remarks, and what to collect."""
     diagnosis = with_short_names(diagnosis)
+    if page := no_log(diagnosis):
+        text = "\n".join(_indented(page, width, 0)) + "\n"
+        return ascii_only(text) if plain else text
     lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
     lines += [*_verdict(diagnosis, width), ""]
     shown: list[list[Mapping[str, Any]]] = []
@@ -40,6 +43,15 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     lines += _remarks(shown_remarks(diagnosis), width) + _collect(steps_of(diagnosis), width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
+
+
+def no_log(diagnosis: Mapping[str, Any]) -> list[str]:
+    """The answer to a text without a log: which text, and what to bring instead; [] for any other."""
+    if diagnosis["outcome"]["word"] != "nothing" or not diagnosis["collect_next"]:
+        return []
+    names = [visible(one["file"], 80) for one in diagnosis["inputs"]]
+    more = f" and {counted(len(names) - 1, 'more input')}" if len(names) > 1 else ""
+    return [f"{verdict_of(diagnosis)} ({names[0]}{more})", *diagnosis["collect_next"]]
 
 
 def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -350,6 +362,8 @@ def _collect(collect: Sequence[str], width: int) -> list[str]:
 def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
     diagnosis = with_short_names(diagnosis)
+    if page := no_log(diagnosis):
+        return "\n".join(["## unhang diagnose", "", f"**{page[0]}**", "", *(f"- {line}" for line in page[1:])]) + "\n"
     lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", *what_the_line_fits(diagnosis), "", "### What happened", ""]
     lines += [f"- {_code_or_text(line)}" for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))]
     for place, cause in enumerate(shown_causes(diagnosis), 1):

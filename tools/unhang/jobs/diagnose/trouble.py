@@ -28,9 +28,6 @@ from unhang.jobs.diagnose.rules.signs import hang_signs, own_errors, server_stan
 
 MOST_LAST_WORDS = 3
 NAMELESS = "a process raised an exception whose name and message are not in the log"
-REBOOTS = (
-    "the machine restarts or goes down; no message that unhang knows shows why, and a restart without a line in the kernel log comes from power, board or PCIe"
-)
 _REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")  # of a process's end, by others
 
 
@@ -129,11 +126,6 @@ def _closed_connection(facts: Facts) -> Conclusion | None:
     return None
 
 
-def _restart(facts: Facts) -> Conclusion | None:
-    reboots = [event for event in facts.of("reboots_told") if not event.quoted]
-    return Conclusion("no_end", REBOOTS, reboots[0]) if reboots else None
-
-
 def _unknown_error(facts: Facts) -> Conclusion | None:
     if not (unknown := own_errors(facts)):
         return None
@@ -158,7 +150,6 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _closed_connection,
     rank_that_stopped,
     slow_job,
-    _restart,
     unknown_failure,
     _unknown_error,
     _no_reason,

@@ -253,17 +253,6 @@ def test_line_with_which_a_log_without_an_end_stops_is_shown(answer):
     assert "last line" not in render_table(answer(watchdog(1)))
 
 
-def test_output_that_was_given_is_not_asked_for_again(answer):
-    dumps = "".join(
-        f'Process {40 + rank}: /usr/bin/python3 -u train.py --rank {rank}\nThread {40 + rank} (active): "MainThread"\n'
-        f"    {'all_reduce (torch/distributed/distributed_c10d.py:2501)' if rank else '_next_data (torch/utils/data/dataloader.py:673)'}\n"
-        for rank in range(2)
-    )
-    found = answer(dumps)
-    assert found["causes"][0]["where"] == ["pid 40", "rank 0"]
-    assert found["collect_next"] and [one for one in found["collect_next"] if "py-spy" in one] == []
-
-
 def test_hints_are_not_shown_beside_a_cause_and_alone_as_checks_among_the_steps(answer):
     found = answer(watchdog(0) + watchdog(1).replace("NumelIn=1,", "NumelIn=7,"))
     cause = found["causes"][0]
@@ -289,16 +278,6 @@ def test_root_cause_of_torchrun_is_the_first_error_and_not_what_followed_from_it
 
     found = answer(f"Failures:\n[1]:\n{block(1, -6)}Root Cause (first observed failure):\n[0]:\n{block(5, -9)}")
     assert found["facts"]["first_error"]["text"] == "exitcode  : -9 (pid: 9125)"
-
-
-def test_rank_is_read_from_the_folders_of_torchrun(tmp_path):
-    for rank in range(3):
-        (tmp_path / f"none_ab/attempt_0/{rank}").mkdir(parents=True)
-        text = watchdog(rank).partition("]:")[2] if rank != 1 else "RuntimeError: CUDA error: an illegal memory access was encountered\n"
-        (tmp_path / f"none_ab/attempt_0/{rank}/stderr.log").write_text(text)
-    found = diagnose([str(tmp_path)])
-    assert found["causes"][0]["where"] == ["an illegal memory access was encountered", "rank 1"]
-    assert "for: 1/stderr.log:1: RuntimeError" in render_table(found)
 
 
 def test_line_of_the_killed_process_is_chosen_and_not_the_first_of_the_same_report(answer):

@@ -75,8 +75,6 @@ def test_warning_of_nccl_that_no_row_knows_is_shown_as_what_went_wrong(tmp_path,
     [
         "step 1 | loss 3.0\nstep 2 | loss 2.9\nstep 3 | loss 2.8",
         "h:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>",
-        "reading the cache of peer access\n(with NCCL_P2P_DISABLE=1 it starts)",
-        "NCCL_P2P_DISABLE=1\nNCCL_DEBUG=WARN",
     ],
 )
 def test_log_that_ends_without_a_word_is_not_called_healthy(tmp_path, capsys, text):
@@ -84,9 +82,8 @@ def test_log_that_ends_without_a_word_is_not_called_healthy(tmp_path, capsys, te
     assert code == 4 and answer["outcome"]["word"] == "no_end" and any("py-spy" in one for one in answer["collect_next"])
 
 
-@pytest.mark.parametrize("text", ["", "hello world"])
-def test_what_holds_no_line_of_a_known_program_is_nothing_to_read(tmp_path, capsys, text):
-    assert run(tmp_path, capsys, text) == (2, None)
+def test_an_empty_file_is_nothing_to_read(tmp_path, capsys):
+    assert run(tmp_path, capsys, "") == (2, None)
 
 
 @pytest.mark.parametrize("text", ["step 3 | loss 2.8\n{'train_runtime': 812.2}", "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 390.1"])
@@ -218,13 +215,6 @@ def test_work_that_outlasts_the_limit_names_both_readings_and_is_no_error(tmp_pa
     assert answer["causes"][0]["severity"] == "warning"
 
 
-def test_line_that_only_speaks_strongly_is_a_warning_and_one_that_names_the_fault_an_error(tmp_path, capsys):
-    _code, strong = run(tmp_path, capsys, "RuntimeError: DataLoader worker (pid 3141) is killed by signal: Killed.")
-    assert (strong["causes"][0]["cause"], strong["causes"][0]["severity"]) == ("oom", "warning")
-    _code, named = run(tmp_path, capsys, f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. {ITS_MEMORY}")
-    assert (named["causes"][0]["cause"], named["causes"][0]["severity"]) == ("oom", "error")
-
-
 def test_part_of_a_program_that_failed_is_a_remark_until_a_line_says_what_failed(tmp_path, capsys):
     part = "w1:3:8 [2] NCCL INFO transport/net_ib.cc:512 -> 2"
     _code, alone = run(tmp_path, capsys, part)
@@ -240,11 +230,3 @@ def test_failed_kernel_beside_a_kernel_log_that_names_the_hardware_is_no_fault_o
     assert answer["causes"][0]["cause"] == "xid_hardware"
     _code, alone = run(tmp_path, capsys, f"{crash}\n{timed_out(311, 812345, ranks=(0,))}")
     assert alone["causes"][0]["cause"] == "rank_failed"
-
-
-def test_stacks_in_different_collectives_of_a_hung_job_are_ranks_that_differ(tmp_path, capsys):
-    stacks = "    _all_gather_base (torch/distributed/distributed_c10d.py:3170)\n    all_reduce (torch/distributed/distributed_c10d.py:2055)"
-    _code, hung = run(tmp_path, capsys, f"{stacks}\n# reporter: training is stuck, both GPUs at 100 %")
-    assert hung["causes"][0]["cause"] == "rank_desync_app"
-    _code, alike = run(tmp_path, capsys, f"{stacks.splitlines()[0]}\n{stacks.splitlines()[0]}\n# reporter: training is stuck, both GPUs at 100 %")
-    assert "rank_desync_app" not in [one["cause"] for one in alike["causes"][:1]]

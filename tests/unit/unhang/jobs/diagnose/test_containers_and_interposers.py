@@ -31,16 +31,3 @@ def test_coordinator_on_the_same_host_is_behind_no_firewall(host, cause):
 
 SHORT = "terminate called after throwing an instance of 'std::bad_alloc'\n"
 SHORT += "kernel: Memory cgroup out of memory: Killed process 811 (python) total-vm:2098812220kB, anon-rss:131020412kB\n"
-
-
-@pytest.mark.parametrize(
-    ("line", "counts"),
-    [
-        ("# reporter: passes with NCCL_RAS_ENABLE=0", True),
-        ("NCCL INFO NCCL_RAS_ENABLE set by environment to 0.", False),
-        ("# reporter: works with an older NCCL", True),
-        ("# reporter: fails with an older NCCL", False),
-    ],
-)
-def test_what_works_without_ras_or_with_another_nccl_is_a_fault_of_nccl(line, counts):
-    assert (points(f"Fatal Python error: Segmentation fault\n{line}\n", "nccl_bug") >= 3) is counts

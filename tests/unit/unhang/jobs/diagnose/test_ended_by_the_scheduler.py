@@ -21,10 +21,6 @@ TABLE = """JobID             State ExitCode     MaxRSS     ReqMem    Elapsed  Ti
 7007.batch    CANCELLED     0:15   8123456K              08:00:14
 7007.0        CANCELLED     0:15  91234567K              08:00:13
 """
-WATCHDOG = (
-    "[rank3]:[E203 03:50:00.1 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9001, OpType=ALLREDUCE, "
-    "NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
-)
 
 
 def first(text):
@@ -59,22 +55,6 @@ def test_lost_node_is_named_and_belongs_to_who_runs_the_cluster(text):
     named = [one for one in diagnose_text(text)["causes"] if one["severity"] != "info"]
     assert [(one["title"], one["owner"], one["where"]) for one in named] == [("A node of the job was lost", "sre", ["host n18"])]
     assert "oom" not in {one["cause"] for one in diagnose_text(text)["causes"]}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        STEPS + WATCHDOG + LIMIT,
-        "my job hangs at the first step until the limit\n" + LIMIT,
-        "n17:811:811 [0] NCCL INFO Bootstrap : Using eth0:192.0.2.7<0>\nn17:811:811 [0] NCCL INFO comm 0x55 rank 0 nranks 8 - Init START\n" + LIMIT,
-        STEPS + WATCHDOG + CANCELLED,
-        STEPS + "srun: error: n18: task 9: Out Of Memory\n" + LIMIT,
-        "slurmstepd: error: *** STEP 7007.0 ON n17 CANCELLED AT 2026-02-03T04:05:06 ***\n",
-    ],
-)
-def test_end_of_a_job_that_failed_or_stood_before_is_not_the_cause(text):
-    answer = first(text)
-    assert answer is None or answer[0] != "ended_by_scheduler"
 
 
 def test_cancelled_job_is_asked_who_cancelled_it_and_not_for_releases_of_libraries():

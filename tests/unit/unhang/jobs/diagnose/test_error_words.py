@@ -54,30 +54,6 @@ def test_unknown_failure_says_what_its_words_mean_and_asks_for_what_decides_firs
     assert found["collect_next"][0].startswith("python -m pip list")
 
 
-def test_release_that_was_changed_is_asked_before_the_words_of_the_error():
-    found = diagnose_text("It worked fine with Ray 2.43, and with 2.44 it fails:\nRuntimeError: ProcessGroupX does not support barrier\n")
-    assert "release before" in found["collect_next"][0] and found["collect_next"][1].startswith("PROGRAM --version")
-
-
-def test_hang_is_not_explained_by_words_of_an_error():
-    found = diagnose_text("It hangs at init for ever, and nothing is printed.\nnode1: connected\n")
-    assert found["outcome"]["word"] == "no_end" and "such words mean" not in found["outcome"]["why"]
-
-
-def test_line_that_is_explained_is_the_line_that_is_shown():
-    found = diagnose_text("# Failed to register worker to Raylet on slurm\n\nI run verl there and get this error:\npython3 -m verl.trainer\n")
-    assert "such words mean: worker processes of Ray" in found["outcome"]["why"] and "register worker" in found["outcome"]["line"]["text"]
-
-
-def test_hang_is_explained_by_an_error_only_where_it_shows_that_error():
-    report = "It hangs after the first step.\n{}It hangs there for hours.\n"
-    error = "plugin: error: [Errno 2] No such file or directory: 'a.json'\n"
-    shown = diagnose_text(report.format(error))["outcome"]
-    assert "No such file" in shown["line"]["text"] and "such words mean" in shown["why"]
-    passed = diagnose_text(report.format(f"{error}step 1 loss 2.0\n"))["outcome"]  # the job went on after it
-    assert "No such file" not in passed["line"]["text"] and "such words mean" not in passed["why"]
-
-
 def test_known_row_about_the_failed_line_is_not_asked_twice():
     found = diagnose_text("srun python train.py\nModuleNotFoundError: No module named 'deepspeed'\n")
     assert sum("python" in one.split("\n")[0] for one in found["collect_next"]) == 1

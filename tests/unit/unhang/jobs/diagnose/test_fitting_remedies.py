@@ -27,27 +27,6 @@ def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_
     assert ("535.154.05" in remedy["person"]) is is_proven
 
 
-def test_who_is_to_go_back_to_the_release_that_worked_is_not_told_a_newer_one_by_the_role(answer):
-    found = answer("since the driver was upgraded to 545.29.06 the two-GPU job freezes at the first all_gather; it ran for months before\n")["causes"][0]
-    assert found["remedy"]["person"].startswith("go back to the release that worked") and "role" not in found["remedy"]
-
-
-@pytest.mark.parametrize(("version", "advised"), [("2.27.3", False), ("2.20.5", True)])
-def test_release_that_the_log_has_reached_is_no_advice(answer, version, advised):
-    found = answer(f"n1:1:1 [0] NCCL INFO NCCL version {version}+cuda12.8\nhang in ncclAllReduce after some hours, gone after downgrading nccl to 2.18.3\n")
-    cause = next(one for one in found["causes"] if one["cause"] == "nccl_bug")
-    assert ("variables" in cause["remedy"]) is advised
-
-
-@pytest.mark.parametrize(
-    "told",
-    ["I set NCCL_P2P_DISABLE=1 and it still hangs", "with NCCL_P2P_DISABLE=1 it works", "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1."],
-)
-def test_experiment_that_the_log_reports_is_not_asked_for_again(answer, told):
-    assert any("NCCL_P2P_DISABLE=1, as an experiment" in one for one in answer("2x RTX 3090, training hangs at the first step\n")["collect_next"])
-    assert not any("NCCL_P2P_DISABLE" in one for one in answer(f"2x RTX 3090, training hangs at the first step\n{told}\n")["collect_next"])
-
-
 def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
     found = answer("import torch_npu 2.1.0, 8x Ascend 910B\nthe driver version is too old, training hangs\n")
     assert found["causes"] == [] and found["remarks"][0]["says"].startswith("the accelerators are Huawei's")
@@ -58,19 +37,3 @@ def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
 def test_person_reads_the_command_first_and_the_role_second(answer):
     shown = " ".join(render_table(answer(BAD_DRIVER.format(gpu="GeForce RTX 3090"))).split())
     assert shown.index("sudo apt install nvidia-driver-580") < shown.index("on a fleet: apply role gpu_driver")
-
-
-@pytest.mark.parametrize(
-    ("line", "settings"),
-    [
-        ("[E] you can either increase the timeout or disable the monitor (TORCH_NCCL_ENABLE_MONITORING=0).", []),
-        ("Last error: please rerun with NCCL_DEBUG=INFO to see more", []),
-        ("可以设置NCCL_DEBUG=INFO环境变量，查看日志", []),
-        ("我设置了NCCL_DEBUG=INFO环境变量，查看日志", [("NCCL_DEBUG", "INFO")]),
-        ("export NCCL_DEBUG=INFO", [("NCCL_DEBUG", "INFO")]),
-        ("NCCL_SOCKET_IFNAME=^lo,docker0 NCCL_IB_DISABLE=1: same", [("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("NCCL_IB_DISABLE", "1")]),
-        ("MASTER_ADDR=$(hostname) torchrun train.py", [("MASTER_ADDR", "$(hostname")]),
-    ],
-)
-def test_settings_are_those_of_the_job_and_not_of_advice(answer, line, settings):
-    assert [(one["name"], one["value"]) for one in answer(line + "\n")["facts"]["settings"]] == settings

@@ -106,4 +106,4 @@ def test_folder_of_batches_is_scored_as_their_cases_together(tmp_path):
         (tmp_path / batch / "a" / "label.yaml").write_text(f"cause_class: {truth}\nanswerable_from_log: 'yes'\n")
     cases = score_folder(tmp_path)
     assert [(one.name, one.top1) for one in cases] == [("1/a", True), ("2/a", False)]
-    assert "wrong: 1 (plausible by the label: 0), rate 0.500, 0.500 outright" in render_score(summary(cases))
+    assert summary(cases)["answerable"]["top1"] == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_markdown, render_table
 
@@ -26,30 +24,10 @@ def asked(text, *words):
     return [any(word in one for one in shown) for word in words]
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        "[rank0]: INFO - Loading the checkpoint from /scratch/step-12000.\n[rank1]: INFO - Loading the checkpoint from /scratch/step-12000.\n",
-        "After a restart every host restores the checkpoint, and then nothing more for four hours.\n",
-        "accelerator.load_state() takes 62 minutes, the data set is slow too.\n",
-    ],
-)
-def test_load_of_a_checkpoint_is_asked_for_its_ranks_times_and_storage(told):
-    assert asked(f"Two nodes with 8 GPUs.\n{told}", "twice, a minute apart", "begins and ends the load", "sar -n DEV") == [True] * 3
-
-
 def test_checkpoint_that_was_loaded_before_the_steps_is_not_asked_for():
     steps = "".join(f"step {n} loss 3.{n}\n" for n in range(1, 9))
     loaded = "[rank0]: INFO - Loading the checkpoint from /scratch/step-12000.\n"
     assert asked(f"{loaded}{steps}then it hangs\n", "begins and ends the load") == [False]
-
-
-def test_slow_server_is_measured_and_one_that_hangs_is_looked_at():
-    serve = "vllm serve model --tensor-parallel-size 4 on one machine. "
-    slow = f"{serve}It works, but the throughput is hardly better than with one GPU.\n"
-    assert asked(slow, "1, 8 and 64 requests", "dmon", "py-spy", "data loader", "--enforce-eager") == [True, True, False, False, False]
-    assert asked(f"{slow}With an older version of it this was five times faster.\n", "the release before") == [True]
-    assert asked(f"{serve}It hangs at the start.\n", "1, 8 and 64 requests", "py-spy") == [False, True]
 
 
 def test_launch_that_failed_is_a_failure_and_its_ranks_are_not_asked_for():
@@ -69,12 +47,6 @@ def test_module_that_is_missing_beside_a_launchers_report_is_what_the_rank_print
 def test_command_that_a_script_did_not_find_is_asked_for_the_values_that_it_was_to_give():
     assert asked("launch.sh: line 14: scontrol: command not found\n", "bash -x SCRIPT") == [True]
     assert asked("run.py: error: unrecognized arguments: --local-rank=3\n", "bash -x SCRIPT") == [False]
-
-
-def test_ranks_that_do_not_meet_are_not_asked_for_transfers_between_gpus():
-    hangs = "4 GPUs of one machine, it hangs in {}.\n"
-    assert asked(hangs.format("init_process_group"), "grep MASTER_PORT", "NCCL_P2P_DISABLE") == [True, False]
-    assert asked(hangs.format("the first step"), "grep MASTER_PORT", "NCCL_P2P_DISABLE") == [False, True]
 
 
 WAITED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"

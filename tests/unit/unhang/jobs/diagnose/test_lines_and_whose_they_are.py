@@ -84,19 +84,6 @@ def test_a_test_far_below_what_its_gpus_reach_is_slow_and_others_are_left_alone(
     assert {answer["outcome"]["word"] for answer in healthy} == {"healthy"}
 
 
-@pytest.mark.parametrize(
-    "text", ["两台机器训练卡在初始化，关闭防火墙后可以正常训练。\n", "방화벽을 끄니 잘 됩니다. 그 전에는 두 노드에서 init_process_group 에서 멈췄습니다.\n"]
-)
-def test_a_firewall_that_was_switched_off_is_read_in_other_languages(text):
-    assert first_of(text)[1][0].startswith("A firewall or a missing route")
-
-
-def test_an_error_that_is_a_picture_is_not_shown():
-    told = "Multi-GPU training fails\n\nI train with DDP on two GPUs and it ends with this error:\n\n"
-    shown = diagnose_text(told + "![image](https://example.org/a.png)\n")["collect_next"]
-    assert any(step.startswith(("the text of the picture", "the error itself as text")) for step in shown)
-
-
 def test_what_is_no_pytorch_is_not_asked_for_its_wrappers():
     told = "The simulation crashes with 4 GPUs\n\nOur Kokkos code ends with an error about a bad address in its halo exchange, on two GPUs it does not.\n"
     steps = diagnose_text(told)["collect_next"]

@@ -119,28 +119,6 @@ def test_fabric_manager_that_has_nothing_to_do_is_harmless(tmp_path):
     assert not answer["found"] and answer["remarks"][0]["kind"] == "harmless"
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "message"),
-    [
-        ("You are using an old version of the checkpointing format that is deprecated", "harmless", "nothing to do with a hang"),
-        ("export NCCL_TIMEOUT=1200000", "folklore", "init_process_group"),
-        ("export NCCL_BLOCKING_WAIT=1", "folklore", "TORCH_NCCL_"),
-        ("sudo apt-get install linux-generic-5.5", "folklore", "hwe"),
-        ("export NCCL_SOCKET_IFNAME=eth0", "folklore", "exact name"),
-        ("export NCCL_IB_DISABLE=1", "folklore", "leave it out"),
-        ("NCCL_P2P_DISABLE=1 python train.py", "folklore", "ACS"),
-        ("export NCCL_ALGO=Tree", "folklore", "unset"),
-        ("- reduce the per-device batch size", "folklore", "memory ran out"),
-        ("- enable gradient checkpointing", "folklore", "memory"),
-        ("python setup.py install", "folklore", "lock"),
-        ("watch -n1 cat /proc/interrupts", "folklore", "py-spy"),
-    ],
-)
-def test_advice_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, kind, message):
-    remarks = diagnosis(tmp_path, line + "\n")["remarks"]
-    assert any(one["kind"] == kind and message in f"{one['says']} {one['instead']}" for one in remarks)
-
-
 @pytest.mark.parametrize("name", ["torch", "lightning", "accelerate", "deepspeed", "megatron", "transformers"])
 def test_way_to_raise_a_timeout_is_reported_for_the_framework_of_the_log(tmp_path, name):
     answer = diagnosis(tmp_path, f'  File "/venv/site-packages/{name}/x.py", line 3\n' + watchdog(0) + watchdog(1))

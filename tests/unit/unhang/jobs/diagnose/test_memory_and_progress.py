@@ -30,14 +30,6 @@ def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other
     assert _causes(tmp_path, f"$ {launch}\n{OOM.format(own=own)}\n")[0] == first
 
 
-@pytest.mark.parametrize(("free", "severity"), [("311.69 MiB", "warning"), ("2.90 GiB", "error")], ids=["contexts-of-others", "its-own-context"])
-def test_memory_that_nobody_accounts_for_may_be_that_of_other_processes(tmp_path, free, severity):
-    text = f"RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 23.70 GiB total capacity; 18.61 GiB already allocated; {free} free; "
-    log = tmp_path / "job.log"
-    log.write_text(text + "19.20 GiB reserved in total by PyTorch)\n", encoding="utf-8")
-    assert [cause["severity"] for cause in diagnose([str(log)])["causes"] if cause["cause"] == "oom"] == [severity]
-
-
 def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
     assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
 
@@ -69,17 +61,3 @@ def test_stacks_of_two_threads_in_different_collectives_tell_of_ranks_that_diffe
     objects = 'Thread 30902 (active): "Saver_0"\n    gather_object (torch/distributed/distributed_c10d.py:3104)\n'
     assert _causes(tmp_path, barrier + objects)[0] == "rank_desync_app"
     assert _causes(tmp_path, barrier + barrier) == []
-
-
-def test_rank_that_waits_alone_after_training_had_ended_differs_from_the_others(tmp_path):
-    wait = (
-        "[rank0]:[E520 18:41:12.0 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation timeout: "
-        "WorkNCCL(SeqNum=70411, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800029 milliseconds before timing out.\n"
-    )
-    assert _causes(tmp_path, "`Trainer.fit` stopped: `max_epochs=200` reached.\n" + wait)[0] == "rank_desync_app"
-    assert _causes(tmp_path, wait) == []
-
-
-def test_adapter_that_nccl_was_told_of_and_does_not_find_is_the_cause_of_slow_servers(tmp_path):
-    shown, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
-    assert _causes(tmp_path, shown + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"

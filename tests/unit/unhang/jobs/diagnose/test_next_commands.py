@@ -70,14 +70,3 @@ def test_cause_that_is_not_sure_is_shown_with_its_check_before_its_remedy():
 def test_cause_that_is_sure_is_shown_with_what_to_do(tmp_path):
     shown = render_table(diagnose_text("Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 50\n"))
     assert " do: " in shown and "check: " not in shown and "if so: " not in shown
-
-
-def test_check_whose_output_was_read_is_left_out():
-    told = "The job hangs, it works with NCCL_P2P_DISABLE=1.\n"
-    causes = [one for one in diagnose_text(told)["causes"] if "NCCL_P2P_DISABLE" in load_causes()[one["cause"]]["collect"][0]]
-    assert causes and not any("NCCL_P2P_DISABLE" in one["collect"][0] for one in causes)
-
-
-def test_causes_on_the_same_lines_show_them_once():
-    shown = render_table(diagnose_text("The job hangs, it works with NCCL_P2P_DISABLE=1.\n"))
-    assert shown.count("the same lines") >= 1 and shown.count("it works with NCCL_P2P_DISABLE=1") == 2  # of a cause, and of the folklore that it is

@@ -15,7 +15,7 @@ ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[
 # Whose commands are other logs, experiments, or what only a person can tell.
 WITHOUT_OUTPUT = {
     "foreign_connections", "nccl_bug", "watchdog_timeout_too_short", "env_var_misconfig", "stale_store", "shm_leftovers", "mig_unsupported",
-    "cuda_driver_too_old",
+    "cuda_driver_too_old", "driver_p2p_bug", "rank_device_mapping",
 }  # fmt: skip
 
 

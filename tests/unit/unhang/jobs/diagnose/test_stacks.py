@@ -27,12 +27,6 @@ def causes(folder, **stacks):
     return [(one["cause"], one["evidence"][0]["says"]) for one in found if one["severity"] != "info"]
 
 
-def test_the_process_that_waits_for_its_data_is_found_among_those_in_a_collective(tmp_path):
-    found = causes(tmp_path, rank0=COLLECTIVE.format(pid=10), rank1=LOADER.format(pid=11))
-    assert [cause for cause, _ in found] == ["slow_rank_or_io"]
-    assert found[0][1] == "process 11 waits for its data loader while another waits in a collective"
-
-
 def test_processes_that_all_wait_for_data_or_all_for_a_collective_are_no_sign_of_it(tmp_path):
     for number, stack in enumerate((COLLECTIVE, LOADER)):
         folder = tmp_path / str(number)

@@ -12,7 +12,6 @@ from unhang.jobs.diagnose.logs.reading import Block
 
 MARK = b": opCount "
 MOST_PROCESSES = 100_000
-MOST_COMMUNICATORS = 64
 ROOM = 24  # of " comm 0x..."
 LEFT_OUT = b"\x01"  # replaces a call's arguments; no anchor contains it
 _CALL = re.compile(
@@ -77,28 +76,6 @@ def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str
         group = found["group"] if found and found["group"] else ""
         groups.setdefault((group, call.nranks), []).append((found["rank"] if found else call.process, call))
     return [_compare(group, nranks, members) for (group, nranks), members in sorted(groups.items()) if _is_one(nranks, members)]
-
-
-def unlike_orders(calls: Iterable[Call]) -> tuple[tuple[Call, ...], ...]:
-    """The latest calls of two processes on several communicators, each in its own order, if both made the same ones in unlike order. Calls that look alike
-    are told apart by nothing, so processes with such are left out.
-    """
-    by_process: dict[str, list[Call]] = {}
-    for call in calls:
-        by_process.setdefault(call.process, []).append(call)
-    first: dict[tuple[tuple, ...], tuple[Call, ...]] = {}
-    for made in by_process.values():
-        ordered = tuple(sorted(made, key=lambda call: (call.file, call.line)))
-        what = [_kind(call) for call in ordered]
-        if 1 < len(ordered) <= MOST_COMMUNICATORS and len(set(what)) == len(what):
-            other = first.setdefault(tuple(sorted(what)), ordered)
-            if [_kind(call) for call in other] != what:
-                return (other, ordered)
-    return ()
-
-
-def _kind(call: Call) -> tuple[str, int, int, int, int]:
-    return call.op, call.number, call.count, call.datatype, call.nranks
 
 
 def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:

@@ -42,8 +42,7 @@ class Trait:
 
 @dataclass(frozen=True, eq=False)
 class JobFile:
-    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too.
-    pasted: it is a part of a report, whose other lines are a log."""
+    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too."""
 
     name: str
     kind: str
@@ -53,7 +52,6 @@ class JobFile:
     traits: tuple[Trait, ...] = ()
     texts: Mapping[int, str] | None = None
     has_state: bool = False
-    pasted: bool = False
 
     def place(self, line: int) -> dict[str, object]:
         """{file, line, text} of a line with a finding."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, JobFile, Trait
@@ -41,15 +40,14 @@ def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
     return None if raw is None else job_file_of(name, raw.encode("utf-8", "replace").decode("utf-8"), kind)
 
 
-def job_file_of(name: str, text: str, kind: str, first: int | None = None) -> JobFile:
-    """The findings and properties of a script's text. first: the number of its first line, if it is a part of a report."""
+def job_file_of(name: str, text: str, kind: str) -> JobFile:
+    """The findings and properties of a script's text."""
     lines = text.splitlines()
     findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
     settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
     wanted = {*(one.line for one in findings), *(one.line for one in settings)}
     shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
-    whole = JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, has_state(text, kind))
-    return whole if first is None else _moved(whole, first - 1)
+    return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, has_state(text, kind))
 
 
 def has_state(text: str, kind: str) -> bool:
@@ -60,18 +58,6 @@ def has_state(text: str, kind: str) -> bool:
 def only_starts_a_job(path: Path, kind: str) -> bool:
     """Whether a job's file has nothing that can be read like a log. Raises UserError if it cannot be read."""
     return kind != "kubernetes" or not has_state(read_script(path) or "", kind)
-
-
-def _moved(file: JobFile, by: int) -> JobFile:
-    """The same, with all lines counted from the start of the report that it is a part of."""
-    return replace(
-        file,
-        pasted=True,
-        findings=tuple(replace(one, line=one.line + by) for one in file.findings),
-        settings=tuple(replace(one, line=one.line + by) for one in file.settings),
-        traits=tuple(replace(one, line=one.line + by) for one in file.traits),
-        texts={line + by: text for line, text in (file.texts or {}).items()},
-    )
 
 
 def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:

@@ -55,11 +55,7 @@ class LineShapes:
         """Records a try; True if this signature need not be tried again on lines of this line_shape."""
         if found:
             return signature.once and self._count(signature, _BUS.sub(b"", line_shape), found=True) >= ONCE
-        return not signature.reads_digits and self.tried_in_vain(signature, line_shape)
-
-    def tried_in_vain(self, signature: Signature, line_shape: bytes) -> bool:
-        """Records a try that failed whatever the digits of the line are; True if this signature need not be tried again on lines of this shape."""
-        return self._count(signature, _POINTER.sub(b"", line_shape), found=False) >= MISSES
+        return not signature.reads_digits and self._count(signature, _POINTER.sub(b"", line_shape), found=False) >= MISSES
 
     def _count(self, signature: Signature, shape: bytes, *, found: bool) -> int:
         key = (signature.id, shape, found)

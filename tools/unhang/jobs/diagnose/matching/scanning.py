@@ -13,9 +13,7 @@ from pathlib import PurePath
 
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
-from unhang.jobs.diagnose.logs.expected_output import expected_lines
 from unhang.jobs.diagnose.logs.job_files import JobFile
-from unhang.jobs.diagnose.logs.languages import LONGEST_POST, in_english, may_be_foreign
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
@@ -24,8 +22,6 @@ from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.matching.statements import is_asked, is_of_a_program, is_spoken
-from unhang.jobs.diagnose.matching.suppositions import is_denied, is_no_fault, is_supposed
 
 MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
 MOST_ONCE = 512
@@ -33,8 +29,6 @@ LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
-MOST_LINES_TO_A_FORM = 20  # to the first heading of a form that a report fills in
-LONGEST_HEADING, FEWEST_WORDS, FIRST_LINES = 200, 3, 3  # characters and words of a report's first line; lines of its beginning
 SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
 # Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
@@ -46,39 +40,22 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
-# Facts that name a part of the job, which a person may also say is not there.
-DENIABLE = (
-    "vllm_told", "sglang_told", "trtllm_told", "lmdeploy_told", "serving_told", "rollout_told", "ray_told", "slurm_told", "mpi_told", "pods_told",
-    "container_told", "zero3_told", "sharded_told", "compiled_told", "tensorflow_told", "jax_told",
-)  # fmt: skip
 SETTINGS = ("setting", "launch_blocking")  # facts of what the job has set
 _ADVICE = re.compile(
     r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
     r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
-_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
 _RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
 _RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")  # torchrun --log-dir, a folder for each local rank
 _LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")  # of pdsh and clush, before each line
-_SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital letter in which somebody tells what happened
-_REPORTED = re.compile(
-    r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it|"
-    r"fails?|failed|errors?|crash(?:es|ed)?|cannot|can't|doesn't)\b"
-)
-_WORDS = re.compile(r"[A-Za-z][a-z]{2,}")
-_OF_A_TITLE = re.compile(r"^\[(?i:bug|question|help|usage|feature(?: request)?|issue|performance|installation|misc|rfc)\]")
-_TAG = re.compile(r"^\[(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|FATAL|TRACE)\])[A-Za-z][A-Za-z /-]{1,20}\]:? ?(?=\S)")  # of a title: "[Bug]: "
-_OTHER_SCRIPT = re.compile(r"[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code.
-    supposed: it is a fact that a person only supposes or denies.
-    """
+    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code."""
 
     signature: Signature
     file: str
@@ -88,13 +65,12 @@ class Event:
     prefix: Prefix
     quoted: bool = False
     source: bool = False
-    supposed: bool = False
 
 
 @dataclass
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
-    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log. is_told: it begins with a person's words.
+    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log.
     """
 
     file: str
@@ -106,7 +82,6 @@ class Scan:
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
-    is_told: bool = False
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -115,22 +90,14 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     memory = LineShapes(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
-        text, read, originals = block.whole(), block, {}
-        scan.is_told = scan.is_told or (block.first == 1 and _begins_in_words(block.lines))
-        if may_be_foreign(text) and (english := in_english(block.lines)):
-            originals = {index: block.lines[index] for index in english}
-            read = replace(block, lines=[english.get(index, line) for index, line in enumerate(block.lines)], text=None)
-            text = read.whole()
-        if len(text) <= LONGEST_POST and b"```" in text and (expected := expected_lines(read.lines)):
-            read = replace(read, lines=[b"" if index in expected else line for index, line in enumerate(read.lines)], text=None)
-            text = read.whole()
+        text = block.whole()
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
         shapes = text.translate(None, DIGITS).split(b"\n")
         memory.learn(shapes)
         if memory.wanted:
-            _keep_events(read, shapes, memory, scan, counts, originals)
+            _keep_events(block, shapes, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
@@ -140,12 +107,10 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int], originals: Mapping[int, bytes]) -> None:
-    """originals: index -> the line as it was written, for lines that are read in English."""
+def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]) -> None:
     for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
         line_shape = shapes[index]
         readings: list[str] = []
-        prose: bool | None = None
         done = []
         for trial in memory.wanted[line_shape]:
             signature = trial.signature
@@ -155,20 +120,10 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             if trial.is_in_vain(block.lines[index]):
                 continue
             readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
-            if signature.program == "people":
-                if prose is None:
-                    prose = index in originals or is_prose(readings[0]) or (block.number(index) == 1 and _is_heading(block.lines))
-                if not prose:
-                    if memory.tried_in_vain(signature, line_shape):  # also if the pattern reads digits: whether it is prose does not depend on them
-                        done.append(trial)
-                    continue
             seen, found = _first_match(trial, readings, block, index)
-            supposed = found is not None and _is_of_a_cause(signature) and is_supposed(seen, *found.span())
-            if found and not (supposed and signature.for_) and not _is_ruled_out(signature, seen, *found.span()):
+            if found:
                 place = len(scan.events)
-                events = [*_events_of(signature, found, seen, block, index, scan.file)]
-                events = [replace(event, supposed=True) for event in events] if supposed else events
-                scan.events.extend(replace(event, text=_as_written(originals[index])) for event in events) if index in originals else scan.events.extend(events)
+                scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:
                     scan.outside[place] = _outside(readings)
                 counts[signature.id] = counts.get(signature.id, 0) + 1
@@ -178,20 +133,6 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
                 done.append(trial)
         if done:
             memory.leave_out(line_shape, done)
-
-
-def _is_ruled_out(signature: Signature, text: str, start: int, end: int) -> bool:
-    """Whether the sentence around a match says that this part of a job, or this fault, is not there."""
-    if signature.fact in DENIABLE:
-        return is_denied(text, start, end)
-    if signature.fact == "failing_word":
-        return is_no_fault(text, start, end) or is_asked(text, start, end)
-    return signature.kind in ("error", "symptom") and is_no_fault(text, start, end)
-
-
-def _is_of_a_cause(signature: Signature) -> bool:
-    """Whether a match may become evidence: by itself, or as a part of what somebody describes."""
-    return bool(signature.for_) or signature.program == "people"
 
 
 def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
@@ -298,32 +239,6 @@ def rank_in_name(file: str) -> int | None:
     """The rank in the name of a file or of its folder, such as rank_3.log."""
     found = _RANK_IN_FILE.search(PurePath(file).name) or _RANK_IN_FOLDER.search(file)
     return int(found["rank"]) if found else None
-
-
-def is_prose(text: str) -> bool:
-    """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
-    plain = _SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None and not is_of_a_program(text)
-    return _PROSE.match(text) is not None or plain or is_spoken(text)
-
-
-def _is_heading(lines: Sequence[bytes]) -> bool:
-    """Whether the first line of a text is the heading of a report: words with an empty line below, which no program printed."""
-    text, tags = _without_tag(lines)
-    alone = len(lines) > 1 and not lines[1].strip()
-    return alone and len(text) <= LONGEST_HEADING and len(_WORDS.findall(text)) >= FEWEST_WORDS - tags and not is_of_a_program(text)
-
-
-def _without_tag(lines: Sequence[bytes]) -> tuple[str, int]:
-    """The first line without the tag of a title, such as "[Bug]: ", and how many tags it had. Programs print "[Gloo] " too, but no form that is filled in."""
-    text = lines[0].decode("utf-8", "replace")
-    is_title = _OF_A_TITLE.match(text) or any(line.startswith(b"###") for line in lines[:MOST_LINES_TO_A_FORM])
-    return _TAG.subn("", text, count=1) if is_title else (text, 0)
-
-
-def _begins_in_words(lines: Sequence[bytes]) -> bool:
-    """Whether a person wrote the beginning of a text: a heading, or a sentence in its first lines."""
-    first = [line.decode("utf-8", "replace") for line in lines[:FIRST_LINES]]
-    return bool(lines) and (_is_heading(lines) or any(is_spoken(line) or _OTHER_SCRIPT.search(line) for line in first))
 
 
 def is_quotation(text: str, start: int) -> bool:

@@ -15,22 +15,17 @@ from unhang.core import catalogue
 from unhang.core.catalogue.signature_files import signature_files
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
-from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, sentence_around, tells
 
-# The folders of the catalogue's signatures: what prints a line, or who says it.
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
-MOST_SUBJECTS = 8  # subjects of statements that are tried near one anchor
 BEFORE, AFTER = 400, 1600  # bytes that are searched around an anchor: a pattern never gets a whole endless line
 
 
 @dataclass(frozen=True)
 class Signature:
-    """One row. anchors are bytes; for_ and against: cause -> word of weight. A group of the pattern with the name of an effect is the subject of a person's
-    statement: it counts as a match only if the sentence tells that effect of it.
-    """
+    """One row. anchors are bytes; for_ and against: cause -> word of weight."""
 
     id: str
     kind: str
@@ -61,43 +56,16 @@ class Signature:
         match."""
         return () if self.reads_on else needed_texts(self.expression)
 
-    @cached_property
-    def effects(self) -> tuple[str, ...]:
-        """The groups of the pattern that are subjects of statements, by the effect that has to be told of each."""
-        return _told_effects(self.expression)
-
     def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
         """The match in a line, searched only near the anchors. anchors: those that may be in it, None for all."""
         for text in [anchor.decode() for anchor in self.anchors] if anchors is None else anchors:
             at = line.find(text)
             while at >= 0:
                 near = max(0, at - BEFORE), at + AFTER
-                if found := self._said_near(line, *near) if self.is_spoken or self.effects else self.pattern.search(line, *near):
+                if found := self.pattern.search(line, *near):
                     return found
                 at = line.find(text, at + AFTER // 2)
         return None
-
-    def _said_near(self, line: str, start: int, end: int) -> re.Match[str] | None:
-        """The first match of what a person says that is neither asked nor advised, and of which the sentence tells the effect."""
-        for _ in range(MOST_SUBJECTS):
-            found = self.pattern.search(line, start, end)
-            if found is None:
-                return None
-            effect = next((name for name in self.effects if found[name] is not None), None)
-            if tells(line, *found.span(effect), effect) if effect else not (self.is_spoken and (is_asked(line, *found.span()) or _goes_on(line, found))):
-                return found
-            start = found.start() + 1  # another alternative may begin within this match
-        return None
-
-    @cached_property
-    def is_spoken(self) -> bool:
-        """Whether only a person says this about a fault, so that a question or a piece of advice does not count."""
-        return self.program == "people" and self.kind != "fact" and bool(self.for_)
-
-
-def _goes_on(line: str, found: re.Match[str]) -> bool:
-    """Whether a match begins in one sentence and ends within the next, so that nobody said it."""
-    return sentence_around(line, *found.span())[1] < found.end() and found.end() - found.start() > LONG_REPEAT
 
 
 @cache
@@ -156,8 +124,6 @@ def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
         yield from pattern_faults(row["pattern"])
     except re.error as problem:
         yield f"pattern: {problem}"
-    if row.get("program", "people") != "people" and _told_effects(row["pattern"]):
-        yield "only people tell effects: program must be people"
     for anchor in row["anchors"]:
         if len(re.sub(r"[0-9]", "", anchor)) < 3:
             yield f"anchor {anchor!r} has fewer than three characters that are no digits"
@@ -194,11 +160,7 @@ def _gaps(parsed: Any) -> int:
 
 
 def _depends_on_digits(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("reads_on") or _told_effects(row["pattern"])) or _reads_digits(parser.parse(row["pattern"]))
-
-
-def _told_effects(expression: str) -> tuple[str, ...]:
-    return tuple(name for name in EFFECTS if f"(?P<{name}>" in expression)
+    return bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"]))
 
 
 def _reads_digits(parsed: Any) -> bool:

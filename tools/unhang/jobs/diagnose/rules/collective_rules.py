@@ -12,7 +12,7 @@ from unhang.jobs.diagnose.log_facts import Facts, Timeout
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rank_names import named_ranks
 from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs, states_of_ranks
+from unhang.jobs.diagnose.rules.signs import hang_signs
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -75,29 +75,6 @@ def is_message(one: Timeout) -> bool:
     return one.op in BETWEEN_STAGES or (one.op == "COALESCED" and SIZE_OF_A_BATCH in one.event.text)
 
 
-def stages_wait_for_messages(facts: Facts) -> Iterator[Evidence]:
-    """Ranks wait in sends or receives. Outside of a batch each pair of ranks makes a communicator of its own, which both must do in the same order."""
-    waits = [*filter(is_message, facts.timeouts)]
-    if not waits or first_failure(facts) is not None or killed_first(facts) is not None:
-        return
-    if unbatched := [event for event in facts.of("unbatched_message") if not event.quoted]:
-        why = "sends and receives outside of a batch make a communicator for each pair of ranks, which both must make in the same order"
-        yield Evidence("rank_desync_app", STRONG - 0.5, why, (unbatched[0], waits[0].event), "messages-outside-of-a-batch")
-    else:
-        yield Evidence("rank_desync_app", HINTING, "a rank waits for a message that another stage did not send", (waits[0].event,), "stage-waits")
-
-
-def ranks_had_queued_unlike_work(facts: Facts) -> Iterator[Evidence]:
-    """After the same wait at one collective some ranks had queued more work behind it than others: those stand elsewhere in their code."""
-    states = states_of_ranks(facts)
-    queued = {rank: state.queued for rank, state in states.items()}
-    if len(set(queued.values())) > 1:
-        least, most = min(queued.values()), max(queued.values())
-        behind, ahead = (sorted(rank for rank, number in queued.items() if number == wanted) for wanted in (least, most))
-        why = f"{named_ranks(behind)} had queued work up to #{least}, {named_ranks(ahead)} up to #{most}: they stand in different places"
-        yield Evidence("rank_desync_app", SUPPORTING, why, (states[behind[0]].event, states[ahead[0]].event), "queued-unlike-work")
-
-
 def _sizes_differ(alike: Sequence[Timeout]) -> bool:
     """Whether a collective that needs the same size on all ranks has several, or some ranks take part in an exchange with nothing."""
     sizes = {one.numel for one in alike if one.numel is not None}
@@ -149,7 +126,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
 
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
     """The first transfers of a job do not end: between the GPUs of one machine, or between machines."""
-    if len(facts.hosts) > 1 or facts.of("several_nodes"):
+    if len(facts.hosts) > 1:
         for place, cause in enumerate(("ib_misconfig", "wrong_interface", "firewall_ports")):
             yield Evidence(cause, weight - 0.1 * place, "the hang is in start-up, in the first transfers between machines", events, "start-up-transfer")
         return
@@ -173,15 +150,6 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
     first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
     yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
     yield Evidence(second, HINTING, why, events[:1], "late-hang")
-
-
-def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
-    """Training had ended, and then one rank waits in a collective that the others never enter. Decides 6/360."""
-    for wait in facts.timeouts[:1]:
-        ended = [event for event in facts.of("healthy_end") if event.file == wait.event.file and event.line < wait.event.line and not event.quoted]
-        if ended and len({one.event.text for one in facts.timeouts}) == 1:  # a line that a collector repeats is still one wait
-            why = "training had ended when one rank alone waits in a collective"
-            yield Evidence("rank_desync_app", STRONG - 0.4, why, (ended[-1], wait.event), "waited-after-the-end")
 
 
 def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:

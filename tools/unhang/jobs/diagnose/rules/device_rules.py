@@ -6,12 +6,10 @@ import itertools
 from collections.abc import Iterator
 
 from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.fitting_remedies import first_cuda
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end, speed_falls
 from unhang.jobs.diagnose.weights import WEIGHTS
-from unhang_node.base.versions.compare import compare_versions, holds
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"
@@ -49,28 +47,13 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
     """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the 40 series."""
     cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
-    helped = facts.of("p2p_disable_helps")
-    if cards and (helped or (p2p and hang_signs(facts))) and not facts.of("p2p_disable_no_help"):
+    if cards and p2p and hang_signs(facts):
         yield Evidence(
             "unsupported_p2p_geforce",
             STRONG,
             f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it",
-            (cards[0], *(helped or p2p)[:1]),
+            (cards[0], *p2p[:1]),
             "geforce-p2p",
-        )
-
-
-def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
-    bad = [event for event in facts.of("bad_driver") if not event.quoted]
-    signs = [*hang_signs(facts), *facts.of("soft_lockup")]
-    silent = facts.of("phase") and not facts.of("training_step")
-    if bad and (signs or silent):
-        yield Evidence(
-            "driver_p2p_bug",
-            STRONG,
-            f"driver {bad[0].fields['value']} is known for peer-to-peer hangs, and this job hangs",
-            (bad[0], *signs[:2]),
-            "bad-driver-and-hang",
         )
 
 
@@ -102,24 +85,6 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
     if len(wheels) > 1:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
-
-
-def gpu_is_newer_than_the_build(facts: Facts) -> Iterator[Evidence]:
-    """A CUDA call failed, and every CUDA that the text names is too old to compile for a GPU that it names."""
-    failed = [event for event in facts.of("library_failed") if not event.quoted and "uda" in event.text]
-    firsts = [(first, event) for event in facts.of("gpu") if (first := first_cuda(event.fields["value"] or ""))]
-    builds = [(value, event) for name in ("nccl_version", "cuda_build") for event in facts.of(name) if (value := _cuda_of(event))]
-    newer = [one for one in firsts if builds and all(holds(compare_versions(value, one[0], "cuda"), "<") is True for value, _ in builds)]
-    if failed and newer:
-        (first, gpu), (value, build) = newer[0], builds[0]
-        why = f"a build for CUDA {value} has no code for {gpu.fields['value']}, which needs {first} or newer"
-        yield Evidence("gpu_not_in_build", STRONG, why, (failed[0], build, gpu), "gpu-newer-than-build")
-
-
-def _cuda_of(event: Event) -> str | None:
-    """The CUDA of a build: 11.8, also where it is written +cu118."""
-    fields = event.fields
-    return fields.get("cuda") or (f"{fields['major']}.{fields['minor']}" if fields.get("major") else None)
 
 
 def _nccl_release(value: str) -> str:
@@ -183,7 +148,7 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
         event for event in facts.of("link_limited") if not event.quoted and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
     ]
     if limited:
-        slow = facts.of("slow_told")
+        slow = speed_falls(facts)
         why = f"a card for {limited[0].fields['most']} GT/s is behind a link of {limited[0].fields['speed']} GT/s"
         yield Evidence("pcie_link_degraded", STRONG if slow else HINTING, why, (*limited[:2], *slow[:1]), "slower-than-the-card")
 

@@ -21,7 +21,7 @@ _NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)") 
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
-ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost", "killed_told")
+ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost")
 OUTPUT = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "init_complete", "network_used", "nccl_version", "server_started")
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
@@ -84,14 +84,6 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
 
 def _has_output(events: Sequence[Event]) -> bool:
     return any(event.signature.fact in OUTPUT for event in events)
-
-
-def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
-    """A process was killed from outside before the others ran out of time: most often the host had no memory left."""
-    killed = killed_first(facts)
-    if killed is not None and first_failure(facts) is None and echoes_of(facts, killed):
-        why = f"{who_failed(facts, killed)} was killed; the others waited for it"
-        yield Evidence("oom", WEIGHTS["supporting"], why, (killed,), "killed-first")
 
 
 def killed_first(facts: Facts) -> Event | None:
@@ -157,8 +149,7 @@ def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
 def names_its_cause(event: Event) -> bool:
     """Whether the line is an error that supports a cause by itself."""
     signature = event.signature
-    spoken = signature.program.startswith("people")
-    return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))
+    return signature.kind == "error" and not (event.quoted or event.source) and bool({"decisive", "strong"} & set(signature.for_.values()))
 
 
 def echoes_of(facts: Facts, first: Event) -> list[Event]:
@@ -173,7 +164,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
         event
         for event in facts.events
         if event.signature.kind == "symptom"
-        and not (event.quoted or event.source or event.signature.program.startswith("people"))
+        and not (event.quoted or event.source)
         and event.signature.fact not in REPORTS
         and (event.file, event.line) not in {(first.file, first.line), *faults}
         and (silent or not comes_before(event, first))

@@ -18,8 +18,6 @@ GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
-MOST_OF_A_GPU = 0.8
-UNKNOWN_PART = 0.1  # share of a GPU that may be unaccounted for in the error
 MOST_BY_OTHERS = 0.6  # of a GPU
 SMALL_SHARE = 0.2  # of a GPU
 ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
@@ -45,29 +43,6 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
         is_named = sum(float(one["size"]) * GIB[one["unit"]] for one in _NAMED.finditer(event.text)) > LARGE_PART * _gib(event, "total")
         yield Evidence("orphan_processes_hold_gpu", STRONG + is_named, why, (event,), "memory-held-by-others")
         yield Evidence("oom", -STRONG if is_named else -SUPPORTING, why, (event,), "memory-held-by-others")
-
-
-def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
-    """By the numbers of the error, the failed process itself holds nearly all of the GPU's memory: only then is it an error and not a warning."""
-    own = [event for event in facts.of("oom_budget") if _own_gib(event) > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
-    if own:
-        why = f"the process that failed holds {_own_gib(own[0]):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
-        yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
-
-
-def checkpoint_is_loaded_onto_one_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Memory ran out within torch.load, while it put a tensor onto a GPU. Its frames do not show whether it was given a map_location."""
-    frames = {event.file: event for event in facts.of("load_frame") if not event.quoted}
-    failed = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted and event.file in frames]
-    if failed:
-        why = "memory ran out while torch.load put a checkpoint onto a GPU"
-        yield Evidence("oom", DECISIVE + 1, why, (frames[failed[0].file],), "checkpoint-on-one-gpu")
-
-
-def _is_accounted_for(event: Event) -> bool:
-    """Whether the memory that is neither free nor this process's is little more than its own context; contexts of other processes would add up to more."""
-    total, free, own = _gib(event, "total"), _gib(event, "free"), _own_gib(event)
-    return total - free - own - OWN_CONTEXT_GIB <= UNKNOWN_PART * total
 
 
 def _held_by_others_gib(event: Event) -> float | None:
@@ -148,12 +123,3 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
     if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
         why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
         yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")
-
-
-def memory_runs_out_where_all_processes_are(facts: Facts) -> Iterator[Evidence]:
-    """Somebody sees all processes on one GPU, whose memory runs out: that they share it is the cause, and the memory its consequence."""
-    seen = [event for event in facts.events if event.signature.id == "same-gpu-reported" and not (event.quoted or event.supposed)]
-    full = [event for event in facts.events if event.signature.for_.get("oom") and not event.quoted]
-    if seen and full:
-        yield Evidence("rank_device_mapping", STRONG, "memory runs out on the GPU that all processes use", (seen[0], full[0]), "all-on-one-full-gpu")
-        yield Evidence("oom", -STRONG, "all processes use one GPU, so its memory runs out", (seen[0],), "all-on-one-full-gpu")

@@ -15,7 +15,6 @@ STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS[
 
 LINES_TO_A_STACK = 4  # from the line that names a rank to its stack, or from one frame to the next
 _INNER = re.compile(r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/")
-_ASIDE = re.compile(r"(?:^|/)(?:wandb|mlflow|comet_ml|swanlab|neptune|tensorboard|clearml|datasets|huggingface_hub)/|torch/utils/data/")  # logs and data
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -65,15 +64,6 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
                 yield Evidence(cause, weight, why, (), "traces-behind", places=places)
 
 
-def ranks_call_in_unlike_order(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's trace shows two ranks that call the same collectives of several communicators in unlike order, and the job hangs (nccl-899)."""
-    if facts.unlike_calls and hang_signs(facts):
-        orders = "; ".join(f"{made[0].process}: {', '.join(f'{call.op} of {call.count}' for call in made[-4:])}" for made in facts.unlike_calls)
-        places = tuple({"file": call.file, "line": call.line, "text": call.text} for made in facts.unlike_calls for call in made[-2:])
-        yield Evidence("rank_desync_app", STRONG + 1, f"NCCL's trace: the ranks launch in unlike order: {orders}", (), "unlike-order", places=places)
-        yield Evidence("gdr_peermem_missing", -STRONG, "it costs speed, and no rank waits for it", (), "unlike-order")
-
-
 def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
     """NCCL's RAS counts fewer collectives on few ranks than on all others: the job waits for them."""
     by_op: dict[str, list[Event]] = {}
@@ -102,19 +92,6 @@ def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     if len(by_kind) > 1 and signs:
         why = f"stack traces show different collectives: {', '.join(sorted(by_kind))}"
         yield Evidence("rank_desync_app", WEIGHTS["supporting"] + 0.4, why, (*list(by_kind.values())[:3], signs[0]), "stacks-differ")
-
-
-def named_ranks_stand_in_different_calls(facts: Facts) -> Iterator[Evidence]:
-    """Stacks below the names of their ranks end in different calls: one rank is in a service for logs or in its loader, or the ranks' code differs."""
-    places = {rank: place for rank, frames in stacks_of_ranks(facts).items() if (place := place_in_the_job(frames))}
-    calls = {(place.fields["module"], place.fields["call"]) for place in places.values()}
-    if len(calls) < 2:
-        return
-    why = "; ".join(f"rank {rank} stands in {place.fields['call']} ({place.fields['module']})" for rank, place in [*places.items()][:3])
-    events = tuple([*places.values()][:3])
-    aside = [place for place in places.values() if _ASIDE.search(place.fields["module"] or "")]
-    cause = "slow_rank_or_io" if aside and len(aside) < len(places) else "rank_desync_app"
-    yield Evidence(cause, SUPPORTING + HINTING, why, events, "named-ranks-differ")
 
 
 def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
@@ -147,20 +124,3 @@ def common_place(facts: Facts) -> tuple[list[int], Event] | None:
 def place_in_the_job(frames: Sequence[Event]) -> Event | None:
     """The innermost frame that is neither Python's own nor torch's part for collectives."""
     return next((frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None)
-
-
-def one_stack_waits_for_its_data(facts: Facts) -> Iterator[Evidence]:
-    """One process waits in its data loader while another waits in a collective: the second waits for the first, which waits for its batch."""
-    dumps, loads, waits = facts.of("stack_dump"), facts.of("loader_frame"), facts.of("collective_frame")
-    if dumps and loads and waits and (loads[0].file != waits[0].file or len(dumps) > 1):
-        process = _process_of(facts, loads[0])
-        who = f"process {process.fields['pid']}" if process else "one process"
-        why = f"{who} waits for its data loader while another waits in a collective"
-        events = (*([process] if process else []), loads[0], waits[0])
-        yield Evidence("slow_rank_or_io", WEIGHTS["supporting"] + 0.6, why, events, "stack-in-loader")
-
-
-def _process_of(facts: Facts, frame: Event) -> Event | None:
-    """The line of py-spy above a frame that names the process and its command."""
-    above = [event for event in facts.of("stack_process") if event.file == frame.file and event.line < frame.line]
-    return above[-1] if above else None

@@ -8,12 +8,9 @@ from typing import NamedTuple
 from unhang.core.catalogue import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
-from unhang.jobs.diagnose.matching.statements import is_spoken
 
-OF_A_RUNNING_JOB = ("training_step", "bar", "init_start", "bootstrap", "transport")
 LARGE, FAR_BELOW = 32 << 20, 0.25  # bytes of a message that shows the bandwidth; share of what is healthy
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
-HEADING, BEGINNING = 3, 20  # lines of a report among which its heading is, and what its writer says first
 
 
 def hang_signs(facts: Facts) -> list[Event]:
@@ -76,9 +73,8 @@ def far_below(facts: Facts) -> FarBelow | None:
 
 
 def is_slow(facts: Facts) -> bool:
-    """Whether the job runs and is slow: somebody says so, its own speed falls, or a test measured it, and nothing reports a hang."""
-    told = [event for name in ("slow_told", "slow_plain_told", "pause_told", "fading_told") for event in facts.of(name) if not event.quoted]
-    return bool(told or speed_falls(facts) or far_below(facts)) and not hang_signs(facts)
+    """Whether the job runs and is slow: its own speed falls, or a test measured it, and nothing reports a hang."""
+    return bool(speed_falls(facts) or far_below(facts)) and not hang_signs(facts)
 
 
 def speed_falls(facts: Facts) -> list[Event]:
@@ -98,23 +94,6 @@ def own_errors(facts: Facts) -> list[Event]:
             last[event.file] = max(last.get(event.file, 0), event.line)
     lines = [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
     return [event for event in lines if event.line > last.get(event.file, 0)]
-
-
-def heading_of_a_failure(facts: Facts) -> Event | None:
-    """The first line of a report, or a sentence near its beginning, that names a failure and no hang."""
-    told = [event for event in facts.of("heading_failure") if not event.quoted]
-    return next((event for event in told if event.line <= HEADING or (event.line <= BEGINNING and is_spoken(event.text))), None)
-
-
-def is_only_told(facts: Facts) -> bool:
-    """Whether a person tells what happened, and shows no log of a job that ran: in a log, lines of programs may read like a person's."""
-    runs = any(facts.of(name) for name in OF_A_RUNNING_JOB) or any(event.signature.kind == "progress" for event in facts.events)
-    return facts.is_told and not runs
-
-
-def heading_of_a_hang(facts: Facts) -> Event | None:
-    """The first line of a report, if it has a word of a hang."""
-    return next((event for event in facts.of("hanging_word") if event.line == 1), None)
 
 
 class RankState(NamedTuple):

@@ -9,7 +9,7 @@ from unhang.core.text import counted
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
+from unhang.jobs.diagnose.rules.signs import hang_signs, near_end, speed_falls
 from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -18,19 +18,6 @@ FEW_STEPS, SEVERAL_STEPS = 3, 8
 MOST_OF_A_STEP = 0.6
 MANY_TIMES = 4.0
 Listed = tuple[str, int, Event]
-LINES_TO_OUTPUT = 4  # from the words of a person to the output that they tell of
-
-
-def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
-    allocated = facts.of("llmc_allocated")
-    if not allocated or (facts.world_size or 2) < 2:
-        return
-    last = allocated[-1]
-    if any(event.file == last.file and event.line > last.line for event in facts.of("training_step")) or not near_end(facts, last):
-        return
-    yield Evidence(
-        "rank_device_mapping", STRONG, "llm.c stops after its last allocation, where all processes once took device 0", (last,), "llmc-last-allocation"
-    )
 
 
 def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
@@ -92,15 +79,6 @@ def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
             yield Evidence(cause, -STRONG, "the ranks that are missing were at work", (work, wait), "data-work-unfinished")
 
 
-def service_blocks_a_rank(facts: Facts) -> Iterator[Evidence]:
-    """A service to which a rank reports does not answer, and the other ranks' timeout expires before any step: later its lines are sent beside the work."""
-    for wait in [event for event in facts.of("timeout") if not event.quoted][:1]:
-        tries = [event for event in facts.of("service_away") if event.file == wait.file and 0 < wait.line - event.line <= NEAR_LINES]
-        if tries and not any(step.file == wait.file and step.line < wait.line for step in facts.of("training_step")):
-            why = f"{tries[-1].fields['what']} did not answer a rank, and the others' timeout expired next"
-            yield Evidence("slow_rank_or_io", SUPPORTING, why, (tries[-1], wait), "service-away")
-
-
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
     """Steps report how long they waited for data, and it is most of their time; or every few steps one takes many times as long as the others, as where
     the loader's workers deliver their batches together.
@@ -154,8 +132,6 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     members = facts.of("member")
     if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
         return
-    if any(event.file == members[0].file and 0 < members[0].line - event.line <= LINES_TO_OUTPUT for event in facts.of("working_run_told")):
-        return  # the output of a run that works (pytorch-lightning-10216)
     times = Counter(event.fields["rank"] for event in members)
     if min(times.values()) > 1 and sum(times.values()) == max(int(event.fields["nranks"] or 0) for event in members):
         ranks = ", ".join(f"rank {rank}" for rank in sorted(int(one or 0) for one in times)[:4])
@@ -223,7 +199,7 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
     shared = next((events for events in by_core.values() if len(events) > 1), None)
     if shared and len({event.text for event in shared}) > 1:
         yield Evidence("cpu_affinity", STRONG, "several processes are bound to one and the same CPU", tuple(shared[:2]), "same-core")
-    elif by_core and (facts.of("slow_told") or hang_signs(facts)):
+    elif by_core and (speed_falls(facts) or hang_signs(facts)):
         first = next(iter(by_core.values()))[0]
         yield Evidence("cpu_affinity", SUPPORTING, "all threads of a process are bound to one CPU, and the job is slow or hangs", (first,), "one-core")
 

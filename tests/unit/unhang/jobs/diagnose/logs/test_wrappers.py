@@ -109,13 +109,6 @@ def test_clock_of_the_program_goes_before_the_clock_of_the_collector(tmp_path):
     assert [event.prefix.stamp for event in read_all([str(job)])[1][0].events[:1]] == ["2026-11-21 08:16:03"]
 
 
-def test_reporters_line_is_read_behind_any_prefix(tmp_path):
-    job = tmp_path / "job.log"
-    for before in ("", *AROUND.values()):
-        job.write_text("".join(f"{before}{line}\n" for line in (LINES[0], WARN)), encoding="utf-8")
-        assert "people" in " ".join(event.signature.program for event in read_all([str(job)])[1][0].events), before
-
-
 def test_one_lightning_line_of_one_rank_is_no_alarm_and_those_of_several_ranks_are(tmp_path):
     job = tmp_path / "job.log"
     alone, more = "GLOBAL_RANK: 3, MEMBER: 4/8\n", "GLOBAL_RANK: 0, MEMBER: 1/8\n"

@@ -1,0 +1,39 @@
+"""A text without a line of a known program gets one fixed page: what to bring instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.cli import main
+from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.rendering import render_markdown, render_table
+
+POST = "[Question] Training stands since the update\n\nWe use two machines with four cards each. It worked last week. What can we do?\n"
+ARTICLE = "How to make it run\n\nMany people should try this:\n\nexport NCCL_P2P_DISABLE=1\nexport NCCL_TIMEOUT=1200\n"
+LOG = "c1:9:9 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>\n"
+
+
+@pytest.mark.parametrize("text", [POST, ARTICLE])
+def test_text_without_a_log_gets_a_page_of_twelve_lines_at_most(text):
+    answer = diagnose_text(text)
+    page = render_table(answer, 100)
+    assert answer["outcome"]["word"] == "nothing" and answer["causes"] == []
+    assert len(page.splitlines()) <= 12 and "unhang inspect" in page
+    assert [f"{number}. " in page for number in (1, 2, 3)] == [True] * 3
+    assert "WHAT HAPPENED" not in page and len(render_markdown(answer).splitlines()) <= 12
+
+
+def test_page_is_the_same_for_every_text_and_names_lint_only_where_settings_stand():
+    post, article = (diagnose_text(text)["collect_next"] for text in (POST, ARTICLE))
+    assert post == article[:-1] and "unhang lint" in article[-1]
+
+
+@pytest.mark.parametrize("text", [LOG, f"{POST}{LOG}", "[rank0] step 7 done\n[rank1] step 9 done\n"])
+def test_one_line_of_a_program_or_steps_of_ranks_make_a_log(text):
+    assert diagnose_text(text)["outcome"]["word"] != "nothing"
+
+
+def test_command_prints_the_page_and_exits_with_2(tmp_path, capsys):
+    (tmp_path / "post.txt").write_text(POST)
+    assert main(["diagnose", str(tmp_path / "post.txt")]) == 2
+    assert "no log is in it" in capsys.readouterr().out
