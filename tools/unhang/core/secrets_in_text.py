@@ -365,7 +365,8 @@ def _start_of_name(text: str, end: int) -> str:
 
 def _without_columns(text: str) -> str:
     """Masks what stands in a table (CSV with , ; | or tabs) below a header that says that it is a secret; values without a digit stay."""
-    lines, columns, separator, width = text.split("\n"), {}, "", 0
+    columns: dict[int, str] = {}
+    lines, separator, width = text.split("\n"), "", 0
     for number, line in enumerate(lines if len(lines) > 1 else []):
         cells = _cells(line, separator) if columns else []
         if columns and len(cells) == width:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from unhang.core.catalogue.kept_yaml import BUILT_IN
+from unhang.core.catalogue.kept_yaml import PACKAGE
 
 FILE = "signatures/nccl/own.yml"
 ROW = """signatures:
@@ -47,7 +47,7 @@ def checked(folder):
 )
 def test_a_row_with_a_fault_is_named_with_its_file(tmp_path, old, new, fault):
     folder = tmp_path / "catalogue"
-    shutil.copytree(BUILT_IN, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(PACKAGE / "jobs" / "catalogue", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / FILE).write_text(ROW.replace(old, new, 1) if old else ROW)
     code, lines = checked(folder)
     assert code == int(bool(fault))
