@@ -86,14 +86,17 @@ sbom: wheel ## Build the bill of materials of the wheel and its exact dependenci
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: clean-dist sbom collector offline ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
+release: passed-nightly clean-dist sbom collector offline ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
 	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/*.tar.gz"
 
-.PHONY: clean-dist
+.PHONY: clean-dist passed-nightly
+passed-nightly:
+	@sh tests/nightly passed
+
 clean-dist:
 	rm -rf dist
 

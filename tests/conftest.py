@@ -31,10 +31,3 @@ settings.load_profile("unhang")
 for _signal in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.default_int_handler if _signal == signal.SIGINT else signal.SIG_DFL)
-
-
-def pytest_sessionfinish(session, exitstatus):
-    """Tells .ci/tier, by pytest's cache, the exit code and how many tests passed."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and hasattr(session.config, "cache") and not hasattr(session.config, "workerinput"):  # no cache: -p no:cacheprovider
-        session.config.cache.set("unhang/ended", [int(exitstatus), len(reporter.stats.get("passed", []))])

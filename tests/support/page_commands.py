@@ -1,19 +1,14 @@
-"""What README.md, docs/ and the pages of the roles show: commands for typing, and outputs that a test compares with real ones.
-
-Slow tests read it from one list, tests/fixtures/shown_in_pages.json, and not from the pages, so that a new sentence on a page does not run them again.
-`python tests/support/page_commands.py` writes the list, and a unit test compares it with the pages.
-"""
+"""What README.md, docs/ and the pages of the roles show: commands for typing, and outputs that a test compares with real ones."""
 
 from __future__ import annotations
 
-import json
+import functools
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-LIST = PROJECT / "tests" / "fixtures" / "shown_in_pages.json"
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
 TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
@@ -51,18 +46,14 @@ def pages():
     return sorted(found)
 
 
-def shown():
-    """The whole list."""
-    return json.loads(LIST.read_text(encoding="utf-8"))
-
-
 def commands():
-    """Each command of each page, once per page, from the list."""
+    """Each command of each page, once per page."""
     return [Typed(page, argv_of(text), text) for page, texts in shown()["commands"].items() for text in texts]
 
 
-def shown_in_pages():
-    """The list as the pages have it now."""
+@functools.cache
+def shown():
+    """{kind: what the pages show of it}: commands by page, outputs, files of the example of a role, names of metrics."""
     page = {name: (PROJECT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md", "docs/situations.md", "docs/metrics.md")}
     return {
         "commands": commands_in_pages(),
@@ -125,7 +116,3 @@ def audits():
     """The commands that test_commands_that_act.py runs one by one: audits by Ansible that send nothing to other machines."""
     own = [one for one in commands() if one.program == "unhang" and one.argv[1] in ("audit", "collect")]
     return sorted({one.form for one in own if not {"--webhook", "--hook", "--via", "--continue"} & {*one.argv}})
-
-
-if __name__ == "__main__":
-    LIST.write_text(json.dumps(shown_in_pages(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -135,16 +135,3 @@ def test_no_two_test_modules_of_a_run_have_the_same_name():
     for folder in (path for path in (HOME / "tests").iterdir() if path.is_dir()):
         names = [path.name for path in folder.rglob("test_*.py")]
         assert [name for name in set(names) if names.count(name) > 1] == [], folder
-
-
-def test_every_tier_has_its_folder_its_target_its_list_and_its_step_in_ci():
-    tiers = re.search(r"^TIERS := (.*)$", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE).group(1).split()
-    run = (HOME / ".ci" / "run").read_text()
-    begun = re.findall(r"^beside (.+)$", run, re.MULTILINE)
-    assert re.findall(r"^step \S+ joined (.+)$", run, re.MULTILINE) == begun, "what is started is waited for"
-    steps = [*re.findall(r"^step (\S+) tier \1 \d+$", run, re.MULTILINE), *" ".join(begun).split()]
-    targets = re.findall(r"^(test-[\w-]+):", (HOME / "tests" / "tests.mk").read_text(), re.MULTILINE)
-    folders = {"-".join(["test", *path.parent.relative_to(HOME / "tests").parts]) for path in (HOME / "tests").rglob("test_*.py")}
-    folders = {name if name in targets else "-".join(name.split("-")[:2]) for name in folders} - {"test-fixtures"}
-    assert folders == {*tiers, "test-unit", "test-whole"} <= set(targets)  # these two are `make test`, of which CI passes over nothing
-    assert set(tiers) == set(steps) == {path.name for path in (HOME / ".ci" / "tiers").iterdir()}

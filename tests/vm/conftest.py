@@ -23,7 +23,9 @@ ORDER = ("installed", "not_booted", "that_fails", "another_kernel", "host_settin
 
 
 def pytest_collection_modifyitems(items):
-    """Orders the files as above; the tests of a file keep their order."""
+    """Orders the files as above; the tests of a file keep their order. An emulated machine takes minutes for what a real one does in seconds."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(3600))
     items.sort(key=lambda item: next((number for number, word in enumerate(ORDER) if word in item.path.name), len(ORDER)))
 
 
