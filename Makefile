@@ -14,7 +14,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale fuzz collector offline docs man manual wheel sbom payload release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,14 +71,11 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 	$(PYTHON) tools/collector/quick.py
 	$(PYTHON) tools/collector/job.py
 
-offline: $(STAMP) ## Build diagnose, lint and explain as one file for login nodes with Python 3.9 or newer: dist/unhang-offline.pyz
-	$(PYTHON) tools/collector/offline.py
-
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
-manual: $(STAMP) ## Build the pages about every rule, fact, cause, run book and incident: build/manual
-	$(PYTHON) -P -m unhang.show.reference.pages build/manual
+manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manual
+	$(PYTHON) -P -m unhang.audit.reference.pages build/manual
 
 man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py
@@ -94,7 +91,7 @@ sbom: $(DEV_STAMP) man manual wheel ## Build the bill of materials of the wheel 
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: passed-nightly clean-dist sbom collector offline ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
+release: passed-nightly clean-dist sbom collector ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
@@ -109,9 +106,6 @@ passed-nightly:
 
 clean-dist:
 	rm -rf dist
-
-payload: $(STAMP) ## Build the smoke test's single file, which is committed, from its parts; a test fails if it is out of date
-	$(PYTHON) tools/payload/build.py
 
 clean: ## Remove everything that was built; runs/ is kept
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

@@ -58,8 +58,8 @@ why_not:
 import fnmatch
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.base.root import Root
 from ansible.module_utils.unhang_node.change.boot.dkms_builds import read_builds, why_not_built
-from ansible.module_utils.unhang_node.root import Root
 
 OPTIONS = {
     "module": {"type": "str", "default": "*"},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: reads one node; options in, one JSON document out. Implementation: module_utils/unhang_node/collect.py."""
+"""Ansible module: reads one node; options in, one JSON document out. Implementation: module_utils/unhang_node/facts/collect.py."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ EXAMPLES = r"""
 RETURN = r"""
 node_facts:
   description:
-    - The facts document, schema C(unhang/node-facts/1), described in C(tools/unhang/schemas/node-facts-1.yaml).
+    - The facts document, schema C(unhang/node-facts/1), described in C(tools/unhang/core/schemas/node-facts-1.yaml).
     - A JSON text when O(answer_as=text).
   returned: success
   type: dict
@@ -145,7 +145,7 @@ import json
 from types import ModuleType
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.collect import collect
+from ansible.module_utils.unhang_node.facts.collect import collect
 
 OPTIONS = {
     "gather_subset": {"type": "list", "elements": "str", "default": ["all"]},

@@ -89,15 +89,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.base.root import Root
+from ansible.module_utils.unhang_node.base.section import Unread
 from ansible.module_utils.unhang_node.change.drain.reasons import message_of
 from ansible.module_utils.unhang_node.change.gpu import service_changes
 from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
 from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
 from ansible.module_utils.unhang_node.change.gpu.users import foreign_users, read_gpu_users, read_stopped
 from ansible.module_utils.unhang_node.change.journal.acting import enter
-from ansible.module_utils.unhang_node.root import Root
-from ansible.module_utils.unhang_node.section import Unread
-from ansible.module_utils.unhang_node.sections.driver import read_loaded
+from ansible.module_utils.unhang_node.facts.sections.driver import read_loaded
 
 OPTIONS = {
     "fencing": {"type": "int", "default": 0},

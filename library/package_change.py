@@ -121,6 +121,7 @@ options:
     description: Folder to use as the node's V(/), such as a mounted image.
     type: path
     default: /
+extends_documentation_fragment: [unhang.fencing]
 attributes:
   check_mode:
     description: Returns what would change; apt works on copies, and nothing on the node is changed.

@@ -61,12 +61,12 @@ needs_manual_action:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.base.root import Root
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.config.unit_links import read_starters
 from ansible.module_utils.unhang_node.change.host import service as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
-from ansible.module_utils.unhang_node.root import Root
 
 KINDS = {"at boot": "service_at_boot", "now": "service_now"}
 OPTIONS = {

@@ -31,12 +31,12 @@ except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: 
         """Never raised."""
 
 
-from unhang.ansible import inventory, old_python, run_files
-from unhang.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, read_facts
-from unhang.ansible.memory_watch import MemoryWatch, bound_output
-from unhang.ansible.plays import audits
-from unhang.ansible.printable_text import clean
-from unhang.base.errors import UserError
+from unhang.core.ansible import inventory, old_python, run_files
+from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, read_facts
+from unhang.core.ansible.memory_watch import MemoryWatch, bound_output
+from unhang.core.ansible.plays import audits
+from unhang.core.ansible.printable_text import clean
+from unhang.core.errors import UserError
 
 # Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"

@@ -13,9 +13,9 @@ from ansible.plugins.action import ActionBase
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
-from unhang.ansible.answer import ANSWER_LIMIT_CHARS
-from unhang.ansible.memory_watch import MemoryWatch, bound_output
-from unhang.ansible.printable_text import clean
+from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS
+from unhang.core.ansible.memory_watch import MemoryWatch, bound_output
+from unhang.core.ansible.printable_text import clean
 
 TOO_LONG = f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found a longer one"
 

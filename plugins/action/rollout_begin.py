@@ -23,10 +23,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back, since_s, job_fields}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
-        from unhang.ansible.reach_options import reach_options
-        from unhang.base.errors import UserError
-        from unhang.repair.rollout.conductor import begin
-        from unhang.repair.rollout.soak import parse_soak
+        from unhang.act.rollout.conductor import begin
+        from unhang.act.rollout.soak import parse_soak
+        from unhang.core.ansible.reach_options import reach_options
+        from unhang.core.errors import UserError
 
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
@@ -46,10 +46,10 @@ class ActionModule(ActionBase):
 
 def _looks_back(rollout: Any) -> dict[str, Any]:
     """Whether released nodes are to be asked now, and what sacct is asked for."""
-    from unhang.ansible.rollouts import conductor_of
-    from unhang.repair.rollout.job_failures import FIELDS
-    from unhang.repair.rollout.look_back import due, seconds_since_release
-    from unhang.repair.rollout.soak import parse_soak
+    from unhang.act.rollout.for_ansible import conductor_of
+    from unhang.act.rollout.job_failures import FIELDS
+    from unhang.act.rollout.look_back import due, seconds_since_release
+    from unhang.act.rollout.soak import parse_soak
 
     conductor = conductor_of(rollout)
     asked = due(conductor, parse_soak(rollout["soak"]))

@@ -22,8 +22,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
-        from unhang.ansible.rollouts import conductor_of
-        from unhang.base.errors import UserError
+        from unhang.act.rollout.for_ansible import conductor_of
+        from unhang.core.errors import UserError
 
         options = {
             "rollout": {"type": "dict", "required": True},
@@ -46,8 +46,8 @@ class ActionModule(ActionBase):
     def _ask(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         from dataclasses import asdict
 
-        from unhang.repair.rollout.steps import TOGETHER
-        from unhang.repair.rollout.waiting import limit_of
+        from unhang.act.rollout.steps import TOGETHER
+        from unhang.act.rollout.waiting import limit_of
 
         limit_s = limit_of(given["step"], task_vars, conductor.most_kinds(host))
         order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_s)
@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
         return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind, "as_before": as_before}
 
     def _answer(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
-        from unhang.ansible.rollouts import order_of, step_result
+        from unhang.act.rollout.for_ansible import order_of, step_result
 
         status, evidence = conductor.record(order_of(given["order"]), step_result(given["status"], given["evidence"] or {}))
         return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}

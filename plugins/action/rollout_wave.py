@@ -22,10 +22,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
         """begin: {wave, begin, postponed, stopped}; floor, look_back, soak, rebuild: {msg}."""
         super().run(tmp, task_vars)
-        from unhang.ansible.rollouts import conductor_of
-        from unhang.base.errors import UserError
-        from unhang.repair.rollout.failure_limit import wave_line
-        from unhang.repair.rollout.soak import parse_soak
+        from unhang.act.rollout.failure_limit import wave_line
+        from unhang.act.rollout.for_ansible import conductor_of
+        from unhang.act.rollout.soak import parse_soak
+        from unhang.core.errors import UserError
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
         options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor", "look_back", "soak", "rebuild"], "default": "begin"}}
@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
 
     def _keep_floor(self, conductor: Any, given: Mapping[str, Any], task_vars: Any) -> Any:
-        from unhang.repair.rollout.floor import service_of
+        from unhang.act.rollout.floor import service_of
 
         if given["unlisted"]:
             return conductor.keep_no_room(given["unlisted"])
@@ -62,9 +62,9 @@ class ActionModule(ActionBase):
         return conductor.keep_floor(service_of(given["states"], hosts, _name_in_scheduler(task_vars)))
 
     def _look_back(self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak: Any) -> Any:
-        from unhang.repair.rollout.floor import service_of
-        from unhang.repair.rollout.job_failures import parse_ended_jobs, why_unwatched
-        from unhang.repair.rollout.look_back import Heard, due, look_back
+        from unhang.act.rollout.floor import service_of
+        from unhang.act.rollout.job_failures import parse_ended_jobs, why_unwatched
+        from unhang.act.rollout.look_back import Heard, due, look_back
 
         asked = due(conductor, soak)
         if asked is None or given["unlisted"]:
@@ -78,7 +78,7 @@ class ActionModule(ActionBase):
 
 def _kept_by_nodes(hosts: Any, task_vars: Any) -> dict[str, Any]:
     """What tasks/rollout/rebuild.yml has read of each host; hosts that did not answer are left out."""
-    from unhang.repair.rollout.rebuilding import Kept
+    from unhang.act.rollout.rebuilding import Kept
 
     found = {str(host): task_vars["hostvars"][host].get("rollout_kept") for host in hosts}
     return {

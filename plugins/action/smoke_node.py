@@ -32,13 +32,10 @@ except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere
         """Never raised."""
 
 
-from unhang.ansible import smoke_programs as programs
-from unhang.ansible.printable_text import clean
-from unhang.ansible.run_files import write_atomically
+from unhang.core.ansible.printable_text import clean
+from unhang.core.ansible.run_files import write_atomically
+from unhang.smoke import programs as programs
 
-FILES = PROJECT / "roles" / "smoke_test" / "files"
-PAYLOAD = "unhang_smoke.py"
-ENDS = {PAYLOAD: ["node_end"], "unhang_burn_in.py": ["burn_end", "refused"]}  # {payload: kinds of event by which it reports its end}
 MOST_BYTES = 64 << 20
 LOOK_S = 8  # seconds that one poll may wait on the node for the end
 ANSWER_S = 30
@@ -105,7 +102,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "problem": why}
 
     def _file(self, folder: Path, suffix: str) -> Any:
-        from unhang.prove.smoke.smoke_folder import file_name
+        from unhang.smoke.smoke_folder import file_name
 
         return folder / file_name(self.host, suffix)
 
@@ -127,8 +124,8 @@ class ActionModule(ActionBase):
         return answer
 
     def _survey(self) -> None:
-        """Reads addresses, routes and GPUs. The program is sent over standard input: nothing is written on the node."""
-        output = self._ask(f"{programs.program_line(self._python)} survey", (FILES / PAYLOAD).read_bytes())
+        """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes itself."""
+        output = self._ask(programs.program_line(self._python), programs.program_text(programs.SURVEY, _sent()))
         if '"e": "survey"' not in output.get("stdout", ""):
             raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
         write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
@@ -139,15 +136,15 @@ class ActionModule(ActionBase):
         if not path.is_file():
             return {}
         work = json.loads(path.read_text(encoding="utf-8"))
-        name = work.get("payload", PAYLOAD)
-        put = self._run_program(programs.PLACE, name=name, payload=programs.packed((FILES / name).read_bytes()), plan=work["plan"])
+        sent = _sent()
+        put = self._run_program(programs.PLACE, plan=work["plan"], **sent)
         place = str(put.get("place"))
         if "unhang-smoke-" not in place or not place.startswith("/"):
             raise Trouble("answered with no folder of its own")
-        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"]), "payload": name}
+        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
         # Temporary files of the agent and the ranks are in the same folder, and are removed with it even if the agent is killed.
-        argv = ["env", f"TMPDIR={place}", *program, f"{place}/{name}", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
+        argv = ["env", f"TMPDIR={place}", *program, f"{place}/{sent['name']}", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
         job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": argv}, task_vars=self.vars, wrap_async=self._task.async_val)
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)
@@ -175,7 +172,7 @@ class ActionModule(ActionBase):
         """The last answer of ANSWER. A lost connection is retried for reconnect_s seconds. Raises AnsibleConnectionFailure, Trouble."""
         until = time.monotonic() + started["deadline_s"]
         lost_since = None
-        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES, "ends": ENDS[started["payload"]]}
+        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES}
         while True:
             last = time.monotonic() > until
             try:
@@ -206,6 +203,13 @@ class ActionModule(ActionBase):
             notes.mkdir(parents=True, exist_ok=True)
             text = f"{self.host}\t{started['place']} could not be removed from the node: {clean(str(problem), 300)}"
             write_atomically(self._file(notes, f".{self.place.name}.txt"), text)
+
+
+def _sent() -> dict[str, str]:
+    """The payload's name and content, as the programs take them."""
+    from unhang.smoke.payload_zip import NAME, payload_bytes
+
+    return {"name": NAME, "payload": programs.packed(payload_bytes())}
 
 
 def _last_line(output: Any) -> Any:

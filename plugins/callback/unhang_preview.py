@@ -23,8 +23,8 @@ from ansible.plugins.callback import CallbackBase
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
-from unhang.ansible.plays import audits
-from unhang.ansible.preview_events import PREVIEW_ENV, PreviewFile
+from unhang.core.ansible.plays import audits
+from unhang.core.ansible.preview_events import PREVIEW_ENV, PreviewFile
 
 
 class CallbackModule(CallbackBase):

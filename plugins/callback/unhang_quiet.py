@@ -26,8 +26,8 @@ from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
-from unhang.ansible.plays import audits
-from unhang.ansible.printable_text import clean, printable_parts, without_controls
+from unhang.core.ansible.plays import audits
+from unhang.core.ansible.printable_text import clean, printable_parts, without_controls
 
 
 class PrintableDisplay:

@@ -63,8 +63,8 @@ class CallbackModule(CallbackBase):
     def _write(self, entry: Callable[[Any], Any]) -> None:
         if self.rollout is None:
             return
-        from unhang.ansible.rollouts import conductor_of
-        from unhang.base.errors import UserError
+        from unhang.act.rollout.for_ansible import conductor_of
+        from unhang.core.errors import UserError
 
         try:
             entry(conductor_of(self.rollout))

@@ -73,16 +73,16 @@ _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 from unhang import __version__
-from unhang.ansible import group_policies, run_files
-from unhang.ansible.group_policies import VARIABLE
-from unhang.ansible.inventory import plain
-from unhang.ansible.plays import audits
-from unhang.ansible.printable_text import clean
-from unhang.ansible.progress import Progress
-from unhang.ansible.reach_options import reach_options
-from unhang.base import project
-from unhang.run import run_folder
-from unhang.show.history.location import LATER
+from unhang.audit.history.location import LATER
+from unhang.core import project
+from unhang.core.ansible import group_policies, run_files
+from unhang.core.ansible.group_policies import VARIABLE
+from unhang.core.ansible.inventory import plain
+from unhang.core.ansible.plays import audits
+from unhang.core.ansible.printable_text import clean
+from unhang.core.ansible.progress import Progress
+from unhang.core.ansible.reach_options import reach_options
+from unhang.core.run import run_folder
 
 
 class CallbackModule(CallbackBase):
@@ -320,7 +320,7 @@ class CallbackModule(CallbackBase):
         """Stores the run in the history. The readers of documents are imported here, so that Ansible's workers, which have ended by now, did not contain
         them."""
         try:
-            from unhang.show.history.recording import keep_run
+            from unhang.audit.history.recording import keep_run
         except ImportError as problem:  # Ansible runs in an environment without unhang's packages
             self._say(f"this run is not kept in the history: {problem}")
             return

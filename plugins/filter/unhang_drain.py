@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role drain. Implementation: unhang.repair.rollout, which imports no Ansible."""
+"""Filters of the role drain. Implementation: unhang.act.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: str, why: str = "", takes_over: str = "", boot_id: str = "") -> Any:
-    """What to do with a node of Kubernetes, as unhang.repair.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
+    """What to do with a node of Kubernetes, as unhang.act.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
 
     boot_id: of the machine to drain, "" if it was not read.
     """
-    from unhang.ansible.inventory import plain
-    from unhang.repair.rollout.kubernetes_drain import plan_drain, plan_release
+    from unhang.act.rollout.kubernetes_drain import plan_drain, plan_release
+    from unhang.core.ansible.inventory import plain
 
     nodes, pods = plain([nodes, pods])
     if len(nodes) != 1:
@@ -41,16 +41,16 @@ def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: s
 
 def kubernetes_jobs(pods: Sequence[Any]) -> Any:
     """Those of the pods whose work would be lost, by namespace and name."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.rollout.kubernetes_drain import is_job
+    from unhang.act.rollout.kubernetes_drain import is_job
+    from unhang.core.ansible.inventory import plain
 
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in plain(pods) if is_job(pod)]
 
 
 def kubernetes_states(nodes: Sequence[Any]) -> Any:
     """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.rollout.kubernetes_drain import list_states
+    from unhang.act.rollout.kubernetes_drain import list_states
+    from unhang.core.ansible.inventory import plain
 
     try:
         return list_states(plain(nodes))

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.repair.role_changes, which imports no Ansible."""
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.act.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 if TYPE_CHECKING:
-    from unhang.repair.role_changes.driver_inputs import DriverInputs
+    from unhang.act.role_changes.driver_inputs import DriverInputs
 
 Facts = Mapping[str, Any]
 """Arguments from Ansible: a document of facts, a policy, options."""
 
 
 def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
-    """A DriverInputs of unhang.repair.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.role_changes.driver_inputs import DriverInputs, Options
-    from unhang.repair.role_changes.driver_sets import read_tables
-    from unhang.schemas.policy import one_line, policy_faults
+    """A DriverInputs of unhang.act.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
+    from unhang.act.role_changes.driver_inputs import DriverInputs, Options
+    from unhang.act.role_changes.driver_sets import read_tables
+    from unhang.core.ansible.inventory import plain
+    from unhang.core.schemas.policy import one_line, policy_faults
 
     facts, policy, answers, options = (plain(one) for one in (facts, policy or {}, answers or {}, options or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -39,36 +39,36 @@ def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None
 
 def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
     """Packages (names and globs) whose offered versions a plan needs."""
-    from unhang.repair.role_changes.driver_sets import names_to_ask
+    from unhang.act.role_changes.driver_sets import names_to_ask
 
     return names_to_ask(_inputs(facts, policy, host, None, options))
 
 
 def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None) -> dict[str, Any]:
-    """A plan of unhang.repair.role_changes.driver_plan."""
-    from unhang.repair.role_changes.driver_plan import plan_driver
+    """A plan of unhang.act.role_changes.driver_plan."""
+    from unhang.act.role_changes.driver_plan import plan_driver
 
     return plan_driver(_inputs(facts, policy, host, answers, options))
 
 
 def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[str, Any]:
-    """The result of unhang.repair.role_changes.driver_checks for the node after a plan was applied."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.role_changes.driver_checks import check_driver
+    """The result of unhang.act.role_changes.driver_checks for the node after a plan was applied."""
+    from unhang.act.role_changes.driver_checks import check_driver
+    from unhang.core.ansible.inventory import plain
 
     return check_driver(_inputs(facts, policy, host), plain(plan))
 
 
 def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
-    """A plan of unhang.repair.role_changes.fabric_plan."""
-    from unhang.repair.role_changes.fabric_plan import plan_fabric_manager
+    """A plan of unhang.act.role_changes.fabric_plan."""
+    from unhang.act.role_changes.fabric_plan import plan_fabric_manager
 
     return plan_fabric_manager(_inputs(facts, policy, host, answers, options), bool(reset_allowed))
 
 
 def held_groups(policy: Facts | None) -> list[str]:
     """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact version is held unless the policy disables that."""
-    from unhang.ansible.inventory import plain
+    from unhang.core.ansible.inventory import plain
 
     policy = plain(policy or {})
     held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/preprovision.yml. Implementation: unhang.repair.gate, which imports no Ansible."""
+"""Filters of playbooks/preprovision.yml. Implementation: unhang.act.gate, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str = "", burn_in: str = "") -> Any:
-    """The hosts that are tested together, the reference first.
-
-    hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
-    """
-    from unhang.repair.gate.deciding import fit_for_the_group
+def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str = "") -> Any:
+    """The hosts that are tested together, the reference first. hostvars: preprovision_alone: result of each host's own smoke test."""
+    from unhang.act.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
         raise AnsibleFilterError(f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit")
-    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None, _burned(hosts, hostvars, burn_in))
+    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None)
 
 
 def gate_decisions(
@@ -36,12 +33,11 @@ def gate_decisions(
     together: Any,
     reference: str = "",
     severities: Sequence[str] = (),
-    burn_in: str = "",
     quick: bool = False,
 ) -> Any:
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.gate.deciding import Observation, decide
+    from unhang.act.gate.deciding import Observation, decide
+    from unhang.core.ansible.inventory import plain
 
     counted = _counted(severities)
     try:
@@ -49,7 +45,7 @@ def gate_decisions(
     except ValueError:
         judged = None
     group = plain(together) or None
-    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, _burned(hosts, hostvars, burn_in), bool(quick))
+    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, bool(quick))
     return decide([str(host) for host in hosts], observed)
 
 
@@ -65,23 +61,22 @@ def gate_document(
     together: Any,
     reference: str = "",
     severities: Sequence[str] = (),
-    burn_in: str = "",
     quick: bool = False,
 ) -> Any:
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.gate.outcome import SmokeResults, gate_document
+    from unhang.act.gate.outcome import SmokeResults, gate_document
+    from unhang.core.ansible.inventory import plain
 
     decided = plain(decisions)
     group = plain(together) or None
-    smoke = SmokeResults(_alone(decided, hostvars), group, _burned(decided, hostvars, burn_in))
+    smoke = SmokeResults(_alone(decided, hostvars), group)
     return gate_document(Path(str(run)).name, decided, str(reference) or None, _counted(severities), smoke, bool(quick))
 
 
 def _counted(severities: Sequence[str]) -> Any:
-    from unhang.base.errors import UserError
-    from unhang.repair.rollout.list_arguments import split_list
-    from unhang.rules.rules import SEVERITIES
+    from unhang.audit.rules.rules import SEVERITIES
+    from unhang.core.errors import UserError
+    from unhang.core.list_arguments import split_list
 
     try:
         return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
@@ -91,8 +86,8 @@ def _counted(severities: Sequence[str]) -> Any:
 
 def gate_burn_in(time: Any) -> Any:
     """Seconds of a burn-in's time, 0 for none."""
-    from unhang.base.errors import UserError
-    from unhang.prove.burn_in.local import parse_duration
+    from unhang.core.errors import UserError
+    from unhang.core.durations import parse_duration
 
     try:
         return parse_duration(str(time), "preprovision_burn_in") if time else 0
@@ -101,17 +96,9 @@ def gate_burn_in(time: Any) -> Any:
 
 
 def _alone(hosts: Sequence[str], hostvars: Mapping[str, Any]) -> Any:
-    return _results(hosts, hostvars, "preprovision_alone")
+    from unhang.core.ansible.inventory import plain
 
-
-def _burned(hosts: Sequence[str], hostvars: Mapping[str, Any], burn_in: Any) -> Any:
-    return _results(hosts, hostvars, "preprovision_burned") if burn_in else None
-
-
-def _results(hosts: Sequence[str], hostvars: Mapping[str, Any], name: str) -> Any:
-    from unhang.ansible.inventory import plain
-
-    found = {str(host): hostvars[host].get(name) for host in hosts}
+    found = {str(host): hostvars[host].get("preprovision_alone") for host in hosts}
     return {host: plain(result) for host, result in found.items() if result is not None}
 
 

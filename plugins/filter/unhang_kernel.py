@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role kernel: the kernel that a node should have, and the steps to it. Implementation: unhang.repair.role_changes, which imports no Ansible."""
+"""Filters of the role kernel: the kernel that a node should have, and the steps to it. Implementation: unhang.act.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def _plain(value: Any) -> Any:
-    from unhang.ansible.inventory import plain
+    from unhang.core.ansible.inventory import plain
 
     return plain(value)
 
 
 def kernel_names(facts: Mapping[str, Any]) -> Any:
     """Names and globs to ask package_offers for. facts: the document of gpu_node_info."""
-    from unhang.repair.role_changes.kernel_plan import names_to_ask
+    from unhang.act.role_changes.kernel_plan import names_to_ask
 
     return names_to_ask(_plain(facts)["sections"])
 
 
 def kernel_plan(facts: Mapping[str, Any], policy: Mapping[str, Any], host: str, offered: Any = None, trial: Any = None, allowed: Any = None) -> Any:
-    """A plan of unhang.repair.role_changes.kernel_plan for one host.
+    """A plan of unhang.act.role_changes.kernel_plan for one host.
 
     offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
     """
-    from unhang.repair.role_changes.kernel_plan import KernelInputs, plan_kernel
-    from unhang.schemas.policy import one_line, policy_faults
+    from unhang.act.role_changes.kernel_plan import KernelInputs, plan_kernel
+    from unhang.core.schemas.policy import one_line, policy_faults
 
     facts, policy, offered, trial, allowed = (_plain(one) for one in (facts, policy or {}, offered or {}, trial or {}, allowed or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -47,14 +47,14 @@ def kernel_plan(facts: Mapping[str, Any], policy: Mapping[str, Any], host: str, 
 
 def kernel_faults(facts: Mapping[str, Any], before: Any) -> Any:
     """Reasons against keeping a kernel that is on trial, [] if there are none. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
-    from unhang.repair.role_changes.kernel_plan import KernelInputs, faults_after
+    from unhang.act.role_changes.kernel_plan import KernelInputs, faults_after
 
     return faults_after(KernelInputs(_plain(facts)["sections"], {}), _plain(before))
 
 
 def kernel_gpus(facts: Mapping[str, Any]) -> Any:
     """Identities of the GPUs that answer."""
-    from unhang.repair.role_changes.kernel_plan import KernelInputs, gpu_identities
+    from unhang.act.role_changes.kernel_plan import KernelInputs, gpu_identities
 
     return gpu_identities(KernelInputs(_plain(facts)["sections"], {}))
 

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role nccl_profile: the version and settings that a node should have. Implementation: unhang.repair.role_changes, which imports no Ansible."""
+"""Filters of the role nccl_profile: the version and settings that a node should have. Implementation: unhang.act.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 def nccl_plan(
     facts: Mapping[str, Any], policy: Mapping[str, Any], profiles: Any, host: str, groups: Sequence[str] = (), desired: Any = None, allow_debug: bool = False
 ) -> Any:
-    """A plan of unhang.repair.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.role_changes.nccl_profile import Node, plan_settings
-    from unhang.repair.role_changes.nccl_setting_check import read_known
-    from unhang.repair.role_changes.nccl_values import DesiredState
-    from unhang.schemas.policy import one_line, policy_faults
+    """A plan of unhang.act.role_changes.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
+    from unhang.act.role_changes.nccl_profile import Node, plan_settings
+    from unhang.act.role_changes.nccl_setting_check import read_known
+    from unhang.act.role_changes.nccl_values import DesiredState
+    from unhang.core.ansible.inventory import plain
+    from unhang.core.schemas.policy import one_line, policy_faults
 
     facts, policy, profiles, desired = (plain(one) for one in (facts, policy or {}, profiles, desired or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -38,9 +38,9 @@ def nccl_plan(
 
 
 def nccl_library(facts: Mapping[str, Any], policy: Mapping[str, Any], offers: Any = None) -> Any:
-    """A plan of unhang.repair.role_changes.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: the answer of package_offers."""
-    from unhang.ansible.inventory import plain
-    from unhang.repair.role_changes.nccl_library import plan_library
+    """A plan of unhang.act.role_changes.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: the answer of package_offers."""
+    from unhang.act.role_changes.nccl_library import plan_library
+    from unhang.core.ansible.inventory import plain
 
     facts, policy, offers = (plain(one) for one in (facts, policy or {}, offers))
     sections = facts["sections"]

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.repair.plan and unhang.repair.rollout, which import no Ansible."""
+"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.act.plan and unhang.act.rollout, which import no Ansible."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NOBODY = "all:!all"
 
 def plan_faults(path: str, groups: Mapping[str, Sequence[str]], max_failed: int = 0) -> Any:
     """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and without a plan. groups: of the whole inventory."""
-    from unhang.base.errors import UserError
-    from unhang.repair.rollout.conductor import open_plan
-    from unhang.repair.rollout.targets import limits_of
+    from unhang.act.rollout.conductor import open_plan
+    from unhang.act.rollout.targets import limits_of
+    from unhang.core.errors import UserError
 
     try:
         if path:
@@ -67,7 +67,7 @@ def plan_undoes(path: str) -> str:
 
 def plan_before(path: str) -> str:
     """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other plan."""
-    from unhang.repair.rollout.conductor import folder_before
+    from unhang.act.rollout.conductor import folder_before
 
     plan = _plan(str(path))
     return str(folder_before(Path(str(path)))) if plan.undoes else ""
@@ -96,49 +96,49 @@ def plan_person(path: str, host: str) -> Any:
 
 def drain_evidence(result: Any, adapter: str, step: Any, beside_jobs: bool = False) -> Any:
     """The fact drain_result as evidence of a step."""
-    from unhang.repair.rollout.evidence import drain_evidence as evidence
+    from unhang.act.rollout.evidence import drain_evidence as evidence
 
     return evidence(result, str(adapter), str(step), bool(beside_jobs))
 
 
 def smoke_evidence(result: Any, host: str, asked: bool) -> Any:
     """The result of a smoke test as evidence for one host."""
-    from unhang.repair.rollout.evidence import smoke_evidence as evidence
+    from unhang.act.rollout.evidence import smoke_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
 def before_evidence(result: Any, host: str, asked: bool) -> Any:
     """The result of the smoke test before the change as evidence for its host."""
-    from unhang.repair.rollout.evidence import before_evidence as evidence
+    from unhang.act.rollout.evidence import before_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
 
 def rollout_groups(hosts: Sequence[str], hostvars: Mapping[str, Any], step: Any) -> Any:
     """Hosts of the batch that do this step now, by kind."""
-    from unhang.repair.rollout.evidence import groups_of_kinds
+    from unhang.act.rollout.evidence import groups_of_kinds
 
     return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
 
 
 def rollout_rest(group: Any, result: Any) -> Any:
     """Hosts to try once more after a group has failed."""
-    from unhang.repair.rollout.evidence import rest_of
+    from unhang.act.rollout.evidence import rest_of
 
     return rest_of([str(host) for host in group], result)
 
 
 def first_state(states: Sequence[Any], run: str) -> Any:
     """Id of the oldest saved state of this run."""
-    from unhang.repair.rollout.evidence import first_state as first
+    from unhang.act.rollout.evidence import first_state as first
 
     return first(states, str(run))
 
 
 def _plan(path: str) -> Any:
-    from unhang.ansible.rollouts import plan_of
-    from unhang.base.errors import UserError
+    from unhang.act.rollout.for_ansible import plan_of
+    from unhang.core.errors import UserError
 
     try:
         return plan_of(Path(path))

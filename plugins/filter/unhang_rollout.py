@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.repair.rollout, which imports no Ansible."""
+"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.act.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def checked_list(value: Any, name: str, allowed: Any = None, may_be_empty: bool 
 
 def checked_commands(value: Any, name: str) -> Any:
     """Commands, each a list of arguments, made from a list or a text with commas between commands."""
-    from unhang.ansible.inventory import plain
+    from unhang.core.ansible.inventory import plain
 
     return _refusing("split_commands", plain(value), str(name))
 
 
 def checked_rows(value: Any, name: str) -> Any:
     """A list of mappings."""
-    from unhang.ansible.inventory import plain
+    from unhang.core.ansible.inventory import plain
 
     return _refusing("list_of_rows", plain(value), str(name))
 
 
 def _refusing(check: Any, *given: Any) -> Any:
-    from unhang.base.errors import UserError
-    from unhang.repair.rollout import list_arguments
+    from unhang.core import list_arguments
+    from unhang.core.errors import UserError
 
     try:
         return getattr(list_arguments, check)(*given)
@@ -48,7 +48,7 @@ def _refusing(check: Any, *given: Any) -> Any:
 
 def limit_faults(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> Any:
     """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those of the play."""
-    from unhang.repair.rollout.limit_readings import ambiguous_ranges
+    from unhang.act.rollout.limit_readings import ambiguous_ranges
 
     named = {str(group): [str(host) for host in members] for group, members in groups.items()}
     return ambiguous_ranges(str(limit or ""), named, [str(host) for host in hosts])

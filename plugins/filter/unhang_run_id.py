@@ -18,8 +18,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
-from unhang.ansible.controllers import born, is_over, machine
-from unhang.run import run_folder
+from unhang.core.ansible.controllers import born, is_over, machine
+from unhang.core.run import run_folder
 
 
 def main_process() -> int:

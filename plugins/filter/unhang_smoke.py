@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role smoke_test. Implementation: unhang.prove.smoke, which imports no Ansible."""
+"""Filters of the role smoke_test. Implementation: unhang.smoke, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 def smoke_hosts(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]) -> Any:
     """hosts.json of a test's folder: the hosts, the switch of each according to the inventory, and the options that were typed."""
-    from unhang.base.errors import UserError
-    from unhang.prove.smoke.switches import VARIABLE, switch_of
+    from unhang.core.errors import UserError
+    from unhang.smoke.switches import VARIABLE, switch_of
 
     switches = {}
     for host in hosts:

@@ -41,7 +41,7 @@ class InventoryModule(BaseInventoryPlugin):
 
 def _refusal(limit: str) -> Any:
     try:
-        from unhang.ansible.limit_refusal import limit_refusal
+        from unhang.core.ansible.limit_refusal import limit_refusal
     except ImportError:  # an environment without unhang's dependencies; playbooks that act refuse such a limit themselves
         return ""
     return limit_refusal(limit)

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The inventory plugin that reads the nodes from Slurm. Implementation: unhang.ansible.slurm_inventory, which imports no Ansible."""
+"""The inventory plugin that reads the nodes from Slurm. Implementation: unhang.core.ansible.slurm_inventory, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Asks Slurm, and adds its nodes to the inventory."""
-        from unhang.ansible.slurm_inventory import inventory_of, read_slurm
-        from unhang.base.errors import UserError
+        from unhang.core.ansible.slurm_inventory import inventory_of, read_slurm
+        from unhang.core.errors import UserError
 
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)

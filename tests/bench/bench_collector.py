@@ -31,9 +31,9 @@ sys.path.insert(0, sys.argv[1])
 import _frozen_importlib_external as external
 sys.path.insert(0, sys.argv[1] + "/code-" + external.MAGIC_NUMBER.hex())
 begun = time.perf_counter()
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
-from unhang_node.sources import nvml
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.root import Root
+from unhang_node.facts.sources import nvml
 marks, pieces = [], []
 def load():
     before = time.perf_counter()
@@ -44,7 +44,7 @@ context = Context(Root(), dict(DEFAULTS), ["gpus", "interconnect", "driver"], lo
 pieces.append(["import collector", time.perf_counter() - begun])
 before = time.perf_counter()
 count = 0
-from unhang_node.nvml.live import begin_warming
+from unhang_node.base.nvml.live import begin_warming
 for section, fields, unread, *more in nvml.read(context, begin_warming(context)):
     now = time.perf_counter()
     name = "init, handles, driver" if section == "driver" else "GPUs" if section == "gpus" else "pairs" if "pairs" in fields else "links"
@@ -66,7 +66,7 @@ sys.path.insert(0, sys.argv[1] + "/code-" + external.MAGIC_NUMBER.hex())
 from unhang_node import collect
 collect.SOURCES = tuple(source for source in collect.SOURCES if source[0] != "nvml")
 document = collect.collect({"nccl_roots": [sys.argv[2]], "collected_via": "file"}, None)
-from unhang_node.document import encode
+from unhang_node.base.document import encode
 sys.stdout.write(encode(document))
 """
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import bench_judge
 
-from unhang.show.history.changes import changes_between
-from unhang.show.history.database import reading
-from unhang.show.history.recording import record
+from unhang.audit.history.changes import changes_between
+from unhang.audit.history.database import reading
+from unhang.audit.history.recording import record
 
 CHANGED = 50  # one node in so many changes from run to run
 

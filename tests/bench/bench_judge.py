@@ -26,12 +26,12 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tes
 
 from unhang.audit.judge import judging  # noqa: E402
 from unhang.audit.judge.judging import judge_run  # noqa: E402
+from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
+from unhang.audit.rules.rules import compile_rule  # noqa: E402
 from unhang.audit.triage.run_judging import conclusion  # noqa: E402
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.rules.rules import compile_rule  # noqa: E402
-from unhang.run.documents import NodeDocument, decode_node  # noqa: E402
-from unhang.run.run_input import RunInput, read_run_input  # noqa: E402
-from unhang.schemas.shapes import Shape, fact_shapes  # noqa: E402
+from unhang.core.run.documents import NodeDocument, decode_node  # noqa: E402
+from unhang.core.run.run_input import RunInput, read_run_input  # noqa: E402
+from unhang.core.schemas.shapes import Shape, fact_shapes  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 POLICY = {"driver": {"version": "580.178.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
@@ -43,7 +43,7 @@ def base_facts() -> dict[str, Any]:
     import pynvml
     from healthy_nodes import h100_infiniband
 
-    from unhang_node.collect import collect
+    from unhang_node.facts.collect import collect
 
     facts = h100_infiniband()
     recorded = collect({"nvml_recording": str(RECORDING)}, lambda: pynvml)["sections"]

@@ -22,8 +22,8 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tes
 
 import large_fleet  # noqa: E402
 
-from unhang.show.report.html import render_page  # noqa: E402
-from unhang.show.report.run import summarise_node  # noqa: E402
+from unhang.audit.report.html import render_page  # noqa: E402
+from unhang.audit.report.run import summarise_node  # noqa: E402
 
 ROUNDS = 5
 LAID_OUT = "document.documentElement.getBoundingClientRect().height"

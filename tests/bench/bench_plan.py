@@ -24,12 +24,12 @@ from typing import Any
 
 import bench_judge
 
+from unhang.act.plan.plan_document import render_plan
+from unhang.act.plan.planning import PlanOptions, plan_run
 from unhang.audit.judge.judging import judge_run
+from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.triage.run_judging import conclusion
-from unhang.repair.plan.plan_document import render_plan
-from unhang.repair.plan.planning import PlanOptions, plan_run
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.run_input import read_run_input
+from unhang.core.run.run_input import read_run_input
 
 DAY = "2026-11-20"
 DRIVER = "580.159.04"  # the policy names another one

@@ -26,14 +26,14 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tes
 
 from rollout_plans import EVIDENCE, planned  # noqa: E402
 
-from unhang.ansible import rollouts  # noqa: E402
-from unhang.repair.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
-from unhang.repair.rollout.conductor import begin  # noqa: E402
-from unhang.repair.rollout.journal import JOURNAL  # noqa: E402
-from unhang.repair.rollout.journal_text import render_entry  # noqa: E402
-from unhang.repair.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
-from unhang.run.run_folder import utc_now  # noqa: E402
-from unhang.schemas.configuration import hash_of_sections  # noqa: E402
+from unhang.act.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
+from unhang.act.rollout import for_ansible as rollouts  # noqa: E402
+from unhang.act.rollout.conductor import begin  # noqa: E402
+from unhang.act.rollout.journal import JOURNAL  # noqa: E402
+from unhang.act.rollout.journal_text import render_entry  # noqa: E402
+from unhang.act.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
+from unhang.core.run.run_folder import utc_now  # noqa: E402
+from unhang.core.schemas.configuration import hash_of_sections  # noqa: E402
 
 LAST_WAVE = 50
 ANEW_EVERY = 37

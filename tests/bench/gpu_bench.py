@@ -29,7 +29,7 @@ from nccl_tests import build_nccl_tests, find_nccl_tests
 from node_steps import step_agreement, step_audit, step_busy, step_collector, step_facts, step_processes
 from smoke_bench import ROOT, Bench
 from smoke_faults import step_absent, step_interface, step_killed, step_stopped, step_two_nccl, step_wrong_device
-from smoke_speed import step_bandwidth, step_build, step_matrix, step_nvml, step_pair, step_smoke
+from smoke_speed import step_bandwidth, step_build, step_burn_in, step_matrix, step_nvml, step_pair, step_smoke
 from smoke_ways import step_as_hosts, step_dead_interface, step_experiments, step_logs, step_network, step_ways
 
 
@@ -47,6 +47,7 @@ STEPS = {
     "bandwidth": Step(step_bandwidth, 130, shared=False), "job": Step(step_job, 160), "collector": Step(step_collector, 30),
     "processes": Step(step_processes, 10, shared=False),
     "as_hosts": Step(step_as_hosts, 30, shared=False), "agreement": Step(step_agreement, 5), "matrix": Step(step_matrix, 30, shared=False),
+    "burn_in": Step(step_burn_in, 100, shared=False),
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False), "two_nccl": Step(step_two_nccl, 15),
     "interface": Step(step_interface, 10), "killed": Step(step_killed, 20, shared=False),
     "busy": Step(step_busy, 25, shared=False), "build": Step(step_build, 30),

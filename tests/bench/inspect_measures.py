@@ -17,9 +17,9 @@ from typing import Any
 
 from inspect_parts import HERE, say, started, steps_in, wait_for
 
+from unhang_node.base.root import Root
 from unhang_node.job.looks import TICKS
 from unhang_node.job.process_table import ancestors, read_stats
-from unhang_node.root import Root
 
 UNHANG = "import sys; sys.path[:0] = {}; from unhang.cli import main; sys.exit(main(sys.argv[1:]))".format(
     [str(HERE.parents[1] / name) for name in ("tools", "module_utils")]

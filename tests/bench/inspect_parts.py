@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.jobs.watch.prepared import SIZES, prepared_environment
-from unhang_node.context import Context
+from unhang_node.base.context import Context
+from unhang_node.base.root import Root
 from unhang_node.job.finding import read_ranks
 from unhang_node.job.look import OPTIONS
 from unhang_node.job.samples import gpu_sample, header_of, process_samples, ras_sample
-from unhang_node.root import Root
 
 HERE = Path(__file__).resolve().parent
 HEALTHY_S = 5.0
@@ -97,7 +97,7 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
         begun = time.monotonic()
         while not ended.is_set():
             t = round(time.monotonic() - begun, 2)
-            trace.append(ras_sample(ranks, t))
+            trace.append(ras_sample(Root(), ranks, t))
             trace.extend(process_samples(Root(), ranks, t))
             if asking:
                 trace.extend(gpu_sample(asking.about("", "0", handle=asking.session.nvmlDeviceGetHandleByIndex(index)), index, t) for index in range(gpus))
@@ -113,10 +113,10 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
 
 
 def open_gpus() -> Any:
-    from unhang_node.context import no_mark
-    from unhang_node.nvml.calls import Asking
-    from unhang_node.nvml.live import LiveSession
-    from unhang_node.section import Unread
+    from unhang_node.base.context import no_mark
+    from unhang_node.base.nvml.calls import Asking
+    from unhang_node.base.nvml.live import LiveSession
+    from unhang_node.base.section import Unread
 
     try:
         session = LiveSession(load_pynvml())

@@ -16,11 +16,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
-from unhang.prove.smoke import node_plans as planning  # noqa: E402
-from unhang.prove.smoke.expectations import read_expectations  # noqa: E402
-from unhang.prove.smoke.local import free_port, payload_path, run_local  # noqa: E402
-from unhang.prove.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
-from unhang.prove.smoke.result import judge  # noqa: E402
+from unhang.smoke import node_plans as planning  # noqa: E402
+from unhang.smoke.expectations import read_expectations  # noqa: E402
+from unhang.smoke.local import free_port, run_local  # noqa: E402
+from unhang.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
+from unhang.smoke.payload_zip import payload_bytes  # noqa: E402
+from unhang.smoke.result import judge  # noqa: E402
 
 QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: it may bring down a shared host
 
@@ -80,7 +81,7 @@ class Bench:
         plans = planning.plan_group(here.request(request), here.members, "127.0.0.1", free_port())
         nodes = [planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans]
         began = time.monotonic()
-        result = judge(run_hosts(nodes, lambda node: run_local(node, payload_path(ROOT), [sys.executable])), read_expectations())
+        result = judge(run_hosts(nodes, lambda node: run_local(node, payload_bytes())), read_expectations())
         seconds = time.monotonic() - began
         self.results[name] = result
         blamed = [(suspect["rank"], suspect["phase"], suspect["why"][:200]) for suspect in result["suspects"]]
@@ -123,6 +124,6 @@ def remains() -> list[str]:
                 zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             except OSError:
                 continue
-            if not zombie and any(word.endswith(b"unhang_smoke.py") for word in argv) and (b"rank" in argv or b"node" in argv):
+            if not zombie and any(word.endswith(b"unhang_smoke.pyz") for word in argv) and (b"rank" in argv or b"node" in argv):
                 found.append(b" ".join(argv)[:120].decode("utf-8", "replace"))
     return found

@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from smoke_bench import QUIET, ROOT, Bench, remains
-
-from unhang.prove.smoke.local import payload_path
+from smoke_bench import QUIET, Bench, remains
 
 
 def step_absent(bench: Bench) -> None:
@@ -123,12 +121,12 @@ def step_killed(bench: Bench) -> None:
     """The launcher is killed: no process remains on the GPUs."""
     program = (
         f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
-        "from pathlib import Path\nfrom unhang.prove.smoke import node_plans as p\nfrom unhang.prove.smoke.local import *\n"
+        "from unhang.smoke import node_plans as p\nfrom unhang.smoke.local import *\nfrom unhang.smoke.payload_zip import payload_bytes\n"
         f"r = p.Request(backend='nccl', python={bench.python!r}, environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase': 'all_reduce'}},))\n"
         f"[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1', free_port())\n"
-        "run_local(n, Path(sys.argv[1]), on_event=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
+        "run_local(n, payload_bytes(), on_event=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
     )
-    launcher = subprocess.Popen([sys.executable, "-c", program, str(payload_path(ROOT))], stdout=subprocess.PIPE, text=True)
+    launcher = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
     in_collective = any(line.strip() == "phase_begin all_reduce" for line in launcher.stdout)
     launcher.kill()

@@ -10,8 +10,8 @@ import time
 from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
 from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
 
-from unhang.prove.smoke.cross_check import ONE_PROCESS
-from unhang.prove.smoke.local import payload_path
+from unhang.smoke.burn_in import render_burn_in
+from unhang.smoke.cross_check import ONE_PROCESS
 
 RUNS = 3
 
@@ -56,12 +56,24 @@ def step_build(bench: Bench) -> None:
     bench.measured["builds"] = result["builds"]
 
 
+def step_burn_in(bench: Bench) -> None:
+    """A minute at full load on each GPU, and a drill that flips one bit."""
+    result, seconds = bench.smoke("burn-in", phases=("burn_in",), burn_in_s=60.0, total_timeout_s=300.0)
+    bench.expect("burn-in", result["verdict"] == "pass" and all(len(row["types"]) > 2 for row in result["burn_in"]["ranks"]), "pass, and most types tried")
+    for line in render_burn_in(result)[1:]:
+        bench.say("burn-in", line)
+    drilled, _ = bench.smoke("burn-in drill", phases=("burn_in",), burn_in_s=60.0, drills=({"rank": bench.nproc - 1, "fault": "corrupt", "phase": "burn_in"},))
+    bench.expect("burn-in drill", [one["rank"] for one in drilled["suspects"]] == [bench.nproc - 1], "the drilled rank to be named alone")
+    bench.measured["burn-in"] = {"seconds": seconds, **result["burn_in"]}
+
+
 def step_nvml(bench: Bench) -> None:
     """The cost of reading pairs and counters from NVML, in a process of its own."""
     took, found = [], {}
     for _ in range(3):
         began = time.monotonic()
-        output = subprocess.run([sys.executable, "-S", str(payload_path(ROOT)), "nvml"], capture_output=True, text=True, timeout=60, check=False).stdout
+        argv = [sys.executable, "-S", "-m", "unhang.smoke.payload", "nvml"]
+        output = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT / "tools")}).stdout
         took.append(time.monotonic() - began)
         found = json.loads(output or "{}")
     counters = found.get("counters") or {}

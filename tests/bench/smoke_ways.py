@@ -15,7 +15,14 @@ from typing import Any
 from nccl_tests import GIB
 from smoke_bench import Bench, labels, planning
 
-from unhang.prove.smoke.experiments import ONE_RANK, REPEAT, Experiment, narrowed, plan_experiments, run_experiments
+from unhang.smoke.experiments import (
+    ONE_RANK,
+    REPEAT,
+    Experiment,
+    narrowed,
+    plan_experiments,
+    run_experiments,
+)
 
 HERE = Path(__file__).parent
 OLD_SHM = {"NCCL_CUMEM_HOST_ENABLE": "0"}  # shared memory through files in /dev/shm: releases before 2.24 use them, and containers do

@@ -16,12 +16,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 def run_module(name, /, check=False, **options):
     """The module's result. check: in check mode. A failure is a result too, with failed set."""
-    folder = str(PROJECT / "module_utils")
-    if folder not in ansible.module_utils.__path__:
-        ansible.module_utils.__path__.append(folder)
-    spec = importlib.util.spec_from_file_location(f"library_{name}", PROJECT / "library" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_module(name)
     arguments = {**options, "_ansible_check_mode": check, "_ansible_diff": True}
     before = basic._ANSIBLE_ARGS, getattr(basic, "_ANSIBLE_PROFILE", None)
     basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode(), "legacy"
@@ -32,6 +27,17 @@ def run_module(name, /, check=False, **options):
     finally:
         basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = before
     return json.loads(output.getvalue().strip().splitlines()[-1])
+
+
+def load_module(name):
+    """The file of library/ as a Python module."""
+    folder = str(PROJECT / "module_utils")
+    if folder not in ansible.module_utils.__path__:
+        ansible.module_utils.__path__.append(folder)
+    spec = importlib.util.spec_from_file_location(f"library_{name}", PROJECT / "library" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def tree(folder):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.node_rules import NodeView, judge_rule, node_world
-from unhang.run.documents import to_fragment
-from unhang_node.collect import collect
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.core.run.documents import to_fragment
+from unhang_node.facts.collect import collect
 
 CATALOGUE = load_catalogue()
 VIEW = catalogue_view(CATALOGUE.tables, tuple(rule.id for rule in CATALOGUE.rules), "2026-11-20")

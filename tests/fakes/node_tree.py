@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema_rs
 import yaml
 
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.root import Root
 
-SCHEMA = Path(__file__).parents[2] / "tools" / "unhang" / "schemas" / "node-facts-1.yaml"
+SCHEMA = Path(__file__).parents[2] / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml"
 
 
 class Link(str):

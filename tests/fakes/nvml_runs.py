@@ -15,7 +15,7 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 H200X8 = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 H200X2 = PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"
-COMMAND = [sys.executable, "-c", "import sys; from unhang_node.command import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [sys.executable, "-c", "import sys; from unhang_node.facts.command import main; sys.exit(main(sys.argv[1:]))"]
 LONG_ENOUGH_S = 240
 
 
@@ -40,7 +40,7 @@ def write_recording(folder, base=H200X8, **differences):
 @functools.cache
 def facts_schema():
     """The validator of node-facts documents."""
-    text = (PROJECT / "tools" / "unhang" / "schemas" / "node-facts-1.yaml").read_text()
+    text = (PROJECT / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml").read_text()
     return jsonschema_rs.validator_for(yaml.safe_load(text))
 
 

@@ -5,6 +5,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "module_utils"))
 
-from unhang_node.command import main
+from unhang_node.facts.command import main
 
 sys.exit(main(sys.argv[1:]))

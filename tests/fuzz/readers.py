@@ -18,15 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
-from unhang.audit.collect.arrivals import write_arrivals
-from unhang.audit.collect.documents import read_arrival, split_documents
-from unhang.base.errors import UserError
-from unhang.base.nodeset import expand_limit
-from unhang.base.plain_pickle import NotPlain, load_plain
-from unhang.base.strict_json import NotStrict, parse_strictly
-from unhang.base.strict_yaml import YamlFault, parse_yaml
-from unhang.catalogue import BUILT_IN
-from unhang.commands.watch_outputs import Outputs, render_metrics
+from unhang.audit.report.run import summarise_node
+from unhang.audit.ways.arrivals import write_arrivals
+from unhang.audit.ways.documents import read_arrival, split_documents
+from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_limit
+from unhang.core.plain_pickle import NotPlain, load_plain
+from unhang.core.run.documents import InvalidNode, decode_node
+from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.strict_json import NotStrict, parse_strictly
+from unhang.core.strict_yaml import YamlFault, parse_yaml
+from unhang.core.table import printed
+from unhang.core.verdict.streams import parse_events
+from unhang.jobs.commands.watch_outputs import Outputs, render_metrics
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
@@ -39,14 +44,15 @@ from unhang.jobs.lint.settings import KINDS
 from unhang.jobs.watch.detector import Tick, detect, with_moments
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
-from unhang.run.documents import InvalidNode, decode_node
-from unhang.schemas.policy import one_line, policy_faults
-from unhang.show.report.run import summarise_node
-from unhang.show.report.table import printed
-from unhang.verdict.streams import parse_events
-from unhang_node.parse.dpkg import parse_status
-from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
-from unhang_node.parse.kernel_log import find_faults
+from unhang_node.base.parse.dpkg import parse_status
+from unhang_node.facts.parse.env_files import (
+    parse_containers_conf,
+    parse_environment,
+    parse_pam_env_conf,
+    parse_slurm_conf,
+    parse_sshd_setenv,
+)
+from unhang_node.facts.parse.kernel_log import find_faults
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 ODD_VALUES = (None, True, -1, 0, 1e308, 10**40, "", "\0", "x" * 5000, "\ud800", "\x1b[31m", "{{ 7*7 }}", [], {}, [None], {"": None}, "nan", "1:30:00", "010")
@@ -171,7 +177,7 @@ def _sieve() -> Sieve:
 
 @cache
 def _rule_files() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((BUILT_IN / "rules").glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
+    return [path.read_bytes() for path in sorted(folders_of("rules")[0].glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
 
 
 def _read_node(data: bytes) -> None:

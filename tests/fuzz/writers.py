@@ -18,26 +18,26 @@ from xml.etree import ElementTree
 import fleets
 import yaml
 
-from unhang.ansible.slurm_inventory import inventory_of
-from unhang.ansible.smoke_programs import program_line, program_text
-from unhang.base.errors import UserError
-from unhang.base.printing import safe_text
-from unhang.base.secrets_in_text import without_secrets
-from unhang.base.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible
-from unhang.commands.typed_again import typed_again
-from unhang.prove.smoke.bootstrap import carried, node_arguments, shell_line
-from unhang.prove.smoke.node_plans import NodePlan
-from unhang.repair.plan.policy_from_nodes import policy_from_nodes, render_policy
-from unhang.show.history.changes import FoundChange
-from unhang.show.history.news import news_of
-from unhang.show.history.run_rows import RunRow
-from unhang.show.report.exports import RENDERERS
-from unhang.show.report.html import render_page
-from unhang.show.report.json import render_json
-from unhang.show.report.run import summarise_node
-from unhang.show.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks
+from unhang.act.commands.typed_again import typed_again
+from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
+from unhang.audit.history.changes import FoundChange
+from unhang.audit.history.news import news_of
+from unhang.audit.history.run_rows import RunRow
+from unhang.audit.report.exports import RENDERERS
+from unhang.audit.report.html import render_page
+from unhang.audit.report.run import summarise_node
+from unhang.audit.report.ticket import render_html_ticket, render_markdown_ticket, ticket_blocks
+from unhang.core.ansible.slurm_inventory import inventory_of
+from unhang.core.errors import UserError
+from unhang.core.json_text import render_json
+from unhang.core.printing import safe_text
+from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import TEMPLATE_MARKS, cell_for_csv, data_for_ansible, visible
+from unhang.smoke.bootstrap import carried, node_arguments, shell_line
+from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.programs import program_line, program_text
+from unhang_node.base.parse.slurm import parse_nodes_json
 from unhang_node.change.drain.reasons import reason_for
-from unhang_node.parse.slurm import parse_nodes_json
 
 HOSTILE = (
     b"5.15.0-91 {{ lookup('ansible.builtin.pipe', 'id') }}", b"{% for x in y %}{# #}\nansible_ssh_common_args: -oProxyCommand=id", b"NVIDIA H100 \x1b]0;x\x07",

@@ -9,7 +9,7 @@ import pytest
 import slurm_nodes
 from slurm_site import DEADLINE_S, Site, states
 
-from unhang.repair.rollout.journal import JOURNAL
+from unhang.act.rollout.journal import JOURNAL
 
 NAMES = ("gpu001", "gpu002", "gpu003")
 RELEASED, CHANGED, UNTOUCHED = NAMES

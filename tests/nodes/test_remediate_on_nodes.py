@@ -6,7 +6,7 @@ import json
 
 import audits
 import driver_node
-from documented_command import as_typed
+from documented_command import as_typed, filled
 from four_nodes import NAMES
 from hardware import consumer_gpus
 from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
@@ -70,7 +70,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "545.23.08"))
     two = [FIRST, SECOND]
     places = {"INVENTORY": inventory_for(pinned, two, {}, unhang_come_up_timeout_s=1), "HOST": FIRST, "ROLE": "gpu_binding"}
-    command = as_typed("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE -e unhang_apply=true", places)
+    command = filled("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE -e unhang_apply=true", places)
     assert run_typed(pinned, command).code != 0
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
     for _ in range(2):  # the damage is counted in each run, however often the run is repeated

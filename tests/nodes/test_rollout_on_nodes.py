@@ -13,9 +13,9 @@ from four_nodes import NAMES
 from pinned_fleet import PINNED, REMEDIATE, untouched
 from playbooks_on_nodes import play, playing
 
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
-from unhang.repair.rollout.steps import BEGUN
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
+from unhang.act.rollout.steps import BEGUN
 
 QUICK = {"unhang_come_up_timeout_s": 1, "unhang_smoke": False}
 

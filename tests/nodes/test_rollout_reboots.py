@@ -10,8 +10,8 @@ from four_nodes import NAMES
 from pinned_fleet import REMEDIATE
 from playbooks_on_nodes import play
 
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
 
 HOST = NAMES[0]
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}

@@ -10,7 +10,7 @@ import pytest
 import slurm_nodes
 from slurm_site import DEADLINE_S, Site, entries, node_of, states
 
-from unhang.repair.rollout.journal import read_journal
+from unhang.act.rollout.journal import read_journal
 
 NAMES = ("gpu001", "gpu002")
 CANARY, NEXT = NAMES

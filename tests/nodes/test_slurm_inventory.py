@@ -69,7 +69,7 @@ def test_partitions_features_gres_and_switches_are_groups(slurm, tmp_path):
 
 def test_the_smoke_test_knows_the_switches(slurm, tmp_path):
     inventory(slurm, tmp_path, "--graph")
-    code = f"from unhang.prove.smoke.switches import read_switches; print(sorted(read_switches({str(tmp_path / 'cluster.unhang_slurm.yml')!r}).items()))"
+    code = f"from unhang.smoke.switches import read_switches; print(sorted(read_switches({str(tmp_path / 'cluster.unhang_slurm.yml')!r}).items()))"
     output = slurm.bed.run([sys.executable, "-P", "-c", code], env=slurm.environment).stdout
     assert output.strip() == str([("cpu01", "leaf2"), ("gpu001", "leaf1"), ("gpu002", "leaf1"), ("gpu003", "leaf2"), ("gpu004", "leaf2")])
 

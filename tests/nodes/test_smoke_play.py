@@ -14,8 +14,8 @@ from documented_command import as_typed
 from four_nodes import NAMES
 from node_launchers import DEADLINE_S, command, play, play_typed, results_of, variables_of
 
-from unhang.repair.gate.signing import GOOD, check, public_key
-from unhang_node.parse.admission import parse_admission
+from unhang.core.signing import GOOD, check, public_key
+from unhang_node.facts.parse.admission import parse_admission
 
 pytestmark = torch_in_nodes.needs_torch
 PLACED = "/tmp/unhang-smoke-*"
@@ -23,7 +23,7 @@ PLACED = "/tmp/unhang-smoke-*"
 
 def left_over(fleet, names=NAMES):
     """Files and processes that the smoke test left on nodes."""
-    left = [line for name in names for line in fleet.shell(name, "ps -eo args").splitlines() if "unhang_smoke.py" in line]
+    left = [line for name in names for line in fleet.shell(name, "ps -eo args").splitlines() if "unhang_smoke.pyz" in line]
     places = f"ls -d {PLACED} /root/.ansible_async/* 2>/dev/null || true"
     return left + [line for name in names for line in fleet.shell(name, places).splitlines()]
 
@@ -51,7 +51,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
     assert left_over(fleet, NAMES[:3]) == []
 
 
-# Stands for the users' Python on a node; the agent of the ranks starts it as: PYTHON -u FOLDER/unhang_smoke.py rank ...
+# Stands for the users' Python on a node; the agent of the ranks starts it as: PYTHON -u FOLDER/unhang_smoke.pyz rank ...
 WRAPPER = '#!/bin/sh\nfolder=$(dirname "$2")\n{before}\nexec {python} "$@"\n'
 USERS_PYTHON = "/srv/python"
 
@@ -222,20 +222,14 @@ def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wron
 
 
 def test_a_burn_in_fails_the_node_with_a_wrong_bit_and_stands_in_the_record_of_the_other(fleet):
-    small = ["--backend", "gloo", "--nproc", "2"]
-    own = {"gpu001": {"smoke_test_burn_in_arguments": small}, "gpu002": {"smoke_test_burn_in_arguments": [*small, "--drill", "1:int8"]}}
-    code, _, lines, output = gate(fleet, NAMES[:3], host_variables=own, preprovision_burn_in="2s")
+    code, _, lines, output = gate(fleet, NAMES[:3], "--drill", "gpu002:corrupt:burn_in", preprovision_burn_in="2s")
     assert code == 2
-    assert lines["gpu002"].startswith("fail: gpu002: burn-in: GPU 1, wrong result: a product in int8 had 1 wrong element in 1 result: at address 0x"), lines
+    assert lines["gpu002"].startswith("fail: gpu002: alone: expected the exactly known product in bfloat16, found 1 wrong elements: row 1, column 13"), lines
     assert (lines["gpu001"], lines["gpu003"]) == ("pass: gpu001", "pass: gpu003")
     run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", output)[-1]
-    burned = json.loads((run / "gate.json").read_text())["burn_in"]
-    assert {name: (row["verdict"], row["asked_s"], len(row["gpus"])) for name, row in burned.items()} == {
-        "gpu001": ("pass", 2.0, 2),
-        "gpu002": ("fail", 2.0, 2),
-    }
+    alone = json.loads((run / "gate.json").read_text())["smoke"]["alone"]
+    assert {name: len(row["burn_in"]["ranks"]) for name, row in alone.items() if row["burn_in"]} == {"gpu001": 1, "gpu002": 1}
     record = parse_admission((run / "admission" / "gpu001").read_text())["record"]
-    assert record["results"]["burn_in"] == burned["gpu001"]
+    assert record["results"]["alone"] == alone["gpu001"]
     assert record["results"]["together"]["hosts"] == ["gpu003", "gpu001"]
     assert left_over(fleet, NAMES[:3]) == []
-    assert fleet.shell("gpu001", "ps -eo args | grep -c '[u]nhang_burn_in' || true").strip() == "0"

@@ -37,7 +37,7 @@ class Cluster(slurm_nodes.Cluster):
     def nothing_left(self):
         """No job and no process of the test on any node."""
         audits.wait_until(lambda: self.say("squeue", "--noheader") == "", "Slurm has ended the job")  # for a moment after srun it is still completing
-        audits.wait_until(lambda: not any("unhang_smoke.py" in self.fleet.shell(name, "ps -eo args") for name in NAMES), "the payload is gone")
+        audits.wait_until(lambda: not any("unhang_smoke.pyz" in self.fleet.shell(name, "ps -eo args") for name in NAMES), "the payload is gone")
 
 
 @pytest.fixture(scope="module")

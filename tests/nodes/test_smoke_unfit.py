@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from unhang.prove.smoke.experiments import worth_trying
-from unhang.prove.smoke.local import free_port, payload_path, run_local
-from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
-from unhang.prove.smoke.result import judge
+from unhang.smoke.experiments import worth_trying
+from unhang.smoke.local import free_port, run_local
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
+from unhang.smoke.payload_zip import payload_bytes
+from unhang.smoke.result import judge
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
@@ -61,7 +62,7 @@ def judged(dead_mount):
         [node] = plan_group(request, [Member("gpu007", 3, "lo")], "127.0.0.1", free_port())
         node = NodePlan(node.host, node.ranks, {**node.document, **plan})
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))}
-        return judge([run_local(node, payload_path(PROJECT), [sys.executable], environment=variables)])
+        return judge([run_local(node, payload_bytes(), environment=variables)])
 
     return run
 

@@ -9,7 +9,7 @@ import audits
 import pytest
 import slurm_here
 
-from unhang.repair.rollout.waiting import GRACE_S, UNLIMITED_S, waits_until
+from unhang.act.rollout.waiting import GRACE_S, UNLIMITED_S, waits_until
 
 pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
 LONGEST_S = 90 * 60

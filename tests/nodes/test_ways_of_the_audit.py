@@ -7,8 +7,8 @@ import json
 import audits
 from four_nodes import NAMES
 
-from unhang.ansible.old_python import read_collector
-from unhang.base.project import find_project
+from unhang.core.ansible.old_python import read_collector
+from unhang.core.project import find_project
 
 READ, UNREAD = NAMES[:2], NAMES[2:]
 

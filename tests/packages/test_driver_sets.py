@@ -14,9 +14,9 @@ import pytest
 import yaml
 from archive import COMPONENTS, KEY, mirrors
 
-from unhang_node.versions.compare import compare_versions, holds
+from unhang_node.base.versions.compare import compare_versions, holds
 
-TABLE = Path(__file__).parents[2] / "tools" / "unhang" / "catalogue" / "tables" / "driver_packages.yml"
+TABLE = Path(__file__).parents[2] / "tools" / "unhang" / "act" / "catalogue" / "tables" / "driver_packages.yml"
 ROWS = yaml.safe_load(TABLE.read_text())["tables"]["driver_packages"]["rows"]
 CODENAMES = {"12": "bookworm", "13": "trixie"}
 DEADLINE_S = 300

@@ -8,8 +8,8 @@ from driver_node import AS_MACHINE, MACHINE
 from role_plays import play_role
 from test_driver_transitions import PIN, driver_of, drivers, files_of
 
+from unhang_node.base.root import Root
 from unhang_node.change.boot.dkms_builds import read_builds, why_not_built
-from unhang_node.root import Root
 
 DEADLINE_S = 3600  # a build takes minutes, and many on a shared machine
 

@@ -40,7 +40,7 @@ FILES = {
     f"/lib/modules/{KERNEL}/build/Makefile": "",
 }
 DRIVER_FACTS = """
-from unhang_node.collect import collect
+from unhang_node.facts.collect import collect
 driver = collect({"rootfs": ["/srv/machine", "/"], "gather_subset": ["driver"]}, lambda: None)["sections"]["driver"]
 print(json.dumps([driver["loaded"]["version"], all(one["held"] for one in driver["packages"])]))
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.show.reference.pages import PAGES
+from unhang.audit.reference.pages import PAGES
 
 PROJECT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")

@@ -9,7 +9,7 @@ import sys
 import pytest
 from local_fleet import PROJECT, envelope, run
 
-from unhang.base import project
+from unhang.core import project
 
 pytestmark = pytest.mark.xdist_group("test_audit_play")  # one worker: the shared audit runs once
 

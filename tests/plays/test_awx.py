@@ -13,7 +13,7 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, planned
 
-from unhang.repair.rollout.journal import read_journal
+from unhang.act.rollout.journal import read_journal
 
 SURVEYS = {"remediate-survey.json": "remediate.yml", "audit-survey.json": "audit.yml"}
 

@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from unhang.catalogue import table
 from unhang.cli import main
+from unhang.core.catalogue import table
 
 GOOD = {
-    "id": "own-rule", "title": "A rule", "severity": "error", "scope": "node", "when": "gpus.count == 99", "expected": "something", "found": "something else",
+    "id": "own-rule", "title": "A rule", "severity": "error", "costs": "jobs fail", "scope": "node",
+    "when": "gpus.count == 99", "expected": "something", "found": "something else",
     "remedy": {"person": "look"}, "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "documented",
     "examples": {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]},
 }  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.ansible.old_python import read_collector
+from unhang.core.ansible.old_python import read_collector
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_a_checkout_that_cannot_be_written_to_has_a_collector_all_the_same(check
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     lock()
     content = read_collector(folder)
-    assert "unhang_node/collect.py" in members(content)
+    assert "unhang_node/facts/collect.py" in members(content)
     assert sorted(path.name for path in folder.iterdir()) == ["module_utils", "tools"]
     assert [path.name for path in tmp_path.iterdir()] == ["checkout"]
     program = tmp_path / "unhang-collect.pyz"

@@ -15,8 +15,8 @@ import pytest
 from documented_command import as_typed
 from page_commands import PROJECT, audits, commands
 
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 DEADLINE_S = 280
 DEMO = str(PROJECT / "inventory" / "demo")
@@ -114,7 +114,7 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
 
 
 SHELL = ("cp", "export", "ansible-inventory", "source", "ssh-keygen")  # in this order
-BURN_INS = [as_typed("unhang smoke --local --burn-in 2m --drill 3:bfloat16"), as_typed("unhang smoke --local --burn-in 30m")]
+BURN_INS = [as_typed("unhang smoke --local --burn-in 2m --phases burn_in --drill 3:corrupt:burn_in"), as_typed("unhang smoke --local --burn-in 30m")]
 
 
 @pytest.mark.parametrize("argv", BURN_INS, ids=" ".join)
@@ -122,7 +122,7 @@ BURN_INS = [as_typed("unhang smoke --local --burn-in 2m --drill 3:bfloat16"), as
 def test_a_burn_in_without_gpus_proves_nothing_and_says_why(run, argv):
     done = run(argv)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "verdict: not proved" in done.stdout and "expected GPUs, found none" in done.stdout
+    assert "verdict: error" in done.stdout and "expected a GPU that torch" in done.stdout
 
 
 def test_a_smoke_test_over_ssh_names_the_nodes_that_nobody_answers_for(run, tmp_path):

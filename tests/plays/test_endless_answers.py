@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_fleet import PROJECT, envelope, read, run
 
-from unhang.base import project
+from unhang.core import project
 
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT, envelope, read
 
-from unhang.ansible.group_policies import GroupPolicy, rivals_of
+from unhang.core.ansible.group_policies import GroupPolicy, rivals_of
 
 
 @pytest.fixture

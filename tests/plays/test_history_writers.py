@@ -13,18 +13,18 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 import unhang
-from unhang.show.history.database import reading
-from unhang.show.history.location import ROLLBACK, WRITE_AHEAD
-from unhang.show.history.recording import record
-from unhang.show.history.run_rows import run_rows
+from unhang.audit.history.database import reading
+from unhang.audit.history.location import ROLLBACK, WRITE_AHEAD
+from unhang.audit.history.recording import record
+from unhang.audit.history.run_rows import run_rows
 
 TOOLS = str(Path(unhang.__file__).resolve().parents[1])
 MODULE_UTILS = str(Path(TOOLS).parent / "module_utils")
 RECORD = """
 import os, sys
 from pathlib import Path
-from unhang.show.history import database
-from unhang.show.history.recording import keep_run
+from unhang.audit.history import database
+from unhang.audit.history.recording import keep_run
 database.journal_mode = lambda folder: os.environ["JOURNAL"]
 for folder in sys.argv[2:]:
     if line := keep_run(Path(folder), sys.argv[1]):
@@ -48,7 +48,7 @@ def db(tmp_path):
 @pytest.fixture(params=[WRITE_AHEAD, ROLLBACK])
 def journal(request, monkeypatch):
     """The journal mode for each kind of file system, on this machine's: the test is about SQLite's own locks and those of unhang."""
-    monkeypatch.setattr("unhang.show.history.database.journal_mode", lambda folder: request.param)
+    monkeypatch.setattr("unhang.audit.history.database.journal_mode", lambda folder: request.param)
     return request.param
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from unhang.commands.hooks import call
+from unhang.core.commands.hooks import call
 
 
 def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):

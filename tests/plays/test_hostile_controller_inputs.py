@@ -14,8 +14,8 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import planned
 
-from unhang.repair.plan.plan_document import HostPlan, Remedy, Wave, read_plan, write_plan
-from unhang.run.own_runs import mark_as_own
+from unhang.act.plan.plan_document import HostPlan, Remedy, Wave, read_plan, write_plan
+from unhang.core.run.own_runs import mark_as_own
 
 NAME = "NCCL_SOCKET_IFNAME"
 

@@ -68,7 +68,7 @@ def test_a_wheel_that_is_built_from_the_source_archive_is_the_same(wheel, tmp_pa
 def test_the_wheel_holds_no_file_of_tests_of_the_demo_or_of_builds(wheel):
     names = list(contents(wheel))
     assert not [name for name in names if name.endswith((".pyc", ".pyz")) or "/tests/" in name or "inventory/demo" in name]
-    assert {"unhang/home/ansible.cfg", "unhang/home/roles/smoke_test/files/unhang_smoke.py", "unhang/home/playbooks/tasks/rollout_begin.yml"} <= set(names)
+    assert {"unhang/home/ansible.cfg", "unhang/smoke/payload/__main__.py", "unhang/home/playbooks/tasks/rollout_begin.yml"} <= set(names)
 
 
 def test_an_audit_lies_in_the_folder_in_which_it_was_started(unhang, audited):

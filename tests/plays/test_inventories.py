@@ -10,7 +10,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT, run
 
-from unhang.base import project
+from unhang.core import project
 
 
 def hosts_of(fleet, folder):
@@ -24,7 +24,7 @@ def hosts_of(fleet, folder):
 
 def policy_schema():
     """Contract 3."""
-    return yaml.safe_load((PROJECT / "tools" / "unhang" / "schemas" / "policy-1.yaml").read_text())
+    return yaml.safe_load((PROJECT / "tools" / "unhang" / "core" / "schemas" / "policy-1.yaml").read_text())
 
 
 def test_the_default_inventory_is_this_machine(fleet):

@@ -16,9 +16,9 @@ import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.triage.run_judging import judge_folder
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits
 from unhang.cli import main
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
 

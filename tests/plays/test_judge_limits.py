@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits, Stopped, run_limited
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits, Stopped, run_limited
 
 QUICK = Limits(cpu_s=1, memory_bytes=256 << 20, wall_s=120)
 

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 from large_rollout import roll_out
 
-from unhang.repair.rollout import failure_limit, state_machine
-from unhang.repair.rollout.floor import Floor
-from unhang.repair.rollout.steps import PROOFS
+from unhang.act.rollout import failure_limit, state_machine
+from unhang.act.rollout.floor import Floor
+from unhang.act.rollout.steps import PROOFS
 
 NODES = int(os.environ.get("SIMULATED_NODES", "500"))
 FEW = 250

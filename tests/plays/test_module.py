@@ -11,7 +11,7 @@ import zipfile
 import pytest
 from local_fleet import PROJECT, run
 
-from unhang.base import project
+from unhang.core import project
 
 CALLBACKS = sorted(path.stem for path in (PROJECT / "plugins" / "callback").glob("*.py"))
 
@@ -54,22 +54,21 @@ def packed_files(fleet, environment=None):
 def test_the_module_packs_without_nvidia_ml_py(fleet):
     names = packed_files(fleet, {"ANSIBLE_MODULE_UTILS": str(PROJECT / "module_utils")})
     assert "ansible/module_utils/pynvml.py" not in names
-    assert "ansible/module_utils/unhang_node/collect.py" in names
+    assert "ansible/module_utils/unhang_node/facts/collect.py" in names
 
 
 def test_every_source_file_of_the_collector_travels_and_the_controllers_nvidia_ml_py(fleet):
     names = packed_files(fleet)
     assert "ansible/module_utils/pynvml.py" in names
-    assert "ansible/module_utils/unhang_node/collect.py" in names
+    assert "ansible/module_utils/unhang_node/facts/collect.py" in names
     folder = PROJECT / "module_utils"
     expected = {"ansible/module_utils/" + str(path.relative_to(folder)) for path in (folder / "unhang_node").rglob("*.py")}
     expected = {name for name in expected if "/unhang_node/change/" not in name}  # modules that change a node; they belong to other Ansible modules
     expected = {name for name in expected if "/unhang_node/job/" not in name}  # the evidence of a running job has a document of its own
-    expected -= {f"ansible/module_utils/unhang_node/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # and its parsers
-    expected -= {"ansible/module_utils/unhang_node/parse/slurm.py"}  # used to drain a node, and on the controller
+    expected -= {"ansible/module_utils/unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
     # Comparisons of versions that the collector on a node does not need; the controller does.
-    expected -= {f"ansible/module_utils/unhang_node/versions/{name}.py" for name in ("compare", "comparison", "products", "python_order")}
-    expected.remove("ansible/module_utils/unhang_node/command.py")  # the command line of `unhang collect`
+    expected -= {f"ansible/module_utils/unhang_node/base/versions/{name}.py" for name in ("compare", "comparison", "products", "python_order")}
+    expected.remove("ansible/module_utils/unhang_node/facts/command.py")  # the command line of `unhang collect`
     assert expected <= set(names), expected - set(names)
     assert not [name for name in names if "/unhang_node/change/" in name], "what reads a node must not carry what changes one"
 

@@ -19,7 +19,7 @@ import page_commands
 import pytest
 import yaml
 
-from unhang.show.report.prometheus import render_prometheus
+from unhang.audit.report.prometheus import render_prometheus
 
 PROJECT = Path(__file__).resolve().parents[2]
 MONITORING = PROJECT / "docs" / "monitoring"

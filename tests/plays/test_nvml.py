@@ -6,8 +6,8 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, H200X8, collect_in_process, schema_faults, write_recording
 
-from unhang_node.collect import collect
-from unhang_node.nvml import names
+from unhang_node.base.nvml import names
+from unhang_node.facts.collect import collect
 
 PATIENT = ("--silence-s", "120", "--deadline-s", "120")
 NVML_SECTIONS = "!all,gpus,interconnect,driver"

@@ -9,8 +9,8 @@ import sys
 import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 
-from unhang.ansible.preview_events import PREVIEW_ENV
-from unhang.repair.rollout.preview import parse_events
+from unhang.act.rollout.preview import parse_events
+from unhang.core.ansible.preview_events import PREVIEW_ENV
 
 OUTER = [
     {"name": "Play a part of another role", "ansible.builtin.import_role": {"name": "inner"}},

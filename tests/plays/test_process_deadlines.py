@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from unhang_node.process import run_process
+from unhang_node.base.process import run_process
 
 PATIENT_S = 120  # seconds to wait for an event that is immediate on an idle machine
 

@@ -14,12 +14,14 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X2, H200X8, LONG_ENOUGH_S, collect_in_process, schema_faults
 
-from unhang_node.collect import SECTIONS
+from unhang_node.facts.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
-BESIDE = ("__init__", "collect", "command", "context", "document", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
-BESIDE += ("process", "root", "section", "untrusted_files", "version", "versions/__init__", "versions/packages")
+BESIDE = ("__init__", "base/__init__", "facts/__init__", "facts/collect", "facts/command", "facts/merging")
+BESIDE += tuple(f"base/{name}" for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "root", "section"))
+BESIDE += ("base/untrusted_files", "base/version", "base/versions/__init__", "base/versions/packages")
+STARTED_BY = {"__main__.py", "unhang_entry.py"}  # of any Python
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
 
@@ -47,18 +49,19 @@ def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
         names = {name for name in archive.namelist() if not name.startswith("code-")}
         compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
     package = PROJECT / "module_utils" / "unhang_node"
-    reading = {path.relative_to(package.parent).as_posix() for folder in ("sources", "sections", "nvml", "parse") for path in (package / folder).glob("*.py")}
-    reading -= {"unhang_node/parse/slurm.py"}  # used to drain a node, and on the controller
-    reading -= {f"unhang_node/parse/{name}.py" for name in ("ras", "spy_stacks", "process_state")}  # of unhang-inspect.pyz
+    folders = ("facts/sources", "facts/sections", "facts/parse", "base/nvml", "base/parse")
+    reading = {path.relative_to(package.parent).as_posix() for folder in folders for path in (package / folder).glob("*.py")}
+    reading -= {"unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
     assert not [name for name in names if "change" in name.split("/")]
     assert reading <= names
-    assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {"__main__.py", "pynvml.py"}
-    assert compiled == {name + "c" for name in names - {"__main__.py"}}
+    assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {*STARTED_BY, "pynvml.py"}
+    assert compiled == {name + "c" for name in names - STARTED_BY}
 
 
 def test_reading_a_node_imports_nothing_that_changes_one():
-    look = "import sys; from unhang_node import command; from unhang_node.sources import {}; print([name for name in sys.modules if '.change' in name])"
-    sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/sources").glob("[a-z]*.py")))
+    look = "import sys; from unhang_node.facts import command; from unhang_node.facts.sources import {}; "
+    look += "print([name for name in sys.modules if '.change' in name])"
+    sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/facts/sources").glob("[a-z]*.py")))
     assert run(sys.executable, "-c", "import sys; sys.path.insert(0, {!r}); ".format(str(PROJECT / "module_utils")) + look.format(sources)).stdout == "[]\n"
 
 
@@ -112,9 +115,9 @@ def test_it_keeps_the_licence_of_what_it_carries(pyz):
 
 def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
     with zipfile.ZipFile(pyz) as archive:
-        entry = archive.read("__main__.py").decode("utf-8")
-    ast.parse(entry, feature_version=(3, 4))
-    assert "f'" not in entry
+        for name in STARTED_BY:
+            tree = ast.parse(archive.read(name).decode("utf-8"), feature_version=(3, 4))
+            assert not any(isinstance(node, ast.JoinedStr) for node in ast.walk(tree)), name
     pretend = "import sys, runpy; sys.version_info = (3, 6, 9, 'final', 0); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     done = run(sys.executable, "-c", pretend, str(pyz))
     assert (done.returncode, done.stdout) == (2, "")

@@ -8,11 +8,11 @@ from foreign_schemas import junit_faults
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unhang.prove.smoke.render import render_junit, render_table
-from unhang.prove.smoke.result import judge
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
-from unhang.verdict.streams import Stream, parse_events
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.streams import Stream, parse_events
+from unhang.smoke.render import render_junit, render_table
+from unhang.smoke.result import judge
 
 
 def stall(rank, seq, **more):

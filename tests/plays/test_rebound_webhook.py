@@ -10,7 +10,7 @@ from pathlib import Path
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 CHILD = r"""
 import http.server, json, socket, threading
-from unhang.commands.hooks import post
+from unhang.core.commands.hooks import post
 
 asked, got = [], []
 resolver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -21,7 +21,6 @@ NAMES = {
     f"unhang-{__version__}.tar.gz",
     "unhang-collect.pyz",
     "unhang-inspect.pyz",
-    "unhang-offline.pyz",
     "unhang-quick.pyz",
     "unhang.cdx.json",
 }

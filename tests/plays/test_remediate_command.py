@@ -15,10 +15,10 @@ from documented_command import as_typed
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
-from unhang.ansible.rollouts import conductor_of
-from unhang.repair.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
-from unhang.repair.rollout.journal import read_journal
-from unhang.run.own_runs import mark_as_own
+from unhang.act.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
+from unhang.act.rollout.for_ansible import conductor_of
+from unhang.act.rollout.journal import read_journal
+from unhang.core.run.own_runs import mark_as_own
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from page_visit import MARKS, SIZES, Visit
 from report_picture import PICTURE, size_of, write_picture
 
-from unhang.show.report.html import render_html, render_page
-from unhang.show.report.run import summarise_node
-from unhang.show.report.screen import render_screen
+from unhang.audit.report.html import render_html, render_page
+from unhang.audit.report.run import summarise_node
+from unhang.audit.report.screen import render_screen
 
 pytestmark = MARKS
 EACH_ONCE = [("desktop", "light"), ("phone", "dark")]  # (size, scheme), where one does not change what the other does

@@ -8,8 +8,8 @@ import large_fleet
 import pytest
 from page_visit import MARKS, Visit
 
-from unhang.show.report.html import render_page
-from unhang.show.report.run import summarise_node
+from unhang.audit.report.html import render_page
+from unhang.audit.report.run import summarise_node
 
 pytestmark = MARKS
 NODES = 10_000

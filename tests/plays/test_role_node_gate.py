@@ -13,7 +13,7 @@ from fakes.ansible_module import tree
 from fakes.role_play import play_here
 from recorded_roots import facts
 
-from unhang_node.root import Root
+from unhang_node.base.root import Root
 
 SIGNED = "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\nssh-ed25519 AAAAC3Nza the gate\n"
 

@@ -9,7 +9,7 @@ import pytest
 import site_drain
 from scripted_rollout import prepare, roll_out
 
-from unhang.repair.rollout.journal import read_journal
+from unhang.act.rollout.journal import read_journal
 
 # Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the first and the last are at the ends of the batch.
 COUNTED = {

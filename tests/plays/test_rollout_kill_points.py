@@ -10,8 +10,8 @@ import signal
 from kill_points import PROVED, UNFIT, chosen
 from scripted_rollout import prepare, roll_out
 
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
 
 DEATHS = chosen([(PROVED, "after", "reboot"), (PROVED, "after", "release"), (UNFIT, "after", "roll_back"), (UNFIT, "after", "keep")])
 

@@ -8,7 +8,7 @@ from fakes.kubernetes_api import Cluster, make_node, make_pod, serving, status
 from fakes.role_play import PROJECT
 from scripted_rollout import prepare, roll_out
 
-from unhang.repair.rollout.journal import read_journal
+from unhang.act.rollout.journal import read_journal
 
 REAL = ("drain", "wait", "keep", "release")
 PROVED, UNFIT, HELD, BEHIND = "gpu001", "gpu002", "gpu003", "gpu004"

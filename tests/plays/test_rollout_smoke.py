@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripted_rollout import prepare, roll_out
 
-from unhang.repair.rollout.journal import read_journal
+from unhang.act.rollout.journal import read_journal
 
 VERDICT = """
 - name: Act as the script says

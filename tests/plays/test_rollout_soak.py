@@ -5,8 +5,8 @@ from __future__ import annotations
 import site_drain
 from scripted_rollout import prepare, roll_out
 
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
 
 REAL = ("drain", "wait", "keep", "release")
 WAVES = [["gpu001"], ["gpu002", "gpu003"]]

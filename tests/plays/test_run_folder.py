@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_fleet import PROJECT, envelope
 
-from unhang.base.errors import UserError
-from unhang.run import run_folder
+from unhang.core.errors import UserError
+from unhang.core.run import run_folder
 
 sys.path.append(str(PROJECT / "plugins"))
-from unhang.ansible import run_files
+from unhang.core.ansible import run_files
 
 NAMES = st.text(min_size=1, max_size=300) | st.sampled_from([".", "..", "../x", "a/b", "gpu001", "GPU-1.x_y~z", "\udcff", "%2E"])
 

@@ -14,7 +14,7 @@ from fakes.nvml import build_fake_nvml, write_profile
 from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S
 
-from unhang.base.project import link_pynvml
+from unhang.core.project import link_pynvml
 from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.running_values import Change, forget_running, keep_running, read_running, value_before
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from month_people import Month
 
-from unhang.repair.rollout import failure_limit, state_machine
-from unhang.repair.rollout.floor import Floor
-from unhang.repair.rollout.steps import DONE, PROOFS
+from unhang.act.rollout import failure_limit, state_machine
+from unhang.act.rollout.floor import Floor
+from unhang.act.rollout.steps import DONE, PROOFS
 
 MONTHS = int(os.environ.get("SIMULATED_MONTHS", "2"))
 DAYS = 30

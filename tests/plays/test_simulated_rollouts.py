@@ -15,12 +15,21 @@ import pytest
 from rollout_checker import check
 from rollout_simulation import random_case, simulate
 
-from unhang.repair.rollout import failure_limit, state_machine
-from unhang.repair.rollout.floor import Floor, Service, floor_left
-from unhang.repair.rollout.node_state import NodeState
-from unhang.repair.rollout.rollout_state import standing_of
-from unhang.repair.rollout.soak import soaking_before
-from unhang.repair.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY, WAITING
+from unhang.act.rollout import failure_limit, state_machine
+from unhang.act.rollout.floor import Floor, Service, floor_left
+from unhang.act.rollout.node_state import NodeState
+from unhang.act.rollout.rollout_state import standing_of
+from unhang.act.rollout.soak import soaking_before
+from unhang.act.rollout.steps import (
+    DONE,
+    FINAL,
+    MEANINGS,
+    NO_ANSWER,
+    PROOFS,
+    RELEASED,
+    UNDER_WAY,
+    WAITING,
+)
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
 PARTS = 8

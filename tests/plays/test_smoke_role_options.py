@@ -12,7 +12,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT
 
-from unhang.commands.smoke_expectations import bandwidth_in
+from unhang.smoke.commands.smoke_expectations import bandwidth_in
 
 ROW = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink", "operation": "all_reduce", "size_bytes": 1 << 30, "low_gb_s": 322.1}
 POLICY = {"bandwidth": [{**ROW, "reached_gb_s": 357.84}]}
@@ -21,7 +21,7 @@ POLICY = {"bandwidth": [{**ROW, "reached_gb_s": 357.84}]}
 def options(folder, policies, extra=()):
     """{host: the role's arguments for `unhang smoke`}. policies: {host: unhang_policy}; extra: options of ansible-playbook."""
     role = PROJECT / "roles" / "smoke_test"
-    task = {"ansible.builtin.copy": {"content": "{{ __smoke_test_smoke_options | to_json }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}", "mode": "0600"}}
+    task = {"ansible.builtin.copy": {"content": "{{ __smoke_test_options | to_json }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}", "mode": "0600"}}
     files = [str(role / "vars/main.yml"), str(role / "defaults/main.yml")]
     (folder / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "vars_files": files, "tasks": [{"name": "Tell", **task}]}]))
     inventory = {"all": {"hosts": {host: {"ansible_connection": "local", "unhang_policy": policy} for host, policy in policies.items()}}}
@@ -42,6 +42,12 @@ def test_the_policys_bandwidth_reaches_the_judge_of_the_smoke_test(tmp_path):
 def test_it_starts_beside_jobs_only_for_a_yes_however_that_was_typed(tmp_path, given, asked):
     found = options(tmp_path, {"node": {}}, extra=["-e", json.dumps({"smoke_test_beside_jobs": given})])
     assert ("--beside-jobs" in found["node"]) is asked
+
+
+def test_a_burn_in_is_asked_for_only_where_a_time_is_given(tmp_path):
+    assert "--burn-in" not in options(tmp_path, {"node": {}})["node"]
+    found = options(tmp_path, {"node": {}}, extra=["-e", json.dumps({"smoke_test_burn_in": "30m"})])["node"]
+    assert found[found.index("--burn-in") + 1] == "30m"
 
 
 @pytest.mark.parametrize("name", ["experiments", "isolate"])

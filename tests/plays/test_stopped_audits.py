@@ -200,7 +200,7 @@ def test_an_audit_that_is_killed_takes_its_ansible_with_it_which_closes_the_run(
 
 PLAYS = """
 import os, signal, sys
-from unhang.ansible.play_process import play
+from unhang.core.ansible.play_process import play
 signal.signal(signal.SIGINT, getattr(signal, sys.argv[1]))
 play([sys.executable, "-c", sys.argv[2], sys.argv[3]], dict(os.environ), False)
 """

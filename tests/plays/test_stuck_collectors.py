@@ -7,7 +7,7 @@ import time
 
 from fakes.nvml_runs import H200X2, schema_faults, write_recording
 
-from unhang_node.collect import collect
+from unhang_node.facts.collect import collect
 
 
 def test_a_stuck_driver_call_costs_its_sections_and_one_deadline(tmp_path):

@@ -1,4 +1,4 @@
-"""Sources that never answer; waits for their real deadlines. Other faults of a source: tests/unit/unhang_node/test_probe.py."""
+"""Sources that never answer; waits for their real deadlines. Other faults of a source: tests/unit/unhang_node/base/test_probe.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from source_runs import forget_others, good, no_children_left, run, stalls
 
-from unhang_node import probe
+from unhang_node.base import probe
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,8 @@ def test_grandchildren_die_with_a_stuck_child(tmp_path):
 SURVIVOR = """
 import json, os, sys, time
 from unhang_node import probe
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.root import Root
 
 def immortal(ctx):
     os.setresuid(0, 0, 0)

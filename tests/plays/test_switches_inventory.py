@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.base.errors import UserError
-from unhang.prove.smoke.switches import read_switches
+from unhang.core.errors import UserError
+from unhang.smoke.switches import read_switches
 
 INVENTORY = """
 [training:children]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.nvml.waking import SLEEPING_HANDLE_S, seconds_for_first_handle
-from unhang_node.root import Root
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.nvml.waking import SLEEPING_HANDLE_S, seconds_for_first_handle
+from unhang_node.base.root import Root
 
 AWAKE = ("Model: \t NVIDIA H200\nVideo BIOS: \t 96.00.a5.00.1a\n", "Runtime D3 status:          Disabled by default\nVideo Memory:               Active\n")
 ASLEEP = ("Model: \t NVIDIA H200\nVideo BIOS: \t ??.??.??.??.??\n", "Runtime D3 status:          ?\nVideo Memory:               ?\n")

@@ -6,7 +6,7 @@ import json
 
 import audits
 import pytest
-from documented_command import as_typed
+from documented_command import as_typed, filled
 from fakes.role_play import write_play
 from module_calls import call_module
 from node_with_low_limits import limits_of, make_stingy, shm_size
@@ -60,7 +60,7 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert without_saved(node) == untouched
     assert [row["status"] for row in states(node)] == ["rolled_back"]
     places = {"INVENTORY": inventory_for(node, [NODE], {}), "HOST": NODE}
-    again = run_typed(node, as_typed("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places))
+    again = run_typed(node, filled("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places))
     assert NOTHING_LEFT in " ".join(again.output.split())
     assert again.changed == {NODE: 0}
 
@@ -167,7 +167,7 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
         assert ("stopped_at" in changed) is (end == "failed")
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
         places = {"INVENTORY": inventory_for(fleet, [NODE], {}), "HOST": NODE}
-        preview = run_typed(fleet, as_typed("unhang playbook rollback -i INVENTORY --limit HOST", places))
+        preview = run_typed(fleet, filled("unhang playbook rollback -i INVENTORY --limit HOST", places))
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"
         refused = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)

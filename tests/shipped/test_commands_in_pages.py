@@ -16,10 +16,10 @@ import yaml
 from forked_commands import forked
 from page_commands import PROJECT, READS, commands, typed_in_tests
 
-from unhang.base.nodeset import expand_limit
+from unhang.act.plan.role_remedies import ROLE_ORDER
+from unhang.core.nodeset import expand_limit
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.repair.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # the pages write it as 20261118

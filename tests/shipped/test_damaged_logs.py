@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from unhang.base.redact import Mask
+from unhang.core.redact import Mask
 from unhang.jobs.diagnose.log_facts import describe, gather_facts
 from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks

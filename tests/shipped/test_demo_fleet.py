@@ -16,14 +16,14 @@ from forked_commands import forked
 from page_visit import CHROMIUM, SIZES, Visit
 from report_picture import PICTURE, shown_words, words_in
 
-from unhang.base.nodeset import expand_limit
+from unhang.act.plan.plan_document import render_plan
+from unhang.act.plan.planning import PlanOptions, plan_run
+from unhang.audit.commands.filters import asked_filter
+from unhang.audit.report.screen import render_screen
+from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import command_and_parser
-from unhang.commands.filters import asked_filter
-from unhang.repair.plan.plan_document import render_plan
-from unhang.repair.plan.planning import PlanOptions, plan_run
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.actions import Setting
-from unhang.show.report.screen import render_screen
+from unhang.core.nodeset import expand_limit
+from unhang.core.run.actions import Setting
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"

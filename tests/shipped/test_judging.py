@@ -11,15 +11,15 @@ import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.engine import Engine, view_of
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.node_rules import judge_rule, node_world
 from unhang.audit.triage.run_judging import conclusion
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.engine import Engine, view_of
-from unhang.rules.examples import catalogue_view
-from unhang.rules.node_rules import judge_rule, node_world
-from unhang.run.documents import decode_node
-from unhang.run.run_input import read_run_input
-from unhang.schemas.policy import PolicyFile
-from unhang.schemas.shapes import read_schema
+from unhang.core.run.documents import decode_node
+from unhang.core.run.run_input import read_run_input
+from unhang.core.schemas.policy import PolicyFile
+from unhang.core.schemas.shapes import read_schema
 
 TODAY = "2026-06-01"
 
@@ -295,8 +295,8 @@ def test_what_one_rule_takes_is_not_counted_against_the_next(tmp_path):
     ],
 )
 def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, status, verdict):
-    from unhang.rules.examples import catalogue_view, verdict_of
-    from unhang.rules.rules import compile_rule
+    from unhang.audit.rules.examples import catalogue_view, verdict_of
+    from unhang.audit.rules.rules import compile_rule
 
     row = rule("item.python == '3.9'", for_each="torch.environments")
     torch = {"probe": {"status": "ok", "unread": [{"field": field, "status": status, "reason": "why"}]}, "environments": [{"path": "/opt/a"}]}
@@ -306,7 +306,7 @@ def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, st
 @pytest.mark.parametrize("changed", [("gpus", "count", 1), ("driver", "mismatch", True), ("node", "uptime_s", 10.0), ("limits", "swap_free_bytes", 1)])
 def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(changed):
     """A rule that does not apply is cached by what its `applies` reads alone; whatever else changes, the answer is the rule's own."""
-    from unhang.rules.rules import compile_rule
+    from unhang.audit.rules.rules import compile_rule
 
     rules = [
         compile_rule(rule("node.uptime_s > 100", id="over-uptime", applies="gpus.count > 1")),

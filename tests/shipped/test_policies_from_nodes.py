@@ -10,10 +10,10 @@ from healthy_nodes import a100_roce, h100_infiniband, l40s_ethernet, rtx_4090_wo
 from local_fleet import PROJECT
 
 from unhang.cli import main
-from unhang.commands.smoke_expectations import bandwidth_in, bandwidth_of
-from unhang.prove.smoke.bandwidth import Group, judge_bandwidth
-from unhang.prove.smoke.expectations import read_expectations
-from unhang.schemas.policy import load_policy
+from unhang.core.schemas.policy import load_policy
+from unhang.smoke.bandwidth import Group, judge_bandwidth
+from unhang.smoke.commands.smoke_expectations import bandwidth_in, bandwidth_of
+from unhang.smoke.expectations import read_expectations
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
 

@@ -15,11 +15,11 @@ from documented_command import as_typed
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
-from unhang.rules.values import Undecided
-from unhang.run.documents import to_fragment
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.node_rules import NodeView, cut, finding_texts, judge_rule, node_world
+from unhang.audit.rules.values import Undecided
+from unhang.core.run.documents import to_fragment
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
@@ -99,7 +99,7 @@ def judges_own(case):
         for judged in judge_rule(rule, world) if case["rules"] is None or rule.id in case["rules"] else ():
             row = {
                 "rule": rule.id,
-                "severity": rule.severity,
+                "severity": judged.severity or rule.severity,
                 "title": rule.row["title"],
                 "verdict": judged.verdict,
                 "where": judged.item,
@@ -141,13 +141,14 @@ def test_it_holds_every_rule_of_severity_error_and_above_and_the_packages_that_p
     assert done.stdout.split() == [rule.id for rule in CHOSEN]
     with zipfile.ZipFile(pyz) as archive:
         names = [name for name in archive.namelist() if not name.startswith("code-")]
-    assert {name.split("/")[0] for name in names} == {"__main__.py", "jinja2", "markupsafe", "pynvml.py", "unhang", "unhang_node", "unhang_quick"}
+    tops = {"__main__.py", "jinja2", "markupsafe", "pynvml.py", "unhang", "unhang_entry.py", "unhang_node", "unhang_quick"}
+    assert {name.split("/")[0] for name in names} == tops
     assert {"jinja2/LICENSE.txt", "markupsafe/LICENSE.txt"} <= set(names)
 
 
 def test_a_long_text_is_cut_as_the_judge_cuts_it_without_half_a_secret(pyz):
     text = f"{'word ' * 98}hf_{'aB3dE5' * 6}"
-    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang.rules.node_rules import cut; print(cut(sys.argv[2]))"
+    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang.audit.rules.node_rules import cut; print(cut(sys.argv[2]))"
     done = subprocess.run([PYTHON, "-c", look, str(pyz), text], capture_output=True, text=True, check=True)
     assert done.stdout.strip("\n") == cut(text)
     assert text[:490] in done.stdout

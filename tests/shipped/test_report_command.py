@@ -15,6 +15,8 @@ import golden
 import pytest
 from forked_commands import forked
 
+from unhang.core.run.own_runs import mark_as_own
+
 TOOLS = str(Path(__file__).parents[2] / "tools")
 
 
@@ -29,14 +31,20 @@ def started(*argv, cwd, **environ):
 
 
 def settings(folder):
-    return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(folder), "UNHANG_RUNS": "runs"}
+    return {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": TOOLS,
+        "HOME": str(folder),
+        "UNHANG_RUNS": "runs",
+        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+    }
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """A folder with runs/latest and runs/clean."""
     folder = tmp_path_factory.mktemp("runs")
-    fleets.write_run(folder / "runs/latest", *five_situations.fleet())
+    mark_as_own(fleets.write_run(folder / "runs/latest", *five_situations.fleet()))
     fleets.write_run(folder / "runs/clean", golden.cases()["nothing_found"], [fleets.node("n1", [], {})])
     return folder
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from judge_cases import node, write_run
 
-from unhang.base.errors import UserError
 from unhang.cli import main
-from unhang.commands import smoke_output
-from unhang.run.run_folder import find_run, latest_run, runs_folder, write_atomically
+from unhang.core.errors import UserError
+from unhang.core.run.run_folder import find_run, latest_run, runs_folder, write_atomically
+from unhang.smoke.commands import smoke_output
 
 pytestmark = pytest.mark.usefixtures("compiled_rules")
 

@@ -75,7 +75,7 @@ def differences(before, after, schema=None, path=""):
 @functools.cache
 def load_schema():
     """The schema of node facts."""
-    return yaml.safe_load((PROJECT / "tools" / "unhang" / "schemas" / "node-facts-1.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load((PROJECT / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml").read_text(encoding="utf-8"))
 
 
 def resolved(schema):

@@ -6,11 +6,11 @@ from fakes.ansible_module import run_module
 from fakes.boot_tree import NEW, grubenv, running_files
 from fakes.node_tree import plant
 
-from unhang_node.mount_table import read_mounts
-from unhang_node.parse.grub import parse_grubenv
-from unhang_node.root import Root
-from unhang_node.section import Unread
-from unhang_node.sections.boot import read_boot
+from unhang_node.base.mount_table import read_mounts
+from unhang_node.base.parse.grub import parse_grubenv
+from unhang_node.base.root import Root
+from unhang_node.base.section import Unread
+from unhang_node.facts.sections.boot import read_boot
 
 GPUS = ["GPU-0", "GPU-1"]
 

@@ -9,13 +9,14 @@ import re
 from healthy_platforms import PLATFORMS, on_kernel
 from healthy_sections import setting
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.groups import judge_fragments
-from unhang.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
-from unhang.run.documents import to_fragment
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.audit.rules.rules import SEVERITIES
+from unhang.core.run.documents import to_fragment
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 _STEP = re.compile(r"([A-Za-z_0-9]+)((?:\[[^\]]*\])*)$")
 
@@ -130,7 +131,12 @@ def found_on_node(document, policy=None, rules=None):
     """{rule id: severity} of the node rules that fail on a document."""
     world = node_world(NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"])), view())
     rules = [rule for rule in (catalogue().rules if rules is None else rules) if rule.scope == "node"]
-    return {rule.id: rule.severity for rule in rules if any(one.verdict == "fail" for one in judge_rule(rule, world))}
+    return {rule.id: severity for rule in rules if (severity := severity_of(rule, judge_rule(rule, world)))}
+
+
+def severity_of(rule, verdicts):
+    """The most severe finding of a rule; None without one."""
+    return min((one.severity or rule.severity for one in verdicts if one.verdict == "fail"), key=SEVERITIES.index, default=None)
 
 
 def found_in_group(nodes):

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.strict_yaml import YamlFault, load_yaml
+from unhang.core.errors import UserError
+from unhang.core.strict_yaml import YamlFault, load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from unhang.repair.role_changes.driver_inputs import DriverInputs, Options
-from unhang.repair.role_changes.driver_sets import read_tables
+from unhang.act.role_changes.driver_inputs import DriverInputs, Options
+from unhang.act.role_changes.driver_sets import read_tables
 
 KERNEL = "6.12.57+deb13-amd64"
 TRIXIE_550 = {

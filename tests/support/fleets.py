@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.rules.found import Found
 from unhang.audit.triage.causes import NodeNote, triage
 from unhang.audit.triage.grouping import Explaining
-from unhang.rules.found import Found
 
 UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")
 H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090"

@@ -10,7 +10,7 @@ from typing import Any
 import five_situations
 import fleets
 
-FOLDER = Path(__file__).parents[1] / "unit" / "unhang" / "show" / "report" / "golden"
+FOLDER = Path(__file__).parents[1] / "unit" / "unhang" / "audit" / "report" / "golden"
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -43,10 +43,10 @@ def exit_code(findings: dict[str, Any]) -> int:
 
 def outputs() -> dict[str, str]:
     """File name -> text."""
-    from unhang.run.actions import Setting
-    from unhang.show.report.json import render_json
-    from unhang.show.report.screen import render_screen
-    from unhang.show.report.table import render_table
+    from unhang.audit.report.screen import render_screen
+    from unhang.audit.report.table import render_table
+    from unhang.core.json_text import render_json
+    from unhang.core.run.actions import Setting
 
     here = Setting(inventories=("inventory/mycluster",))  # as in run.json of these fleets
     made = {}

@@ -23,7 +23,7 @@ MODULES = ("nvidia_uvm 3883008 0 - Live 0x0", "nvidia_modeset 1736704 0 - Live 0
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """The hardware of a node. answers: a derived recording (see unhang_node/nvml/recording.py) without its base."""
+    """The hardware of a node. answers: a derived recording (see unhang_node/base/nvml/recording.py) without its base."""
 
     driver: str = CAPTURED_DRIVER
     model: str = "NVIDIA H200"

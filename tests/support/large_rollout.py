@@ -12,9 +12,9 @@ from month_checker import MonthChecker
 from rollout_simulation import Journal, RandomRollout, SimulatedPlan, controller, target_of
 from rollout_world import Node, World
 
-from unhang.repair.plan.waves import WaveLimits, plan_waves
-from unhang.repair.rollout.failure_limit import Limit, Limits, allowed_failures
-from unhang.repair.rollout.steps import RELEASED
+from unhang.act.plan.waves import WaveLimits, plan_waves
+from unhang.act.rollout.failure_limit import Limit, Limits, allowed_failures
+from unhang.act.rollout.steps import RELEASED
 
 ROWS = 25  # groups of the fleet, each with a limit
 DIES, AT_ONCE, IN_A_ROW, FAILURES = "1%", "1%", "10%", "1%"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.base import project
+from unhang.core import project
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose, read_all
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_messages"

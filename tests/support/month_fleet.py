@@ -11,8 +11,8 @@ from typing import Any
 from rollout_simulation import come_back
 from rollout_world import Node, World
 
-from unhang.repair.rollout.steps import Order, StepResult
-from unhang.repair.rollout.waiting import waits_until
+from unhang.act.rollout.steps import Order, StepResult
+from unhang.act.rollout.waiting import waits_until
 
 NODES, RACK = 1000, 25
 BEGINS = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)

@@ -13,11 +13,11 @@ from month_fleet import HOUR_S, JOBS_EACH_S, Fleet
 from rollout_simulation import Journal, Killed, RandomRollout, SimulatedPlan, Superseded, controller
 from rollout_world import Node
 
-from unhang.repair.plan.waves import WaveLimits, plan_waves
-from unhang.repair.rollout.failure_limit import Limit, Limits
-from unhang.repair.rollout.node_state import NodeState
-from unhang.repair.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, Target
-from unhang.repair.rollout.waiting import is_worth_another_look
+from unhang.act.plan.waves import WaveLimits, plan_waves
+from unhang.act.rollout.failure_limit import Limit, Limits
+from unhang.act.rollout.node_state import NodeState
+from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, Target
+from unhang.act.rollout.waiting import is_worth_another_look
 
 DAY_S = 24 * HOUR_S
 FAULTS = (

@@ -16,8 +16,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils")]
 
-from unhang import catalogue  # noqa: E402
-from unhang.base.strict_yaml import load_yaml  # noqa: E402
+from unhang.core import catalogue  # noqa: E402
+from unhang.core.strict_yaml import load_yaml  # noqa: E402
 from unhang.jobs.diagnose.diagnosing import diagnose_text  # noqa: E402
 
 LABELS = PROJECT / "tests" / "fixtures" / "what_decided_reports.yml"

@@ -56,7 +56,7 @@ def nccl():
 @pytest.fixture(scope="session")
 def bed(fake_library, nccl, tmp_path_factory):
     """The booted nodes."""
-    from unhang.base.project import link_pynvml
+    from unhang.core.project import link_pynvml
 
     link_pynvml(audits.PROJECT)
     work = tmp_path_factory.mktemp("profiles")

@@ -13,7 +13,7 @@ BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL 
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
 TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
 # Commands that only read files: tests/shipped/test_commands_in_pages.py runs each of them.
-READS = ("diagnose", "lint", "explain", "catalogue", "rule", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "demo")
+READS = ("diagnose", "lint", "explain", "catalogue", "rule", "signature", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "demo")
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 
@@ -66,11 +66,8 @@ def shown():
 
 def commands_in_pages():
     """{page: its lines with a command, each command once}."""
-    from unhang.rules.compiled_catalogue import load_catalogue
-    from unhang.show.reference.runbooks import render_runbooks  # of `make manual`
-
     found, texts = {}, {str(page.relative_to(PROJECT)): page.read_text(encoding="utf-8") for page in pages()}
-    for page, text in {**texts, "build/manual/runbooks.md": render_runbooks(load_catalogue())}.items():
+    for page, text in texts.items():
         lines = [line for _, block in BLOCK.findall(text) for line in lines_of(block)]
         found[page] = list({argv: line for line in reversed(lines) if (argv := argv_of(line))}.values())[::-1]
     return {page: lines for page, lines in found.items() if lines}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import jsonschema_rs
 
-from unhang.base.strict_yaml import load_yaml
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
-from unhang_node.sources import kernel_log, system
+from unhang.core.strict_yaml import load_yaml
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.root import Root
+from unhang_node.facts.sources import kernel_log, system
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROOTS = REPOSITORY / "tests" / "fixtures" / "roots"
@@ -73,7 +73,7 @@ def write(folder, path, text):
 @cache
 def schema():
     """The node-facts schema."""
-    return load_yaml(REPOSITORY / "tools/unhang/schemas/node-facts-1.yaml")[0]
+    return load_yaml(REPOSITORY / "tools/unhang/core/schemas/node-facts-1.yaml")[0]
 
 
 @cache

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import datetime
 
-from unhang.repair.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
-from unhang.repair.rollout.conductor import Conductor, begin
-from unhang.repair.rollout.steps import STEPS, StepResult
+from unhang.act.plan.plan_document import (
+    GroupLimit,
+    HostPlan,
+    Plan,
+    PlanLimits,
+    PlannedRun,
+    Reboot,
+    Remedy,
+    Wave,
+    write_plan,
+)
+from unhang.act.rollout.conductor import Conductor, begin
+from unhang.act.rollout.steps import STEPS, StepResult
 
 HOSTS = ("a", "b", "c")
 GROUPS = {"rack1": ["b", "c"]}

@@ -9,14 +9,35 @@ from types import SimpleNamespace
 
 from rollout_world import DIES, FAULTS, ROLLBACK_FAULTS, Node, World
 
-from unhang.repair.plan.plan_document import Wave
-from unhang.repair.rollout import failure_limit, state_machine
-from unhang.repair.rollout.floor import Floor, Service, floor_evidence, floor_left
-from unhang.repair.rollout.journal_text import LONGEST_LINE_BYTES, JournalParser, last_epoch, parse_journal, render_entry
-from unhang.repair.rollout.node_state import NodeState
-from unhang.repair.rollout.rollout_state import RolloutState, standing_of
-from unhang.repair.rollout.soak import Soak, fallen, soaking_before
-from unhang.repair.rollout.steps import BEGUN, DEFERRED, DONE, FAILED, FAILURE_LIMIT, FLOOR, ROLLOUT, SOAK, STEPS, TOGETHER, Entry, Order, StepResult, Target
+from unhang.act.plan.plan_document import Wave
+from unhang.act.rollout import failure_limit, state_machine
+from unhang.act.rollout.floor import Floor, Service, floor_evidence, floor_left
+from unhang.act.rollout.journal_text import (
+    LONGEST_LINE_BYTES,
+    JournalParser,
+    last_epoch,
+    parse_journal,
+    render_entry,
+)
+from unhang.act.rollout.node_state import NodeState
+from unhang.act.rollout.rollout_state import RolloutState, standing_of
+from unhang.act.rollout.soak import Soak, fallen, soaking_before
+from unhang.act.rollout.steps import (
+    BEGUN,
+    DEFERRED,
+    DONE,
+    FAILED,
+    FAILURE_LIMIT,
+    FLOOR,
+    ROLLOUT,
+    SOAK,
+    STEPS,
+    TOGETHER,
+    Entry,
+    Order,
+    StepResult,
+    Target,
+)
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"

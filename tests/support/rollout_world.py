@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.repair.rollout.steps import Order, StepResult, Target
+from unhang.act.rollout.steps import Order, StepResult, Target
 
 FAULTS = (
     "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails", "vanishes before its reboot", "vanishes during its reboot",

@@ -14,11 +14,20 @@ import sys
 import yaml
 from fakes.role_play import PROJECT, environment, read_play
 
-from unhang.repair.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
-from unhang.repair.rollout.steps import STEPS
-from unhang.schemas.configuration import hash_of_sections
+from unhang.act.plan.plan_document import (
+    HostPlan,
+    Plan,
+    PlanLimits,
+    PlannedRun,
+    Reboot,
+    Remedy,
+    Wave,
+    write_plan,
+)
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
+from unhang.act.rollout.steps import STEPS
+from unhang.core.schemas.configuration import hash_of_sections
 
 PLAYS = ("Open the plan", "Roll out", "Count the nodes that are not proved")
 OLD, NEW = "545.23.08", "535.309.01"

@@ -10,8 +10,8 @@ import sys
 import audits
 from controller_process import under_way
 
-from unhang.repair.rollout.journal import read_journal
-from unhang.repair.rollout.rollout_state import replay
+from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.rollout_state import replay
 
 DEADLINE_S = 1500
 SMOKE = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--phases", "broadcast,all_reduce", "--step-timeout", "200"]

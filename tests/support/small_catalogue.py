@@ -83,7 +83,7 @@ def shortened(rule):
 def written(content):
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = yaml.dump(content, Dumper=dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=160)
-    return f"# Written by tests/support/small_catalogue.py from tools/unhang/catalogue.\n{text}"
+    return f"# Written by tests/support/small_catalogue.py from tools/unhang/core/catalogue.\n{text}"
 
 
 def judge_with_it():

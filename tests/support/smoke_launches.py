@@ -60,7 +60,7 @@ def smoke(fleet, *arguments, **options):
 
 def left_over(fleet, name):
     """Payload processes on a node."""
-    return [line for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines() if "unhang_smoke.py" in line and " Z" not in line]
+    return [line for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines() if "unhang_smoke.pyz" in line and " Z" not in line]
 
 
 def nothing_left(fleet, names=NAMES):

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import subprocess
 import sys
+import types
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from unhang.smoke import payload_zip
+
 PROJECT = Path(__file__).resolve().parents[2]
-PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
 DEADLINE_S = 240
 # Small messages and long limits for steps: these tests share the machine with others.
 SMALL = ("--max-size", "64K", "--sizes", "16K")
 PATIENT = ("--step-timeout", "60")
+
+
+def written_payload():
+    """The payload as a file for tests that start it themselves."""
+    path = PROJECT / ".cache" / payload_zip.NAME
+    content = payload_zip.payload_bytes()
+    if not path.is_file() or path.read_bytes() != content:
+        path.parent.mkdir(exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(path)
+    return path
+
+
+PAYLOAD = written_payload()
 
 
 @dataclass(frozen=True)
@@ -67,11 +85,12 @@ def _finished(argv, variables):
 
 
 def load_payload():
-    """The payload as a module; it imports torch only when it runs as a rank."""
-    spec = importlib.util.spec_from_file_location("unhang_smoke", PAYLOAD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """Everything that the zip file's modules define; they import torch only when they run as a rank."""
+    if str(PAYLOAD) not in sys.path:
+        sys.path.append(str(PAYLOAD))
+    names = [name for name in zipfile.ZipFile(PAYLOAD).namelist() if "__" not in name]
+    modules = [importlib.import_module(name.removesuffix(".py").replace("/", ".")) for name in names]
+    return types.SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 
 def payload_processes():
@@ -84,6 +103,6 @@ def payload_processes():
                 state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if b"unhang_smoke.py" in argv and state != "Z":
+            if payload_zip.NAME.encode() in argv and state != "Z":
                 found[int(folder.name)] = argv.replace(b"\0", b" ").decode("utf-8", "replace")
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from unhang_node import probe
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
+from unhang_node.base import probe
+from unhang_node.base.context import DEFAULTS, Context
+from unhang_node.base.root import Root
 
 _OTHERS: set[int] = set()
 

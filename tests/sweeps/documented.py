@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_documented"

@@ -9,7 +9,7 @@ import yaml
 from changed_nodes import PLATFORMS, catalogue, changed, found_in_group
 from healthy_slurm import NO_SLURM
 
-from unhang.schemas.shapes import read_schema
+from unhang.core.schemas.shapes import read_schema
 
 MAY_DIFFER = {
     "node.container_runtimes[*].*": "which runtimes there are is compared; versions of single ones by packages",

@@ -8,11 +8,11 @@ import gc
 import pytest
 from judge_cases import OK, sections
 
-from unhang.rules.examples import catalogue_view, example_node
-from unhang.rules.expression import compile_expression
-from unhang.rules.node_rules import node_world
-from unhang.rules.rules import node_names
-from unhang.rules.values import RuleStopped, Undecided, World, plain
+from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.expression import compile_expression
+from unhang.audit.rules.node_rules import node_world
+from unhang.audit.rules.rules import node_names
+from unhang.audit.rules.values import RuleStopped, Undecided, World, plain
 
 TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from changed_nodes import baseline, catalogue, documents, found_anew, schema_faults, words_of
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "incidents"
 CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in load_yaml(file)[0]["cases"]}

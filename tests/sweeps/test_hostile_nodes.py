@@ -9,13 +9,13 @@ import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.base.limits import Limits, Stopped, run_limited
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.node_rules import MOST_FINDINGS
 from unhang.cli import main
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.node_rules import MOST_FINDINGS
-from unhang.run.documents import MAX_NODE_BYTES
-from unhang.run.run_folder import file_stem
-from unhang.run.run_input import read_run_input
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.run.documents import MAX_NODE_BYTES
+from unhang.core.run.run_folder import file_stem
+from unhang.core.run.run_input import read_run_input
 
 TODAY = "2026-06-01"
 
@@ -60,7 +60,7 @@ def test_a_null_item_decides_nothing(tmp_path):
 
 def test_every_null_that_the_schema_lets_through_costs_its_own_node_at_most(tmp_path, catalogue):
     """Each list of the schema with a null in it, one node each."""
-    from unhang.schemas.shapes import read_schema, resolved
+    from unhang.core.schemas.shapes import read_schema, resolved
 
     schema = read_schema("node-facts-1")
 
@@ -104,7 +104,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
     ],
 )
 def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_path, catalogue, damage, message):
-    from unhang.show.report.run import read_nodes
+    from unhang.audit.report.run import read_nodes
 
     run = write_run(tmp_path / "run", node("a1"), node("b1"))
     path = run / "nodes" / "a1.json"

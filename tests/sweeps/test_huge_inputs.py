@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from unhang.base.limits import Limits
+from unhang.core.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.prove.smoke.isolation import isolate
+from unhang.smoke.isolation import isolate
 
 
 def drive(search, try_round):

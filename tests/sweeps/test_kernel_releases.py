@@ -6,10 +6,10 @@ import pytest
 from changed_nodes import changed, words_of
 from healthy_platforms import PLATFORMS
 
-from unhang.catalogue import table
+from unhang.core.catalogue import table
 
 ROWS = table("kernel_issues")
-RULES = {"error": "kernel-release-stops-jobs", "warning": "kernel-release-has-fault", "info": "kernel-release-fault-of-some-jobs"}
+RULES = {"error": "kernel-release-has-fault", "warning": "kernel-release-has-fault", "info": "kernel-release-has-fault"}
 
 
 def is_found(release, row):

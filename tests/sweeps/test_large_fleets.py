@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rollout_plans import EVIDENCE, planned
 
-from unhang.ansible.rollouts import conductor_of, plan_of
-from unhang.base.errors import UserError
-from unhang.repair.plan.plan_document import FILE, Plan, Wave, write_plan
-from unhang.repair.rollout import conductor
-from unhang.repair.rollout.conductor import begin
-from unhang.repair.rollout.steps import STEPS, StepResult
+from unhang.act.plan.plan_document import FILE, Plan, Wave, write_plan
+from unhang.act.rollout import conductor
+from unhang.act.rollout.conductor import begin
+from unhang.act.rollout.for_ansible import conductor_of, plan_of
+from unhang.act.rollout.steps import STEPS, StepResult
+from unhang.core.errors import UserError
 
 WAVE = 5
 

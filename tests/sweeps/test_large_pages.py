@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fleets
 
-from unhang.show.report.html import render_page
-from unhang.show.report.run import summarise_node
+from unhang.audit.report.html import render_page
+from unhang.audit.report.run import summarise_node
 
 
 def test_a_thousand_nodes_stay_under_five_megabytes():

@@ -7,8 +7,8 @@ import re
 import pytest
 from scattered_fleet import fleet
 
-from unhang.run.actions import Setting
-from unhang.show.report.screen import LINES, render_screen
+from unhang.audit.report.screen import LINES, render_screen
+from unhang.core.run.actions import Setting
 
 
 @pytest.mark.parametrize("width", [80, 132])

@@ -8,8 +8,8 @@ import pytest
 from changed_nodes import PLATFORMS, catalogue, documents, found, found_in_group, found_on_node, schema_faults, words_of
 from healthy_sections import setting as one_setting
 
-from unhang.base.strict_yaml import load_yaml
-from unhang.catalogue.explains import explained_by
+from unhang.core.catalogue.explains import explained_by
+from unhang.core.strict_yaml import load_yaml
 
 MUTATIONS = load_yaml(Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "mutations.yml")[0]["nodes"]
 CASES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from next_step_scores import ASKS, ROWS, shares, undecided_answers
 
-from unhang import catalogue
+from unhang.core import catalogue
 
 LEAST = (0.38, 0.66, 0.75, 0.8)
 

@@ -8,8 +8,8 @@ import json
 import pytest
 from local_fleet import PROJECT
 
+from unhang.act.gate.deciding import Observation, decide
 from unhang.audit.triage.run_judging import judge_folder
-from unhang.repair.gate.deciding import Observation, decide
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 FACTS["sections"]["node"]["dmi"] = {"vendor": "Supermicro", "product": "SYS-821GE", "bios_version": "2.1"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from changed_nodes import PLATFORMS, documents, found, schema_faults
 
-from unhang.base.strict_yaml import load_yaml
-from unhang_node.parse.fault_lines import parse_fault
+from unhang.core.strict_yaml import load_yaml
+from unhang_node.facts.parse.fault_lines import parse_fault
 
 TESTS = Path(__file__).resolve().parents[1]
 CHECKS = {row["check"]: row for row in load_yaml(TESTS / "fixtures" / "incidents" / "public_checks.yml")[0]["checks"]}

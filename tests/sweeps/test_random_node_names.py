@@ -6,7 +6,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.base.nodeset import fold_hosts
+from unhang.core.nodeset import fold_hosts
 
 # A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
 HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))

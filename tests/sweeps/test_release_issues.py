@@ -7,8 +7,8 @@ from changed_nodes import catalogue, changed, found_on_node, view, words_of
 from healthy_platforms import PLATFORMS
 from healthy_sections import package
 
-from unhang.rules.node_rules import NodeView, judge_rule, node_world
-from unhang.run.documents import to_fragment
+from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.core.run.documents import to_fragment
 
 TABLES = {"nccl_issues": "nccl-release", "driver_issues": "driver-release", "software_issues": "software-release"}
 ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]

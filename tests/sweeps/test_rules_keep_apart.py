@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view, example_node
-from unhang.rules.groups import judge_fragments
-from unhang.rules.node_rules import judge_rule, node_world
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.groups import judge_fragments
+from unhang.audit.rules.node_rules import judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}

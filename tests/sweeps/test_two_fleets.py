@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from changed_nodes import PLATFORMS, changed
 
-from unhang.base.strict_yaml import load_yaml
-from unhang.show.report.screen import render_screen
+from unhang.audit.report.screen import render_screen
+from unhang.core.strict_yaml import load_yaml
 
 MUTATIONS = load_yaml(Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "mutations.yml")[0]["nodes"]
 # The fault of each node, gpu001 first -> what its block must name.

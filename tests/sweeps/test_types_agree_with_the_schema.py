@@ -9,8 +9,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from unhang.run.documents import InvalidNode, decode_node
-from unhang.schemas.shapes import read_schema
+from unhang.core.run.documents import InvalidNode, decode_node
+from unhang.core.schemas.shapes import read_schema
 
 TESTS = Path(__file__).parents[1]
 NODE = json.loads((TESTS / "fixtures" / "h200x4" / "node.json").read_text(encoding="utf-8"))

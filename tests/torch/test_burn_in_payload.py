@@ -1,32 +1,27 @@
-"""The burn-in with real torch on the CPU: results are exact in any order, a flipped bit is found wherever it is, SIGTERM ends all processes."""
+"""The burn-in with real torch on the CPU: results are exact in any order, a flipped bit is found in every type, clocks are read; and dcgmi runs before."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+import types
 from pathlib import Path
 
 import pytest
 from fakes.nvml import build_fake_nvml, write_profile
-from smoke_runs import DEADLINE_S, PROJECT, command, environment
+from smoke_runs import DEADLINE_S, PAYLOAD, PROJECT, environment, load_payload, payload_processes, smoke
 
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
-from unhang.verdict.streams import MOST_LINE_BYTES
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
-PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_burn_in.py"
+payload = load_payload()
 TYPES = ("bfloat16", "float16", "float8_e4m3fn", "int8", "tf32", "float32")
-
-
-@pytest.fixture(scope="module")
-def payload():
-    spec = importlib.util.spec_from_file_location("unhang_burn_in", PAYLOAD)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+ONE = ("--phases", "burn_in", "--nproc", "2")
+ANSWERS = PROJECT / "tests" / "fixtures" / "dcgm"
 
 
 @pytest.fixture(scope="module")
@@ -34,38 +29,27 @@ def torch():
     return pytest.importorskip("torch")
 
 
-def workers_left():
-    """pids of running agents and workers of a burn-in."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                argv, state = (folder / "cmdline").read_bytes(), (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if str(PAYLOAD).encode() in argv and state != "Z":
-                found.append(int(folder.name))
-    return found
+def product_of(torch, name, rows=64, inner=64):
+    return payload.Product(torch, torch.device("cpu"), name, rows, inner)
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_product_is_what_whole_numbers_say_and_a_flipped_bit_changes_its_total(payload, torch, name):
-    product, report = payload.make_product(torch, torch.device("cpu"), name, 64, 64)
-    assert report["status"] == "ready", report
+def test_a_product_is_what_whole_numbers_say_and_a_flipped_bit_changes_its_total(torch, name):
+    product = product_of(torch, name)
     result = product.run()
     assert int(product.total_of(result)) == product.total
-    assert product.wrong_places(result) == (0, [])
-    product.flip(result, 77, 5)
+    assert product.why_wrong(result) is None
+    product.flip(result)
     assert int(product.total_of(result)) != product.total
-    count, (place,) = product.wrong_places(result)
-    assert (count, place["where"], place["bits"]) == (1, "row 1, column 13", [5])
-    assert int(place["expected"], 16) ^ int(place["found"], 16) == 1 << 5
-    assert int(place["address"], 16) == result.data_ptr() + 77 * result.element_size()
+    why = product.why_wrong(result)
+    assert why.startswith("1 wrong elements: row 1, column 13 expected 0x") and why.endswith(", bits 5")
+    expected, found = (int(word.strip(","), 16) for word in why.split() if word.startswith("0x"))
+    assert expected ^ found == 1 << 5
 
 
-def test_sums_in_another_order_have_the_same_bits(payload, torch):
+def test_sums_in_another_order_have_the_same_bits(torch):
     """In float32, which adds in the given order: with these inputs no order causes rounding."""
-    product, _ = payload.make_product(torch, torch.device("cpu"), "float32", 32, 16384)
+    product = product_of(torch, "float32", 32, 16384)
     order = torch.randperm(product.inner, generator=torch.Generator().manual_seed(1))
     backwards = torch.zeros(32, 32)
     for place in order.tolist():
@@ -74,126 +58,183 @@ def test_sums_in_another_order_have_the_same_bits(payload, torch):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_inputs_at_full_size_stay_within_what_accumulators_hold(payload, torch, name):
+def test_inputs_at_full_size_stay_within_what_accumulators_hold(torch, name):
     kind = payload.KINDS[name]
-    rows = payload.pattern(torch, "cpu", 4 * kind.most_inner, 0, 1, kind.bound, torch.float64).reshape(4, -1).abs()
-    columns = payload.pattern(torch, "cpu", 4 * kind.most_inner, 0, 2, kind.bound, torch.float64).reshape(4, -1).abs()
+    rows, columns = (payload.pattern(torch, "cpu", 4 * kind.most_inner, 0, seed, kind.bound, torch.float64).reshape(4, -1).abs() for seed in (1, 2))
     assert float((rows @ columns.t()).max()) <= kind.limit
 
 
-def test_inputs_whose_sums_could_round_are_refused(payload, torch, monkeypatch):
+def test_inputs_whose_sums_could_round_are_refused(torch, monkeypatch):
     monkeypatch.setitem(payload.KINDS, "bfloat16", payload.KINDS["bfloat16"]._replace(bound=2000))
-    with pytest.raises(AssertionError, match="expected sums of magnitudes of at most 16777216"):
-        payload.Product(torch, torch.device("cpu"), "bfloat16", 64, 64)
+    with pytest.raises(AssertionError, match="expected sums of at most 16777216"):
+        product_of(torch, "bfloat16")
 
 
-@pytest.mark.parametrize("complement", [False, True])
-def test_every_pattern_is_read_back_and_a_flipped_bit_of_it_is_found(payload, torch, complement):
-    memory = payload.Memory(torch, torch.device("cpu"), 2**16, 2**17 + 100)
-    assert memory.size == 2**17
-    for name in payload.PATTERNS:
-        memory.fill(name, complement)
-        assert memory.wrong_places() == (0, [])
-        memory.flip(77, 40)
-        count, (place,) = memory.wrong_places()
-        assert (count, place["bits"]) == (1, [40])
-        assert int(place["address"], 16) == memory.blocks[-1].data_ptr() + 8 * 77
+class Rank:
+    """A rank as the phase sees it, without a group. seen: how many ranks found a type inexact."""
+
+    def __init__(self, torch, drills=(), seen=1):
+        self.torch, self.rank, self.world, self.device = torch, 1, 2, torch.device("cpu")
+        self.plan = {"drills": [{"rank": 1, "fault": "corrupt", "phase": "burn_in"} for _ in drills]}
+        self.store = types.SimpleNamespace(add=lambda key, more: seen)
+
+    def step(self, name, limit_s=None):
+        pass
 
 
-def test_each_cell_of_memory_holds_both_values(payload, torch):
-    for name in payload.PATTERNS:
-        one, other = (payload.words(torch, "cpu", name, complement, 5, 100) for complement in (False, True))
-        assert bool(((one ^ other) == -1).all())
+@pytest.mark.parametrize("name", TYPES)
+def test_a_flipped_bit_is_found_in_every_type_even_if_the_time_is_over(torch, name):
+    product, row = product_of(torch, name), {"results": 0, "seconds": 0.0}
+    with pytest.raises(payload.Failed, match=f"expected the exactly known product in {name}, found 1 wrong elements: row 1, column 13"):
+        payload.burn(Rank(torch, drills=[1]), product, 0.0, row, payload.Clocks(Rank(torch)))
+    payload.burn(Rank(torch), product, 0.0, row, payload.Clocks(Rank(torch)))
+    assert row["results"] == 1
 
 
-def test_a_gpu_that_failed_is_told_from_a_type_that_it_has_not(payload):
-    assert payload.is_fault(RuntimeError("CUDA error: uncorrectable ECC error encountered"))
-    assert not payload.is_fault(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmul`"))
-    assert not payload.is_fault(RuntimeError("torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0"))
+def test_a_type_that_torch_lacks_is_left_out_and_a_gpu_that_failed_is_not(torch):
+    class Lacking:
+        """torch, whose products fail so."""
+
+        def __init__(self, message):
+            self.message = message
+
+        def __getattr__(self, name):
+            return getattr(torch, name)
+
+        def matmul(self, *_):
+            raise RuntimeError(self.message)
+
+    left_out = {}
+    run = Rank(Lacking("addmm_impl_cpu_ not implemented"))
+    run.device = torch.device("cpu")
+    assert payload.prepare(run, "bfloat16", left_out) == []
+    assert left_out == {"bfloat16": "addmm_impl_cpu_ not implemented"}
+    assert payload.prepare(Rank(Lacking("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling")), "bfloat16", {}) == []
+    with pytest.raises(RuntimeError, match="uncorrectable ECC"):
+        payload.prepare(Rank(Lacking("CUDA error: uncorrectable ECC error encountered")), "bfloat16", {})
 
 
-def test_a_burn_in_refuses_gpus_on_which_somebody_is(payload):
-    free = {"used_bytes": 600 << 20, "processes": []}
-    plan = {"device": "cuda"}
-    assert payload.refusals(plan, {"problem": None, "settings": [free, free]}) == []
-    taken = payload.refusals(plan, {"problem": None, "settings": [free, {**free, "processes": [4711]}, {**free, "used_bytes": 9 << 30}]})
-    assert [reason.split(":")[0] for reason in taken] == ["GPU 1", "GPU 2"]
-    assert "4711" in taken[0]
-    assert payload.refusals(plan, {"problem": "NVML did not answer within 10 s: the driver hangs", "settings": []}) != []
+def test_the_clocks_of_a_real_gpu_are_read(torch, tmp_path):
+    """Of a libnvidia-ml.so.1 with the recorded answers."""
+    driver = fake_driver(tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(PAYLOAD)!r})\n" + (
+        "import ctypes, json, types\n"
+        "from unhang_smoke.burn_clocks import Clocks\nfrom unhang_smoke.nvml import call, nvml_handles\n"
+        "library = ctypes.CDLL('libnvidia-ml.so.1')\ncall(library, 'nvmlInit_v2')\nuuid = nvml_handles(library)[1][1][4:]\n"
+        "cuda = types.SimpleNamespace(get_device_properties=lambda device: types.SimpleNamespace(uuid=uuid))\n"
+        "clocks = Clocks(types.SimpleNamespace(torch=types.SimpleNamespace(cuda=cuda), device=types.SimpleNamespace(type='cuda')))\n"
+        "clocks.read()\nclocks.read()\nprint(json.dumps(clocks.report()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True, env=environment(**driver))
+    found = json.loads(done.stdout)
+    assert 50 < found["power_w"] < 700 and found["sm_mhz"] > 0 and 10 < found["temperature_c"] < 95
+    assert all(0 < share <= 1 for share in found["held_back"].values())
 
 
-def test_readings_of_hours_take_no_more_room_than_those_of_a_minute(payload):
-    tally = payload.Tally()
-    for second in range(5000):
-        tally.add("GPU-1", "int8", {"power_w": 600.0 + second % 2, "sm_mhz": 1700, "energy_j": 650.0 * second, "reasons": ["power cap"]}, float(second))
-    (row,) = tally.report()
-    assert (row["samples"], row["power_w"], row["reasons"]) == (5000, {"mean": 600.5, "least": 600.0, "most": 601.0}, {"power cap": 5000})
-    assert tally.mean_power() == {"GPU-1": 650.0}
+def fake_driver(folder):
+    """Variables with which programs load it."""
+    build_fake_nvml(str(folder))
+    write_profile(str(PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"), str(folder / "profile"))
+    return {"LD_LIBRARY_PATH": str(folder), "UNHANG_FAKE_NVML_PROFILE": str(folder / "profile")}
 
 
-def test_looks_of_a_week_fit_into_the_line_in_which_they_leave(payload):
-    looks = payload.Looks(False)
-    moved = {f"GPU {gpu} link {link} {kind} errors": 10**9 for gpu in range(8) for link in range(18) for kind in ("replay", "recovery", "CRC")}
-    looks.keep({"counters": dict.fromkeys(moved, 0), "problem": None}, "before")
-    for _ in range(600):
-        looks.keep({"counters": moved, "problem": None}, "during")
-    looks.keep({"counters": moved, "problem": None}, "after")
-    assert (looks.rows[0]["when"], looks.rows[-1]["when"]) == ("before", "after")
-    assert len(json.dumps(looks.rows)) < MOST_LINE_BYTES - 30_000
+def test_the_command_passes_and_tells_what_was_compared():
+    done = smoke(*ONE, "--burn-in", "2s")
+    assert list(check_schema(done.result, read_schema("smoke-1"))) == []
+    assert (done.code, done.result["verdict"]) == (0, "pass")
+    rows = done.result["burn_in"]["ranks"]
+    assert [(row["rank"], set(row["types"]) | set(row["left_out"])) for row in rows] == [(0, {*TYPES}), (1, {*TYPES})]
+    assert all(one["results"] > 0 for row in rows for one in row["types"].values())
+    assert done.result["burn_in"]["dcgm"] == []
 
 
-def test_sensors_read_what_two_real_gpus_answered(tmp_path):
-    """Of a libnvidia-ml.so.1 with the recorded answers; a value that was not recorded is None."""
-    build_fake_nvml(str(tmp_path))
-    write_profile(str(PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"), str(tmp_path / "profile"))
-    driver = environment(LD_LIBRARY_PATH=str(tmp_path), UNHANG_FAKE_NVML_PROFILE=str(tmp_path / "profile"))
-    argv = [sys.executable, str(PAYLOAD), "sensors", "--period", "0.01"]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=driver) as child:
-        first, reading = (json.loads(child.stdout.readline()) for _ in range(2))
-        child.stdin.close()
-        child.stdout.read()
-    assert first["problem"] is None
-    assert [row["uuid"][:4] for row in first["settings"]] == ["GPU-", "GPU-"]
-    assert {row["power_limit_mw"] for row in first["settings"]} == {700000}
-    assert {tuple(row["ecc"]) for row in first["settings"]} == {(1, 1)}
-    assert len(reading["gpus"]) == 2
-    assert all(50 < gpu["power_w"] < 700 and gpu["sm_mhz"] > 0 and 10 < gpu["temperature_c"] < 95 for gpu in reading["gpus"])
+def test_the_command_finds_the_flip_of_a_drill_at_once_and_leaves_nothing_behind():
+    done = smoke(*ONE, "--burn-in", "30m", "--drill", "1:corrupt:burn_in")
+    assert list(check_schema(done.result, read_schema("smoke-1"))) == []
+    [suspect] = done.suspects
+    assert (done.code, suspect["rank"], suspect["phase"]) == (1, 1, "burn_in")
+    assert suspect["why"].startswith("expected the exactly known product in bfloat16, found 1 wrong elements: row 1, column 13")
+    assert done.result["experiments"] == []
+    assert payload_processes() == {}
 
 
-def test_the_command_finds_the_flip_of_a_drill_and_leaves_nothing_behind():
-    argv = command("--backend", "gloo", "--burn-in", "2s", "--drill", "1:collective", "--format", "json")
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), stdin=subprocess.DEVNULL, check=False)
-    document = json.loads(done.stdout)
-    assert list(check_schema(document, read_schema("burn-in-1"))) == []
-    assert (done.returncode, document["verdict"]) == (1, "fail"), done.stderr[-2000:]
-    assert [(one["gpu"], one["kind"]) for one in document["failures"]] == [(1, "wrong result")]
-    (wrong,) = document["wrong"]
-    assert (wrong["what"], wrong["elements"], wrong["places"][0]["bits"]) == ("collective", 1, [5])
-    assert [set(row["done"]) for row in document["gpus"]] == [{*TYPES, "memory", "collective"}] * 2
-    assert workers_left() == []
-
-
-@pytest.mark.parametrize("where", ["int8", "memory", "collective"])
-def test_a_drill_strikes_also_where_the_time_is_over_after_the_first_round(where):
-    plan = {"device": "cpu", "nproc": 2, "duration_s": 0.001, "round_s": 0.001, "types": ["int8"], "drill": {"gpu": 1, "where": where}}
+def test_sigterm_ends_a_burn_in_with_all_its_ranks():
+    plan = {"backend": "gloo", "nproc": 2, "rank_offset": 0, "world_size": 2, "master_address": "127.0.0.1", "master_port": free_port()}
+    plan |= {"phases": ["burn_in"], "burn_in_s": 3600.0, "total_timeout_s": 4000.0, "gloo_interface": "lo"}
     argv = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), stdin=subprocess.DEVNULL, check=True)
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(event["gpu"], event["what"], event["elements"]) for event in events if event["e"] == "wrong"] == [(1, where, 1)]
-
-
-def test_sigterm_ends_agent_and_workers_and_what_was_done_is_reported():
-    plan = {"device": "cpu", "nproc": 2, "duration_s": 3600.0, "round_s": 0.5, "drill": {"gpu": 0, "where": "int8"}}
-    agent = subprocess.Popen([sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)], stdout=subprocess.PIPE, text=True, env=environment())
-    with agent:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="1")) as agent:
         events = []
         for line in agent.stdout:
             events.append(json.loads(line))
-            if events[-1]["e"] == "progress" and events[-1]["wrong"]:
+            if (events[-1]["e"], events[-1].get("phase")) == ("phase_begin", "burn_in"):
                 agent.send_signal(signal.SIGTERM)
         agent.wait(DEADLINE_S)
-    end = events[-1]
-    assert (end["e"], end["reason"], end["trouble"]) == ("burn_end", "SIGTERM", None)
-    assert all(worker["done"]["bfloat16"]["count"] > 0 for worker in end["workers"])
-    assert [(event["gpu"], event["what"], event["elements"]) for event in events if event["e"] == "wrong"] == [(0, "int8", 1)]
-    assert workers_left() == []
+    assert (events[-1]["e"], events[-1]["reason"]) == ("node_end", "a signal")
+    assert payload_processes() == {}
+
+
+def free_port():
+    from unhang.smoke.local import free_port
+
+    return free_port()
+
+
+@pytest.fixture
+def dcgmi(tmp_path, monkeypatch):
+    """dcgmi(text of a shell script): installs the script as dcgmi on PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def install(text):
+        (tmp_path / "dcgmi").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "dcgmi").chmod(0o755)
+
+    return install
+
+
+def never():
+    time.sleep(0.01)
+    return False
+
+
+def test_without_dcgmi_nothing_is_reported(dcgmi):
+    assert payload.run_dcgm(90.0, never) is None
+
+
+def test_its_json_leaves_whole_with_the_suite_that_fits_the_time(dcgmi, tmp_path):
+    dcgmi(f'echo "$@" > {tmp_path}/words; echo "a line before"; cat {ANSWERS}/4-pcie-fails.json; exit 226')
+    shown = payload.run_dcgm(600.0, never)
+    assert (tmp_path / "words").read_text().split() == ["diag", "-r", "2", "-j"]
+    assert (shown["level"], shown["code"]) == (2, 226)
+    assert shown["answer"] == json.loads((ANSWERS / "4-pcie-fails.json").read_text())
+    assert payload.run_dcgm(90.0, never)["level"] == 1
+
+
+def test_words_that_are_no_json_and_an_answer_without_end_are_cut(dcgmi):
+    dcgmi('echo "Error: unable to establish a connection to the specified host: localhost" >&2; exit 255')
+    assert payload.run_dcgm(90.0, never)["answer"] == "Error: unable to establish a connection to the specified host: localhost"
+    dcgmi("""python3 -c 'print("{\\"x\\": \\"" + "y" * 9000000 + "\\"}")'""")
+    assert len(payload.run_dcgm(90.0, never)["answer"]) <= 2000
+
+
+@pytest.mark.parametrize("way", ["its deadline", "the launcher"])
+def test_one_that_hangs_is_ended_politely_first_and_with_all_that_it_started(dcgmi, tmp_path, monkeypatch, way):
+    monkeypatch.setitem(payload.LIMIT_S, 1, 0.5 if way == "its deadline" else DEADLINE_S)
+
+    def stopped():
+        return way == "the launcher" and (tmp_path / "child").exists()
+
+    dcgmi(f"trap 'touch {tmp_path}/asked' TERM; sleep 3000 & echo $! > {tmp_path}/child; while :; do wait; done")
+    assert payload.run_dcgm(90.0, stopped)["code"] != 0
+    assert (tmp_path / "asked").exists()
+    child, until = Path("/proc", (tmp_path / "child").read_text().strip()), time.monotonic() + DEADLINE_S
+    while child.exists() and " Z " not in (child / "stat").read_text() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not child.exists() or " Z " in (child / "stat").read_text()
+
+
+def test_a_node_that_dcgm_fails_fails_in_the_burn_in(dcgmi, tmp_path):
+    dcgmi(f"cat {ANSWERS}/4-pcie-fails.json; exit 226")
+    done = smoke(*ONE, "--burn-in", "2s", "--backend", "nccl", **fake_driver(tmp_path), PATH=os.environ["PATH"])
+    assert done.code != 0
+    assert done.result["burn_in"]["dcgm"][0]["verdict"] == "fail"
+    assert any(row["why"].startswith("dcgmi diag: pcie: GPU 1 runs at PCIe link width 8") for row in done.suspects), done.suspects

@@ -19,14 +19,14 @@ def run(argv, plan, **more):
     with tempfile.TemporaryDirectory() as folder:
         variables = environment(UNHANG_SMOKE_PLAN=json.dumps(plan), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TMPDIR=folder, **more)
         shown = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL, "check": False}
-        done = subprocess.run([*argv, str(PAYLOAD)], env=variables, **shown)
+        done = subprocess.run(argv, env=variables, **shown)
         assert done.returncode or [path.name for path in Path(folder).glob("unhang-*")] == []  # torchrun kills the remaining ranks when one stalls
     sys.stdout.write(done.stderr[-2000:])
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def torchrun(count):
-    """argv of torchrun on a free port."""
+    """argv of torchrun on a free port, with the modules of the checkout as the page has it."""
     return [
         sys.executable,
         "-m",
@@ -35,6 +35,8 @@ def torchrun(count):
         "--master-addr=127.0.0.1",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=127.0.0.1:0",
+        "-m",
+        "unhang.smoke.payload",
     ]
 
 
@@ -54,13 +56,15 @@ def test_a_stall_under_torchrun_is_told_by_the_ranks_themselves():
     assert stalls, "no rank told of the stall"
     first = next(iter(stalls.values()))
     assert first["phase"] == "all_reduce"
-    assert "unhang_smoke.py" in first["stack"]
+    assert "/payload/" in first["stack"]
 
 
 @pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")])
 def test_by_hand_and_under_srun_one_rank_takes_its_place_from_the_environment(names):
-    from unhang.prove.smoke.local import free_port
+    from unhang.smoke.local import free_port
 
-    code, events = run([sys.executable], PLAN, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), **dict(zip(names, ("0", "1", "0"), strict=True)))
+    code, events = run(
+        [sys.executable, str(PAYLOAD)], PLAN, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), **dict(zip(names, ("0", "1", "0"), strict=True))
+    )
     assert code == 0
     assert [event["rank"] for event in events if event["e"] == "rank_end"] == [0]

@@ -8,8 +8,8 @@ import sys
 import pytest
 from smoke_runs import PATIENT, SMALL, smoke
 
-from unhang.base.errors import UserError
-from unhang.prove.smoke.container import RUNTIMES, Container, choose_container
+from unhang.core.errors import UserError
+from unhang.smoke.container import RUNTIMES, Container, choose_container
 
 BY_LINE = [runtime for runtime in RUNTIMES if runtime != "pyxis"]
 
@@ -91,7 +91,7 @@ def test_locally_the_payload_is_carried_into_the_image_whose_files_are_its_own(t
     argv = log.read_text().splitlines()
     assert argv[0] == "run"
     assert "--gpus" not in argv
-    assert not any(word.endswith("unhang_smoke.py") for word in argv)
+    assert not any(word.endswith("unhang_smoke.pyz") for word in argv)
 
 
 def test_an_image_that_is_not_there_is_reported_in_the_runtimes_own_words(tmp_path):

@@ -18,8 +18,8 @@ import pytest
 from documented_command import as_typed
 
 from collector.job import build
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 HERE = Path(__file__).resolve().parent
 JOB = HERE.parent / "bench" / "inspect_job.py"

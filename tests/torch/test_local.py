@@ -15,8 +15,8 @@ import pytest
 from documented_command import as_typed
 from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke, typed
 
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 
 import pytest
-from smoke_runs import PATIENT, PAYLOAD, environment, smoke
+from smoke_runs import PATIENT, environment, smoke
 
-from unhang.prove.smoke.local import free_port, run_local
-from unhang.prove.smoke.node_plans import Member, NodePlan, Request, plan_group
-from unhang.prove.smoke.result import judge
+from unhang.smoke.local import free_port, run_local
+from unhang.smoke.node_plans import Member, NodePlan, Request, plan_group
+from unhang.smoke.payload_zip import payload_bytes
+from unhang.smoke.result import judge
 
 FOR_EVER = f"sleep 9{os.getpid():07d}"  # differs from every other process's command
 KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that prints its version, and then does not compile
@@ -24,7 +24,7 @@ def built(tmp_path, script, **plan):
     compiler.chmod(0o755)
     request = Request(backend="gloo", phases=("build",), step_timeout_s=60, environment={"CXX": str(compiler), "OMP_NUM_THREADS": "1"})
     [node] = plan_group(request, [Member(socket.gethostname(), 2, "lo")], "127.0.0.1", free_port())
-    return judge([run_local(NodePlan(node.host, node.ranks, {**node.document, **plan}), PAYLOAD, [sys.executable], environment=environment())])
+    return judge([run_local(NodePlan(node.host, node.ranks, {**node.document, **plan}), payload_bytes(), environment=environment())])
 
 
 def commands():

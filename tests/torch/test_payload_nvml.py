@@ -13,8 +13,8 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from smoke_runs import DEADLINE_S, PAYLOAD, SMALL, command, environment, load_payload, smoke
 
-from unhang.prove.smoke.transports import transport_rows
-from unhang.verdict.streams import Stream, stories
+from unhang.core.verdict.streams import Stream, stories
+from unhang.smoke.transports import transport_rows
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 payload = load_payload()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from smoke_runs import PATIENT, load_payload, smoke
 
-from unhang.prove.smoke.node_plans import OPTIONAL, PHASES
+from unhang.smoke.node_plans import OPTIONAL, PHASES
 
 torch = pytest.importorskip("torch")
 payload = load_payload()

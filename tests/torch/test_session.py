@@ -7,14 +7,14 @@ import os
 
 import pytest
 
-from unhang.prove.smoke.container import Container
-from unhang.prove.smoke.group import SessionOptions
-from unhang.prove.smoke.node_plans import Request, parse_drill
-from unhang.prove.smoke.session import RoundResult, follow, phase_of_search, smoke_session
-from unhang.prove.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
-from unhang.verdict.streams import Stream, parse_events
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.streams import Stream, parse_events
+from unhang.smoke.container import Container
+from unhang.smoke.group import SessionOptions
+from unhang.smoke.node_plans import Request, parse_drill
+from unhang.smoke.session import RoundResult, follow, phase_of_search, smoke_session
+from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
 
 NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
 BEGUN = ("environment", "binding", "rendezvous", "consistency", "init")

@@ -41,11 +41,17 @@ def test_a_fault_in_the_rule_is_found(tmp_path, capsys):
     assert "numa_balancin" in shown.out + shown.err
 
 
-@pytest.mark.parametrize(("text", "value"), [("60\n", 60), ("0", 0), ("201", None), ("-1", None), ("", None), ("six", None), ("٣", None)])
+@pytest.mark.parametrize(("text", "value"), [("10\n", 10), ("3000", 3000), ("3001", None), ("0", None), ("-1", None), ("", None), ("six", None), ("٣", None)])
 def test_the_parser_reads_what_it_says(text, value):
     names = {}
     exec(compile(example("parser"), "parser", "exec"), names)
-    assert names["parse_swappiness"](text) == value
+    assert names["parse_watermark_scale"](text) == value
+
+
+def test_the_fact_of_the_example_is_none_that_the_collector_reads_already():
+    name = re.search(r'"""(vm\.\w+),', example("parser"))[1]
+    read = [path for path in (PROJECT / "module_utils" / "unhang_node").rglob("*.py") if name in path.read_text(encoding="utf-8")]
+    assert (read, name in (PROJECT / "tools/unhang/core/schemas/node-facts-1.yaml").read_text(encoding="utf-8")) == ([], False)
 
 
 def test_the_command_is_found_by_its_name_and_prints_a_runs_nodes(tmp_path, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a person meets first: README fits a screen and a short table, and docs/README.md leads at once to what operators ask for most."""
+"""What a person meets first: README fits a screen and a short table, and docs/README.md has three doors, each with what its reader asks for most."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from unhang.show.report.screen import LINES
+from unhang.audit.report.screen import LINES
 
 HOME = Path(__file__).resolve().parents[2]
 README = (HOME / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 MOST_ROWS = 12
+
+
+DOORS = ["A person with a job", "An operator of a fleet", "A contributor", "Reference"]
+
+
+def door(title: str) -> str:
+    """The text of docs/README.md below that heading."""
+    return (HOME / "docs" / "README.md").read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -49,9 +57,17 @@ def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows(
         ("systemd timer", ("OnCalendar=", "[Service]")),
     ],
 )
-def test_what_operators_ask_for_most_is_one_link_from_the_first_table_of_the_documentation(wanted, told):
-    ((what, link),) = [row for row in rows_of((HOME / "docs" / "README.md").read_text(encoding="utf-8")) if wanted in row[0]]
+def test_what_operators_ask_for_most_is_one_link_behind_their_door(wanted, told):
+    ((what, link),) = [row for row in rows_of(door("An operator of a fleet")) if wanted in row[0]]
     page, anchor = re.search(r"\]\((\S+)#(\S+)\)", link).groups()
     sections = re.split(r"^#+ (?!/)(.*)$", (HOME / "docs" / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     text = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-"): body for title, body in zip(sections[1::2], sections[2::2], strict=True)}[anchor]
     assert [one for one in told if one not in text] == [], what
+
+
+def test_the_documentation_has_three_doors_and_every_page_is_behind_one():
+    page = (HOME / "docs" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == DOORS
+    linked = {link for title in DOORS for link in re.findall(r"\]\(([\w-]+\.md)", door(title))}
+    assert sorted(path.name for path in (HOME / "docs").glob("*.md") if path.name not in {*linked, "README.md"}) == []
+    assert [row[1] for row in rows_of(door(DOORS[0]))][:2] == ["`unhang inspect`", "`unhang diagnose job.log`"]

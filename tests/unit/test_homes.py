@@ -15,6 +15,7 @@ SCRIPTS = (".yml", ".yaml", ".sh", ".j2")
 CALLED_FROM_OUTSIDE = {
     "_proved",  # plugins/action/rollout_step.py: a value of its option `part`
     "summary_x",  # templates/smoke.html.j2
+    "_fields_",  # ctypes reads it
     *("_supports_async", "v2_runner_on_start", "STATE_ID", "ROOTFS", "ModuleDocFragment"),
     *("SHELL_CLASS", "_build_cmd", "_handle_read", "_flush_read", "ev_timer"),
     *("PackedProject", "PLUGIN_NAME", "initialize", "redirect_request", "find_class", "persistent_load", "handle_starttag", "handleError"),
@@ -67,29 +68,27 @@ def test_no_name_is_used_nowhere():
 def test_a_module_of_the_node_follows_links_by_the_one_resolver():
     """os.path.realpath is used only for this machine's own tree; links of any other tree are followed by links.follow_links."""
     node = {path for path in readers("realpath", "follow_links") if path.startswith(("module_utils", "library"))}
-    assert node == {f"module_utils/unhang_node/{name}.py" for name in ("root", "change/atomic_files", "untrusted_files")}
+    assert node == {f"module_utils/unhang_node/{name}.py" for name in ("base/root", "change/atomic_files", "base/untrusted_files")}
 
 
 def test_pickles_are_read_in_one_place():
-    """One on the controller and one on nodes, where nothing of the controller is; base/limits.py packs answers between a process and its own child."""
+    """One on the controller and one on nodes, where nothing of the controller is; core/limits.py packs answers between a process and its own child."""
     node = "module_utils/unhang_node/job/flights.py"
-    assert readers("pickle", "pickletools") == {"tools/unhang/base/plain_pickle.py", "tools/unhang/base/limits.py", node}
-    assert readers("load_plain", "unpickle_plain") == {
-        f"tools/unhang/{name}.py" for name in ("base/plain_pickle", "jobs/flight", "prove/smoke/flight_recorder")
-    }
+    assert readers("pickle", "pickletools") == {"tools/unhang/core/plain_pickle.py", "tools/unhang/core/limits.py", node}
+    assert readers("load_plain", "unpickle_plain") == {f"tools/unhang/{name}.py" for name in ("core/plain_pickle", "jobs/flight", "smoke/flight_recorder")}
 
 
 def test_the_catalogue_is_read_by_its_package():
-    inside = {path for path in readers("BUILT_IN", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
-    others = {f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/policy", "commands/rule_check")}
-    assert {path for path in inside if not path.startswith("tools/unhang/catalogue/")} <= others
+    inside = {path for path in readers("folders_of", "load_yaml", "checked_file") if path.startswith("tools/unhang/")}
+    others = {f"tools/unhang/{name}.py" for name in ("core/strict_yaml", "core/schemas/policy", "commands/rule_check", "jobs/commands/signature_check")}
+    assert {path for path in inside if not path.startswith("tools/unhang/core/catalogue/")} <= others
     assert readers("safe_load", "SafeLoader", "CSafeLoader") <= {
-        f"tools/unhang/{name}.py" for name in ("base/strict_yaml", "schemas/shapes", "jobs/lint/yaml_nodes")
+        f"tools/unhang/{name}.py" for name in ("core/strict_yaml", "core/schemas/shapes", "jobs/lint/yaml_nodes")
     }
 
 
 def test_a_value_of_nccl_is_checked_by_one_function():
-    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("jobs/lint/checks", "repair/role_changes/nccl_setting_check")}
+    assert readers("value_fault") == {f"tools/unhang/{name}.py" for name in ("jobs/lint/checks", "act/role_changes/nccl_setting_check")}
 
 
 def test_the_folder_of_runs_is_named_in_one_place():
@@ -97,8 +96,10 @@ def test_the_folder_of_runs_is_named_in_one_place():
 
     mentioned = [path for path, text in texts().items() if "UNHANG_RUNS" in text]
     named = [path for path in mentioned for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS"]
-    assert named == ["tools/unhang/run/run_folder.py"]
-    assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run/run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
+    assert named == ["tools/unhang/core/run/run_folder.py"]
+    assert readers("RUNS_ENV") == {
+        f"tools/unhang/{name}.py" for name in ("core/run/run_folder", "core/ansible/playbook_command", "act/commands/playbook")
+    }  # both hand it on
     scripts = [HOME / "Makefile", *(path for top in ("roles", "playbooks", "tools", "awx") for path in (HOME / top).rglob("*") if path.suffix in SCRIPTS)]
     assert len(scripts) > 100
     assert [str(path.relative_to(HOME)) for path in scripts if "UNHANG_RUNS" in path.read_text(encoding="utf-8")] == []
@@ -125,7 +126,7 @@ def test_messages_of_the_node_are_f_strings():
 def test_the_node_owns_the_commands_that_change_its_driver():
     """They run as root there: a plan and a role say what is wanted, and no line of a shell travels."""
     places = [
-        *(HOME / "tools" / "unhang" / "repair" / "plan").glob("*.py"),
+        *(HOME / "tools" / "unhang" / "act" / "plan").glob("*.py"),
         *(HOME / "plugins" / "filter").glob("*.py"),
         *(HOME / "roles" / "gpu_driver").rglob("*.yml"),
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.repair.gate.host_programs import LONGEST_MESSAGE
+from unhang.act.gate.host_programs import LONGEST_MESSAGE
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 KUSTOMIZATIONS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))

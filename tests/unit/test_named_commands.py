@@ -15,7 +15,7 @@ HOME = Path(__file__).parents[2]
 WORDS = {"itself", "for", "on", "at", "stored", "that", "again", "likewise", "judged", "never", "set", "without", "did", "read", "import", "rollout", "burn-in"}
 TEXTS = sorted(
     path
-    for pattern in ("tools/unhang/**/*.py", "tools/unhang/catalogue/**/*.yml", "docs/**/*.md", "roles/**/*.md", "playbooks/*.yml", "*.md")
+    for pattern in ("tools/unhang/**/*.py", "tools/unhang/*/catalogue/**/*.yml", "docs/**/*.md", "roles/**/*.md", "playbooks/*.yml", "*.md")
     for path in HOME.glob(pattern)
     if path.name != "CHANGELOG.md"
 )

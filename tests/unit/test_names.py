@@ -16,15 +16,15 @@ PACKAGES = {"unhang": HOME / "tools" / "unhang", "unhang_node": HOME / "module_u
 FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
 OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}  # of Python, of packages, of a user
-GENERATED = {"rules.md", "facts.md", "runbooks.md", "causes.md"}  # by make manual
+GENERATED = {"rules.md", "facts.md", "causes.md"}  # by make manual
 
 # They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)` are read with their object.
 SAYS_NOTHING = {"found", "one", "why", "place", "places", "kept", "sorted", "of", "it", "these", "those", "all", "get", "data", "info"}
 ALLOWED = {
     "module_utils/unhang_node/change/drain/hook.py: _found",  # after "expected", as everywhere
-    "module_utils/unhang_node/sections/processes.py: _place",
-    "tools/unhang/audit/collect/starter.py: kept",
-    "tools/unhang/show/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
+    "module_utils/unhang_node/facts/sections/processes.py: _place",
+    "tools/unhang/audit/ways/starter.py: kept",
+    "tools/unhang/audit/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
 }
 
 

@@ -29,7 +29,6 @@ OTHERS = {
 OUR_FILES = {
     "unhang-quick.pyz": "tests/shipped/test_quick_pyz.py",
     "unhang-collect.pyz": "tests/plays/test_pyz.py",
-    "unhang-offline.pyz": "tests/shipped/test_offline_pyz.py",
 }
 
 

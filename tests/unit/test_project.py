@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from unhang import __version__
-from unhang.base.errors import UserError
-from unhang.base.project import CACHE_ENV, INSTALLED, ansible_environment, link_pynvml, own_folder, program_as_typed, settings_left_out, utf8_locale
+from unhang.core.errors import UserError
+from unhang.core.project import (
+    CACHE_ENV,
+    INSTALLED,
+    ansible_environment,
+    link_pynvml,
+    own_folder,
+    program_as_typed,
+    settings_left_out,
+    utf8_locale,
+)
 
 
 @pytest.fixture
@@ -85,12 +94,22 @@ def test_a_setting_under_which_an_audit_stops_half_way_is_named_and_left_out(nam
     assert passed_on["ANSIBLE_REMOTE_USER"] == "ops"
 
 
+SCREEN_LINES, SCREEN_COLUMNS = 45, 100
+
+
 def test_the_version_has_its_part_of_the_changelog_and_what_comes_next_stands_above_it():
     page = (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
     parts = re.findall(r"^## (.+)$", page, re.MULTILINE)
     released = [part for part in parts if part != "Unreleased"]
     assert re.fullmatch(rf"{re.escape(__version__)} \(20\d\d-\d\d-\d\d\)", released[0])
     assert parts[0] in ("Unreleased", released[0])
+
+
+def test_each_version_has_at_most_a_screen_in_the_changelog():
+    page = (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    parts = {part.partition("\n")[0]: part.splitlines() for part in page.split("\n## ")[1:]}
+    assert {name: len(lines) for name, lines in parts.items() if len(lines) > SCREEN_LINES} == {}
+    assert [line for lines in parts.values() for line in lines if len(line) > SCREEN_COLUMNS] == []
 
 
 def test_an_installed_unhang_keeps_its_link_below_a_folder_of_the_users_own(tmp_path, monkeypatch):

@@ -13,12 +13,18 @@ import pytest
 import yaml
 from hostile import TEXTS
 
-from unhang.ansible import smoke_programs
-from unhang.base.errors import UserError
-from unhang.base.text import cell_for_csv, data_for_ansible
-from unhang.prove.smoke.baselines import bandwidth_rows
-from unhang.prove.smoke.bootstrap import carried
-from unhang.repair.plan.policy_from_nodes import Draft, Pin, Undecided, policy_from_nodes, render_policy
+from unhang.act.plan.policy_from_nodes import (
+    Draft,
+    Pin,
+    Undecided,
+    policy_from_nodes,
+    render_policy,
+)
+from unhang.core.baselines import bandwidth_rows
+from unhang.core.errors import UserError
+from unhang.core.text import cell_for_csv, data_for_ansible
+from unhang.smoke import programs as smoke_programs
+from unhang.smoke.bootstrap import carried
 
 HOME = Path(__file__).resolve().parents[2]
 TOPS = ("tools/unhang", "plugins", "library", "module_utils")
@@ -83,7 +89,7 @@ def test_no_name_in_a_shared_folder_can_be_foreseen():
     """mkstemp and mkdtemp choose names; whoever joins a name of his own to /tmp gives others the time to be there first."""
     shared = re.compile(r"gettempdir\(\)|[\"']/(?:var/)?tmp/[^\"']|[\"']/dev/shm/[^\"']")
     looked_at = {"leftovers", "limits", "nccl_profile", "flights"}
-    paths = [*sources(), *sorted((HOME / "tools" / "payload").rglob("*.py")), *sorted((HOME / "tools" / "collector").rglob("*.py"))]
+    paths = [*sources(), *sorted((HOME / "tools" / "collector").rglob("*.py"))]
     assert [str(path) for path in paths if path.stem not in looked_at and shared.search(path.read_text(encoding="utf-8"))] == []
 
 

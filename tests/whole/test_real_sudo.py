@@ -13,7 +13,7 @@ import pytest
 import yaml
 from local_fleet import Fleet, run
 
-from unhang.base import project
+from unhang.core import project
 
 USER_ID = 61234
 SYSTEM = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")

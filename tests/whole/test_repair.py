@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from documented_command import as_typed
+from documented_command import as_typed, filled
 from four_nodes import NAMES
 from pinned_fleet import PINNED, ROLES, findings, proof, untouched
 from playbooks_on_nodes import inventory_for, run_typed
@@ -12,7 +12,7 @@ FIRST, SECOND, *_ = NAMES
 
 def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_brought_to_its_policy(pinned):
     places = {"INVENTORY": inventory_for(pinned, NAMES, {}), "HOST": ",".join(NAMES), "ROLE": "gpu_binding"}
-    preview = run_typed(pinned, as_typed("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE", places))
+    preview = run_typed(pinned, filled("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE", places))
     assert preview.code == 0
     assert preview.output.count("-CUDA_VISIBLE_DEVICES=0") == 4
     assert untouched(pinned, *NAMES) == list(NAMES)

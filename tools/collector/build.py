@@ -26,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PACKAGE = PROJECT / "module_utils" / "unhang_node"
-ENTRY = "unhang_node.command"
+MAINS = HERE / "mains"  # the __main__.py of each program, and the entry that all of them start by
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 NVML_NAME = re.compile(r"\b(?:nvml|NVML|c_nvml)\w+")
 
@@ -44,12 +44,12 @@ json.dump([importlib.util.MAGIC_NUMBER.hex(), answer], sys.stdout)
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target` (a Path), atomically. pythons: further interpreters to compile for."""
-    return build_entry(target, ENTRY, (HERE / "__main__.py").read_bytes(), pythons)
+    return build_program(target, MAINS / "collect.py", pythons)
 
 
-def build_entry(target: Path, entry: str, main: bytes, pythons: Iterable[str] = ()) -> Path:
-    """A .pyz of the modules that `entry` imports, with nvidia-ml-py; main: its __main__.py."""
-    sources = packed_sources(entry)
+def build_program(target: Path, main: Path, pythons: Iterable[str] = ()) -> Path:
+    """A .pyz with this __main__.py: the modules of unhang_node that it imports, directly or through others, and nvidia-ml-py."""
+    sources = packed_sources(*imported_names(ast.parse(main.read_text("utf-8")), ""))
     spec = find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise SystemExit(f"nvidia-ml-py is not installed for {sys.executable}; run `make setup` first")
@@ -58,8 +58,12 @@ def build_entry(target: Path, entry: str, main: bytes, pythons: Iterable[str] = 
     files = {name: text.encode("utf-8") for name, text in sources.items()}
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
-    files["__main__.py"] = main
-    return write_archive(target, files)
+    return write_archive(target, {**files, **started_by(main)})
+
+
+def started_by(main: Path) -> dict[str, bytes]:
+    """{path in the archive: bytes} of the files that run on any Python: what the interpreter starts, and the entry that it calls."""
+    return {"__main__.py": main.read_bytes(), "unhang_entry.py": (MAINS / "unhang_entry.py").read_bytes()}
 
 
 def write_archive(target: Path, files: Mapping[str, bytes], head: bytes = b"#!/usr/bin/env python3\n") -> Path:
@@ -80,12 +84,12 @@ def write_archive(target: Path, files: Mapping[str, bytes], head: bytes = b"#!/u
     return target
 
 
-def packed_sources(entry: str) -> dict[str, str]:
-    """{path in the archive: text} of the modules that `entry` imports, directly or through others, anywhere in a file. Modules that change a node are not
-    included, because no module that reads a node imports them.
+def packed_sources(*entries: str) -> dict[str, str]:
+    """{path in the archive: text} of the modules of unhang_node that `entries` import, directly or through others, anywhere in a file. Modules that change a
+    node are not included, because no module that reads a node imports them.
     """
     found: dict[str, str] = {}
-    todo = [entry]
+    todo = [*entries]
     while todo:
         name = todo.pop()
         path = module_file(name)

@@ -2,7 +2,7 @@
 
     python tools/collector/quick.py [TARGET]
 
-For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/rules, so that no
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/audit/rules, so no
 rule is written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
 """
 
@@ -18,13 +18,13 @@ from typing import Any
 import pynvml
 from jinja2 import nodes
 
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.rules.rules import Rule
-from unhang.run.documents import STATUSES
-from unhang.schemas.shapes import Shape, read_schema
+from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.rules.rules import Rule
+from unhang.core.run.documents import STATUSES
+from unhang.core.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, PROJECT, build_as_asked, compiled, packages, packed_sources, trim_pynvml, used_names, write_archive
+from collector.build import HERE, MAINS, PROJECT, build_as_asked, compiled, packages, packed_sources, started_by, trim_pynvml, used_names, write_archive
 
 PARTS = HERE / "quick_parts"
 RULES = (
@@ -50,9 +50,9 @@ ALWAYS = "admission-"  # changes since admission are checked at any severity
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
-    sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **rules_sources()}
+    sources = {**packed_sources("unhang_node.facts.command"), **packed_sources("unhang_node.base.versions.compare"), **rules_sources()}
     sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
-    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "repair" / "gate" / "host_programs.py").read_text("utf-8")
+    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "act" / "gate" / "host_programs.py").read_text("utf-8")
     sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue())}
     sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
     others = packages(PACKAGES)
@@ -60,23 +60,7 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     sources |= {name: content.decode("utf-8") for name, content in others.items() if name.endswith(".py")}
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
-    files["__main__.py"] = entry_source().encode("utf-8")
-    return write_archive(target, files, (PARTS / "head.sh").read_bytes())
-
-
-def entry_source() -> str:
-    """The collector's entry, which starts another command; a Python that is too old must not drain a node."""
-    text = (HERE / "__main__.py").read_text("utf-8")
-    for_scheduler = 'any(word.split("=")[0] == "--as" for word in sys.argv) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(sys.argv)'
-    for old, new in (
-        ("unhang_node.command", "unhang_quick.command"),
-        ("unhang-collect", "unhang-quick"),
-        ("NOT_MADE = 2", f"NOT_MADE = 0 if {for_scheduler} else 2"),
-    ):
-        if text.count(old) < 1:
-            raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/quick.py replaces it")
-        text = text.replace(old, new)
-    return text
+    return write_archive(target, {**files, **started_by(MAINS / "quick.py")}, (PARTS / "head.sh").read_bytes())
 
 
 def chosen_rules(catalogue: Catalogue) -> list[Rule]:
@@ -87,11 +71,11 @@ def chosen_rules(catalogue: Catalogue) -> list[Rule]:
 def rules_sources() -> dict[str, str]:
     """The rules' modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
-    found = {f"unhang/rules/{name}.py": for_python_3_8((unhang / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
-    found["unhang/base/secrets_in_text.py"] = for_python_3_8((unhang / "base" / "secrets_in_text.py").read_text("utf-8"))
-    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "base/", "rules/", "run/", "schemas/")}
-    found["unhang/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (HERE / "offline_parts" / "documents.py").read_text("utf-8")
-    found["unhang/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
+    found = {f"unhang/audit/rules/{name}.py": for_python_3_8((unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
+    found["unhang/core/secrets_in_text.py"] = for_python_3_8((unhang / "core" / "secrets_in_text.py").read_text("utf-8"))
+    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")}
+    found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
+    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")))
     found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found
 
@@ -102,7 +86,7 @@ def with_packed_schemas(text: str) -> str:
     reads = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "read_schema"]
     if len(reads) != 1:
         raise SystemExit("shapes.py: expected one function read_schema, found another number; tools/collector/quick.py replaces it")
-    reads[0].body = ast.parse("import json\nfrom unhang.schemas import packed\nreturn json.loads(packed.TEXTS[name])").body
+    reads[0].body = ast.parse("import json\nfrom unhang.core.schemas import packed\nreturn json.loads(packed.TEXTS[name])").body
     tree.body = [node for node in tree.body if not (isinstance(node, ast.Import) and node.names[0].name == "yaml")]
     return ast.unparse(tree) + "\n"
 
@@ -147,7 +131,12 @@ def _head(node: ast.Subscript) -> str | None:
 def data_source(catalogue: Catalogue) -> str:
     """The module unhang_quick.data: rules, and the tables that they read."""
     rules = chosen_rules(catalogue)
-    trees = [expression.tree() for rule in rules for expression in (rule.applies, rule.for_each, rule.when, *rule.texts.values()) if expression is not None]
+    trees = [
+        expression.tree()
+        for rule in rules
+        for expression in (rule.severity_of, rule.applies, rule.for_each, rule.when, *rule.texts.values())
+        if expression is not None
+    ]
     rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
     values = {
         "RULE_IDS": [rule.id for rule in catalogue.rules],

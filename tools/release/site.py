@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 PROJECT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=(?:#[^)]*)?\))")
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "roles/*/README.md", "tools/unhang/schemas/*.yaml")
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "roles/*/README.md", "tools/unhang/core/schemas/*.yaml")
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}  # what a browser loads by itself
 NO_REQUEST = ("canonical", "prev", "next")  # kinds of <link> that a browser does not load
 
@@ -42,7 +42,7 @@ def lay_out(folder: Path) -> Path:
 
 def manual_pages(folder: Path) -> list[Path]:
     """The pages that are written from the catalogue, in a folder of their own."""
-    subprocess.run([sys.executable, "-P", "-m", "unhang.show.reference.pages", str(folder)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-P", "-m", "unhang.audit.reference.pages", str(folder)], check=True, stdin=subprocess.DEVNULL)
     return sorted(folder.glob("*.md"))
 
 

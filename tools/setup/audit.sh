@@ -9,7 +9,7 @@ for argument in "$@"; do
     [ "$previous" = --out ] && runs=$argument
     previous=$argument
 done
-[ -n "$runs" ] || runs=$("$python" -P -c 'from unhang.run.run_folder import runs_folder; print(runs_folder())') || exit 2
+[ -n "$runs" ] || runs=$("$python" -P -c 'from unhang.core.run.run_folder import runs_folder; print(runs_folder())') || exit 2
 before=$(readlink "$runs/latest")
 "$python" -P -m unhang audit "$@"
 code=$?

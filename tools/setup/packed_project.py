@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-HOME = "unhang/home"  # unhang.base.project.INSTALLED is the path after installation
+HOME = "unhang/home"  # unhang.core.project.INSTALLED is the path after installation
 DEMO, ARCHIVE = "inventory/demo", "demo.tar.gz"  # the recorded fleet, whose links no wheel can hold
 # The tests stay out; tools/collector builds the program for nodes with an old Python.
 PARTS = ("ansible.cfg", "library", "module_utils/unhang_node", "plugins", "roles", "tools/collector", "inventory/local", "inventory/example")

@@ -35,7 +35,7 @@ if ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet -
     say "pip could not install $requirements: $(grep -i '^ERROR' "$log" | tail -n 1); the whole of it is in $log"
 fi
 # A module's nvidia-ml-py travels with it from this link, so that plain ansible-playbook finds it as well.
-"$venv/bin/python" -P -c 'from unhang.base.project import find_project, link_pynvml; link_pynvml(find_project())' || say "could not link pynvml.py into .cache/module_utils (above is why)"
+"$venv/bin/python" -P -c 'from unhang.core.project import find_project, link_pynvml; link_pynvml(find_project())' || say "could not link pynvml.py into .cache/module_utils (above is why)"
 # Python 3.11 puts setuptools (10 MB) into each environment; nothing needs it but tests that have torch build an extension, and these say so.
 grep -q '^setuptools==' "$requirements" || "$venv/bin/python" -m pip uninstall --quiet --yes setuptools >>"$log" 2>&1 || true
 : >"$stamp"

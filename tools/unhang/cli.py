@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.base.errors import UserError
-from unhang.base.printing import printing_safely
-from unhang.base.secrets_in_text import without_secrets
-from unhang.base.text import visible
-from unhang.commands import COMMANDS, GROUPS, HIDDEN
-from unhang.commands.in_place import ColoursOnly
-from unhang.commands.names import command_and_arguments, load_command
+from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
+from unhang.commands.from_act import FROM_ACT
+from unhang.commands.names import command_and_arguments, load_command, missing_package
+from unhang.core.commands.in_place import ColoursOnly
+from unhang.core.errors import UserError
+from unhang.core.printing import printing_safely
+from unhang.core.secrets_in_text import without_secrets
+from unhang.core.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
@@ -85,6 +86,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         return _run(name, rest)
     except UserError as problem:
         return _say(str(problem))
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] not in EXTRAS:
+            return _say(_written_down(problem, name, arguments))
+        return _say(str(missing_package(problem)))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
         _drop_output()
         return COULD_NOT_LOOK
@@ -167,7 +172,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    return int(command.run(parser.parse_args(arguments)))
+    return int(command.run(parser.parse_args(arguments, argparse.Namespace(from_act=FROM_ACT))))
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Dict, Optional, Tuple
 
-from ..links import follow_links
-from ..parse.values import parse_json
+from ..base.links import follow_links
+from ..base.parse.values import parse_json
 
 # Folder of everything that unhang keeps on a node.
 STATE_FOLDER = "/var/lib/unhang"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from ..command import load_nvidia_ml_py, open_standard_descriptors
-from ..document import clean_text, encode
+from ..base.document import clean_text, encode
+from ..facts.command import load_nvidia_ml_py, open_standard_descriptors
 from .look import MOST_SECONDS, NAMES, look
 from .samples import write_samples
 

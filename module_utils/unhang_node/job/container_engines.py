@@ -6,16 +6,16 @@ import os
 import re
 import threading
 
-from ..parse.values import parse_json
-from ..process import run_process
-from ..section import Absent, one_line
+from ..base.parse.values import parse_json
+from ..base.process import run_process
+from ..base.section import Absent, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from typing import Any
 
-    from ..context import Context
+    from ..base.context import Context
 
 ID = re.compile(r"[0-9a-f]{12,64}\Z")
 ENGINE_S = 6.0

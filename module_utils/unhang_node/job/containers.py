@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import re
 
-from ..section import Absent
-from ..sections.reading import text_if_there
+from ..base.section import Absent
+from ..facts.sections.reading import text_if_there
 from .container_engines import ID, pid_of_engines
 from .process_table import ancestors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..context import Context
-    from ..parse.process_state import Stat
-    from ..root import Root
+    from ..base.context import Context
+    from ..base.root import Root
+    from .parse.process_state import Stat
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
 NAMESPACE = re.compile(r"(?:pid|mnt):\[(\d{1,20})\]\Z|(\d{10})\Z")  # as `lsns` and `readlink /proc/PID/ns/pid` print it

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import os
 
-from ..named_tuple import NamedTuple
-from ..parse.process_files import container_of, held_devices, parse_environ, parse_uid
-from ..parse.process_state import parse_own_pid
-from ..section import Absent
-from ..sections.reading import text_if_there
-from ..sections.users import read_users, user_name
+from ..base.named_tuple import NamedTuple
+from ..base.parse.process_files import container_of, held_devices, parse_environ, parse_uid
+from ..base.section import Absent
+from ..facts.sections.reading import text_if_there
+from ..facts.sections.users import read_users, user_name
 from .containers import processes_of_container
+from .parse.process_state import parse_own_pid
 from .process_table import ancestors, read_stats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..parse.process_state import Stat
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .parse.process_state import Stat
+
+    Rank = tuple[str, int]  # job and rank
 
 # Variables of a rank, of the number of ranks, and of the rank within its node. The first that a process has counts: torchrun below srun has both.
 RANK_VARIABLES = (
@@ -78,33 +80,71 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
         outside = [pid for pid in pids if pid not in stats]
         if outside:
             raise Absent(f"process {outside[0]} is not in the container {container}; its number on the node is meant, not the one inside")
-    candidates, denied = _candidates(ctx, stats)
-    if ctx.options.get("slurm_job"):
-        candidates = [one for one in candidates if _is_of_slurm_job(one.environment, ctx.options["slurm_job"])]
-    if pids:
-        candidates = _of_the_job(pids, stats, candidates)
-    chosen = list(_one_for_each_rank(ctx, stats, candidates)) or (_holders(ctx, stats, pids) if candidates or not denied or pids else [])
-    if not chosen:
+    users = read_users(root)
+    people = _by_user(root, stats)
+    found, denied, claims = 0, 0, []
+    for at, (uid, own) in enumerate(people):
+        candidates, refused = _candidates(ctx, stats, own, uid)
+        denied += refused
+        if ctx.options.get("slurm_job"):
+            candidates = _of_slurm_job(ctx, stats, candidates, ctx.options["slurm_job"])
+        if pids:
+            candidates = _of_the_job(pids, stats, candidates)
+        groups = _ranks_of(candidates)
+        share = _fair(groups, (MOST_RANKS - found) // (len(people) - at))
+        claims += candidates
+        for candidate in (_one_of(ctx, stats, groups[key]) for key in share):
+            found += 1
+            yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
+        if len(share) < len(groups):
+            who, jobs = user_name(users, uid), len({job for job, _ in groups})
+            reason = f"of user {who}: {len(groups) - len(share)} of {len(groups)} ranks ({jobs} jobs) left out; at most {MOST_RANKS} of a node are looked at"
+            yield "ranks", {}, [{"field": f"ranks of {who}", "status": "error", "reason": f"{reason}; name a job with --pid"}], MORE
+    for candidate in _holders(ctx, stats, pids)[: MOST_RANKS - found] if not found and (claims or not denied or pids) else ():
+        found += 1
+        yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
+    if not found:
         hidden = f"; the environment of other users' processes ({denied}) needs root" if denied else ""
         where = f" of the {len(stats)} in the container {container}" if container else ""
         raise Absent(f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
-    users = read_users(root)
-    for candidate in chosen[:MOST_RANKS]:
-        yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
-    left = len(chosen) - MOST_RANKS
-    cut = {
-        "field": "ranks",
-        "status": "error",
-        "reason": f"ranks left out: {left}; at most {MOST_RANKS} of a node are looked at; name a job of it with --pid",
-    }
-    yield "ranks", {"denied": denied}, [cut] if left > 0 else []
+    yield "ranks", {"denied": denied}, []
 
 
-def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], int]:
+def _by_user(root: Root, stats: dict[int, Stat]) -> list[tuple[int | None, list[int]]]:
+    """[(uid, its processes)], those with few first: whoever starts thousands is read last, and delays himself alone."""
+    people: dict[int | None, list[int]] = {}
+    for pid in stats:
+        people.setdefault(_uid(root, pid), []).append(pid)
+    return sorted(people.items(), key=lambda row: len(row[1]))
+
+
+def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
+    """One user's candidates by job and rank. Where some of a Slurm job have a launcher's variables, the others are what is around them."""
+    first: dict[str | None, int] = {}
+    for one in candidates:
+        within = one.environment.get("SLURM_JOB_ID")
+        first[within] = min(one.variables, first.get(within, one.variables))
+    groups: dict[Rank, list[Candidate]] = {}
+    for one in candidates:
+        if one.variables == first[one.environment.get("SLURM_JOB_ID")]:
+            groups.setdefault((job_of(one.environment, one.uid), one.rank or 0), []).append(one)
+    return groups
+
+
+def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
+    """At most so many, in order: the first of each job before the second of any, so that no job of a user pushes out another."""
+    counted: dict[str, int] = {}
+    places = {}
+    for job, rank in sorted(ranks):
+        places[job, rank] = counted[job] = counted.get(job, 0) + 1
+    return sorted(sorted(places, key=lambda key: places[key])[: max(0, most)])
+
+
+def _candidates(ctx: Context, stats: dict[int, Stat], pids: list[int], uid: int | None) -> tuple[list[Candidate], int]:
     found, denied = [], 0
     skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}  # a look under srun has the environment of a rank itself
-    for pid, stat in stats.items():
-        if pid in skipped or stat.state == "Z":
+    for pid in pids:
+        if pid in skipped or stats[pid].state == "Z":
             continue
         try:
             environment = {row.name: row.value or "" for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
@@ -115,9 +155,17 @@ def _candidates(ctx: Context, stats: dict[int, Stat]) -> tuple[list[Candidate], 
             continue
         for place, (rank, size, _local) in enumerate(RANK_VARIABLES):
             if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
-                found.append(Candidate(pid=pid, stat=stat, uid=_uid(ctx.root, pid), environment=environment, rank=int(environment[rank]), variables=place))
+                found.append(Candidate(pid=pid, stat=stats[pid], uid=uid, environment=environment, rank=int(environment[rank]), variables=place))
                 break
     return found, denied
+
+
+def _of_slurm_job(ctx: Context, stats: dict[int, Stat], candidates: list[Candidate], job: str) -> list[Candidate]:
+    """Those of the job by their environment, which any user can set: where root's slurmstepd runs they must be below the job's own."""
+    claims = [one for one in candidates if _is_of_slurm_job(one.environment, job)]
+    steps = {pid for pid, stat in stats.items() if stat.command == "slurmstepd" and _uid(ctx.root, pid) == 0}
+    own = {pid for pid in steps if f"[{job}." in text_if_there(ctx.root, f"/proc/{pid}/cmdline", 256)}
+    return [one for one in claims if not own.isdisjoint(ancestors(stats, one.pid))] if steps else claims
 
 
 def _is_of_slurm_job(environment: dict[str, str], job: str) -> bool:
@@ -141,21 +189,15 @@ def job_of(environment: dict[str, str], uid: int | None) -> str:
     return " ".join([f"uid={uid}", *(f"{name}={environment[name][:80]}" for name in SAME_JOB if name in environment)])
 
 
-def _one_for_each_rank(ctx: Context, stats: dict[int, Stat], candidates: list[Candidate]) -> Iterator[Candidate]:
-    by_rank: dict[tuple[str, int | None], list[Candidate]] = {}
-    first = min((one.variables for one in candidates), default=0)
-    for one in candidates:
-        if one.variables == first:
-            by_rank.setdefault((job_of(one.environment, one.uid), one.rank), []).append(one)
-    for _key, group in sorted(by_rank.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
-        with_library = [one for one in group if libraries_of(ctx.root, one.pid)]
-        group_pids = {one.pid for one in with_library or group}
-        tops = [one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])]
-        if with_library or len(group) == 1:
-            # Workers that outlived an earlier run of the job have its environment too: they are orphans, and older.
-            yield max(tops, key=lambda one: (one.stat.parent > 1, one.stat.started))
-        else:  # nothing is loaded yet: the lowest, because the others are shells around it
-            yield max(group, key=lambda one: len(ancestors(stats, one.pid)))
+def _one_of(ctx: Context, stats: dict[int, Stat], group: list[Candidate]) -> Candidate:
+    """Of several processes with one rank the rank itself."""
+    with_library = [one for one in group if libraries_of(ctx.root, one.pid)]
+    group_pids = {one.pid for one in with_library or group}
+    tops = [one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])]
+    if with_library or len(group) == 1:
+        # Workers that outlived an earlier run of the job have its environment too: they are orphans, and older.
+        return max(tops, key=lambda one: (one.stat.parent > 1, one.stat.started))
+    return max(group, key=lambda one: len(ancestors(stats, one.pid)))  # nothing is loaded yet: the lowest, because the others are shells around it
 
 
 def libraries_of(root: Root, pid: int) -> list[str]:

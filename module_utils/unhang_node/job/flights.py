@@ -6,26 +6,29 @@ unpickling can run code: here no class and no function can be named, and memory 
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
 import resource
 
-from ..section import Unread
-from ..sections.faults import read_boot_time
-from ..untrusted_files import open_regular, resolve_local
+from ..base.section import Unread
+from ..base.untrusted_files import open_regular, resolve_local
+from ..facts.sections.faults import read_boot_time
 from .finding import MORE
 from .looks import TICKS
-from .views import user_of, view_of
+from .owners import read_as_owners
+from .views import home_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .owners import Piece
     from .views import View
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # torch's own order
@@ -33,7 +36,8 @@ IN_CACHE = "/torch/comm_lib_trace_rank_"
 IN_TMP = "/tmp/nccl_trace_rank_"  # noqa: S108 -- of older releases; it is read, and must belong to the rank's user
 LARGEST_DUMP = 16 << 20
 MEMORY = 2 << 30  # of this source's process, of which a dump of LARGEST_DUMP takes less than half
-NEWEST, MOST_GROUPS, MOST_RANKS = 16, 16, 64
+NEWEST, MOST_GROUPS, MOST_RANKS = 16, 16, 64  # ranks of each owner
+READ_S = 5.0
 
 
 class NotPlain(ValueError):
@@ -50,29 +54,29 @@ class _Plain(pickle.Unpickler):
 
 def read_flights(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a time."""
-    root = ctx.root
+    boot_s = read_boot_time(ctx.root) or 0.0
+    ranks = {row["pid"]: row for row in [one for one in ctx.options["ranks"] if one["rank"] is not None and one["framework"] == "torch"]}
+    wanted = {pid: row["started"] for pid, row in ranks.items()}
+    for fields, unread in read_as_owners(ctx, wanted, functools.partial(_dumps, ranks, boot_s), "flights", READ_S):
+        yield "log_tail", fields, unread, MORE
+
+
+def _dumps(ranks: dict[int, dict[str, Any]], boot_s: float, _ctx: Context, view: View, pids: list[int]) -> Iterator[Piece]:
+    """As the owner."""
     _limit_memory()
-    boot_s = read_boot_time(root) or 0.0
-    views: dict[str | None, View] = {}
-    for row in [one for one in ctx.options["ranks"] if one["rank"] is not None and one["framework"] == "torch"][:MOST_RANKS]:
-        unread, found = Unread(), None
-        try:
-            view = view_of(root, row["pid"], views)
-            user, uid = user_of(root, row["pid"], view)
-        except OSError as problem:
-            unread.of_error(f"flights[{row['rank']}]", problem)
-        else:
-            began_s = boot_s + row["started"] / TICKS
-            found = _first_dump(view, uid, row, dump_paths(row, user.home if user and user.home.startswith("/") else None), began_s, unread)
-        yield "log_tail", {"flights": [found] if found else []}, unread.rows, MORE
+    home = home_of(view)
+    for row in [ranks[pid] for pid in pids][:MOST_RANKS]:
+        unread = Unread()
+        found = _first_dump(view, row, dump_paths(row, home), boot_s + row["started"] / TICKS, unread)
+        yield {"flights": [found] if found else []}, unread.rows
 
 
-def _first_dump(view: View, uid: int, row: dict[str, Any], paths: list[str], began_s: float, unread: Unread) -> dict[str, Any] | None:
+def _first_dump(view: View, row: dict[str, Any], paths: list[str], began_s: float, unread: Unread) -> dict[str, Any] | None:
     for path in paths:
         try:
             folder, name = os.path.split(path)
             local = f"{resolve_local(view.root, view.mounts, folder)}/{name}"
-            return {"rank": row["rank"], "pid": row["pid"], "path": local, **_flight(view.root, local, uid, began_s)}
+            return {"rank": row["rank"], "pid": row["pid"], "path": local, **_flight(view.root, local, view.uid, began_s)}
         except FileNotFoundError:
             continue
         except Exception as problem:  # a damaged or hostile pickle may raise anything; no code of it was run

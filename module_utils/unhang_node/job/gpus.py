@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from ..nvml.calls import Asking, Lost
-from ..nvml.devices import THROTTLE_REASONS
-from ..nvml.live import begin_warming
-from ..nvml.names import ALL_LINKS, FIELDS, error_name
-from ..section import Unread
-from ..sources.nvml import open_handles, open_session
+from ..base.nvml.calls import Asking, Lost
+from ..base.nvml.devices import THROTTLE_REASONS
+from ..base.nvml.live import begin_warming
+from ..base.nvml.names import ALL_LINKS, FIELDS, error_name
+from ..base.section import Unread
+from ..facts.sources.nvml import open_handles, open_session
 from .finding import MORE
 
 TYPE_CHECKING = False
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.section import SourcePiece
 
 CLOCK_SM = 1
 SENT, RECEIVED = FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"], FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"]

@@ -1,4 +1,4 @@
-"""One look at the jobs of this node: the document `unhang/evidence/1`, as tools/unhang/schemas/evidence-1.yaml describes it.
+"""One look at the jobs of this node: the document `unhang/evidence/1`, as tools/unhang/core/schemas/evidence-1.yaml describes it.
 
 First the ranks are found. A process whose files do not answer (its memory map is locked by a call that never returns) is skipped and named. Then all sources
 look at once, each in a child of its own with a deadline, and what one cannot read does not delay the others.
@@ -11,12 +11,12 @@ import re
 import socket
 import time
 
-from ..context import Context
-from ..document import cut_to_size
-from ..merging import merge_section
-from ..probe import run_sources
-from ..root import Root
-from ..version import VERSION
+from ..base.context import Context
+from ..base.document import cut_to_size
+from ..base.probe import run_sources
+from ..base.root import Root
+from ..base.version import VERSION
+from ..facts.merging import merge_section
 from .containers import check_name
 from .files import read_kernel_log, read_locks, read_logs
 from .finding import read_ranks
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..context import ReadSource
-    from ..probe import SourceResult
+    from ..base.context import ReadSource
+    from ..base.probe import SourceResult
 
 SOURCES: tuple[tuple[str, ReadSource], ...] = (
     ("nvml", read_gpu_looks),
@@ -57,7 +57,7 @@ OPTIONS: dict[str, Any] = {
 }
 MOST_SKIPPED = 8
 MOST_SECONDS = 600
-STUCK = re.compile(r"/proc/(\d+)/")
+STUCK = re.compile(r"/proc/(\d+)/\S* did not return")
 
 
 def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict[str, Any]:

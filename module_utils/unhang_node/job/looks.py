@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import time
 
-from ..parse.process_state import parse_interfaces, parse_io, parse_sockets, parse_switches, parse_tracer
-from ..sections.reading import text_if_there
+from ..facts.sections.reading import text_if_there
 from .finding import MORE, targets_of
-from .process_table import ancestors, read_stats, stat_of
+from .parse.process_state import (
+    parse_interfaces,
+    parse_io,
+    parse_sockets,
+    parse_switches,
+    parse_tracer,
+)
+from .process_table import descendants, read_stats, stat_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..parse.process_state import Stat
-    from ..root import Root
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .parse.process_state import Stat
 
 MOST_CHILDREN, MOST_THREADS, MOST_SOCKETS = 48, 1024, 64
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -56,7 +62,7 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
     row["syscall"] = text_if_there(root, f"/proc/{pid}/syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
-    row["children"] = [_child(root, other, stats[other]) for other in sorted(stats) if other != pid and pid in ancestors(stats, other)][:MOST_CHILDREN]
+    row["children"] = [_child(root, other, stats[other]) for other in sorted(descendants(stats, [pid])[pid])][:MOST_CHILDREN]
     return row
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..parse.process_state import Stat, parse_stat
-from ..sections.processes import kernel_threads
+from ..facts.sections.processes import kernel_threads
+from .parse.process_state import Stat, parse_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..root import Root
+    from ..base.root import Root
 
 
 def read_stats(root: Root) -> dict[int, Stat]:

@@ -1,7 +1,8 @@
 """Asks NCCL's RAS about a running job, twice. RAS is a service of each process of the job and answers for all of them (NCCL 2.24 and later, on by default).
 
 The processes of a node share one port, so a connection may land on one that is stopped: its kernel accepts, and nobody answers. A short request is answered
-at once by one that lives, so several short tries find it. Source: src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
+at once by one that lives, so several short tries find it. Any user may listen at that port: an answer counts only if the socket that listens and the one that
+answered are among the descriptors of a process of the job. Source: src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import errno
 import socket
 import time
 
-from ..parse.ras import parse_json_form, parse_ras
-from ..section import Absent, one_line, status_of_error
+from ..base.section import Absent, Denied, one_line, status_of_error
+from ..facts.sections.reading import text_if_there
+from ..facts.sections.users import read_users, user_name
 from .containers import has_own_network
-from .finding import MORE
+from .finding import MORE, targets_of
+from .parse.process_state import parse_tcp
+from .parse.ras import parse_json_form, parse_ras
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..section import SourcePiece
+    from ..base.context import Context
+    from ..base.root import Root
+    from ..base.section import SourcePiece
+    from .parse.process_state import TcpSocket
 
 DEFAULT_ADDRESS = "localhost:28028"
 FIRST_WORD_S = 0.6  # an answer to the first request takes a hundredth of that
@@ -29,23 +35,23 @@ TRIES = 7
 ANSWER_S = 4.0
 LEG_S = 2  # how long RAS waits for a process of the job before it reports it as missing; its own default is 5
 MOST_BYTES = 32 << 20
+TABLE_BYTES = 64 << 20  # of all sockets of a network; those that listen come first
 OFFERS_JSON = b"OK"
 
 
 def read_ras(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section ras: looks [{address, at_s, answered_s, tries, version, form, communicators}], of the first address that answers about this job."""
-    if all(has_own_network(ctx.root, row["pid"]) for row in ctx.options["ranks"]):
+    ranks = [row for row in ctx.options["ranks"] if not has_own_network(ctx.root, row["pid"])]
+    if not ranks:
         raise Absent("the ranks have a network of their own, and RAS listens at its localhost; run unhang-inspect.pyz in the container")
-    addresses = ras_addresses(ctx.options["ranks"])
-    pids = {number for row in ctx.options["ranks"] for number in (row["pid"], row["own_pid"])}
-    chosen, first = _first_answer(ctx, addresses, pids)
+    chosen, first = _first_answer(ctx, ranks)
     begun = time.monotonic()
     yield "ras", {"looks": [first]}, [], MORE
     wait_s = max(0.0, ctx.options["gap_s"] - (time.monotonic() - begun))
     ctx.mark("the time between two looks", wait_s + 1)
     time.sleep(wait_s)
     try:
-        yield "ras", {"looks": [_look(ctx, chosen, pids)]}, []
+        yield "ras", {"looks": [_look(ctx, chosen, ranks)]}, []
     except (OSError, ValueError) as problem:
         yield "ras", {}, [{"field": "looks[1]", "status": status_of_error(problem), "reason": one_line(problem)}]
 
@@ -56,58 +62,104 @@ def ras_addresses(ranks: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys([*named, DEFAULT_ADDRESS]))
 
 
-def _first_answer(ctx: Context, addresses: list[str], pids: set[int]) -> tuple[str, dict[str, Any]]:
+def _first_answer(ctx: Context, ranks: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
     problem: Exception | None = None
-    for address in addresses:
+    for address in ras_addresses(ranks):
         try:
-            return address, _look(ctx, address, pids)
+            return address, _look(ctx, address, ranks)
         except (OSError, ValueError, Absent) as found:
             problem = problem or found
-    if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ctx.options["ranks"]):
+    if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ranks) and not isinstance(problem, Denied):
         raise Absent("NCCL_RAS_ENABLE=0 in the job's environment")
     raise problem or Absent("no rank")
 
 
-def _look(ctx: Context, address: str, pids: set[int]) -> dict[str, Any]:
+def _look(ctx: Context, address: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
     begun = time.monotonic()
-    text, tries = ask(address, ctx.mark)
+    text, tries = ask(ctx.root, address, [row["pid"] for row in ranks], ctx.mark)
     answer = parse_ras(text)
+    pids = {number for row in ctx.options["ranks"] for number in (row["pid"], row["own_pid"])}
     members = {row[2] for one in answer["communicators"] for row in (*one["members"], *one["missing"])}
     if members and not members & pids:
         raise Absent(f"RAS at {address} answers for another job: none of its {len(members)} processes is a rank of this one")
     return {"address": address, "at_s": round(time.time(), 3), "answered_s": round(time.monotonic() - begun, 3), "tries": tries, **answer}
 
 
-def ask(address: str, mark: Callable[..., None], tries: int = TRIES) -> tuple[str, int]:
-    """(answer, tries) of the first process that answers. Raises Absent when nothing listens, TimeoutError, OSError, ValueError."""
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or not 0 < int(port) < 65536:
+def ask(root: Root, address: str, pids: Collection[int], mark: Callable[..., None], tries: int = TRIES) -> tuple[str, int]:
+    """(answer, tries) of the first of these processes that answers. Raises Absent when nothing listens, Denied when a stranger does, TimeoutError, OSError,
+    ValueError."""
+    port = address.rpartition(":")[2]
+    if not (port.isdigit() and 0 < int(port) < 65536 and ":" in address):
         raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {address[:80]!r}")
+    mark(f"see who listens at port {port}")
+    place = _own_listener(root, pids, int(port))
     problem: OSError = TimeoutError(errno.ETIMEDOUT, f"{tries} connections to {address} were accepted and none was answered: is every rank stopped?")
     for count in range(1, tries + 1):
         mark(f"ask RAS at {address}", FIRST_WORD_S + ANSWER_S + 2)
         try:
-            answer = _ask_once((host.strip("[]") or "localhost", int(port)))
+            answer = _ask_once(root, place, pids)
         except ConnectionRefusedError:
-            raise Absent(f"nothing listens at {address}: no communicator yet, NCCL before 2.24, or NCCL_RAS_ENABLE=0") from None
+            raise Absent(f"nothing listens at {address} any more") from None
         except socket.timeout as found:
             if str(found) == "late":
                 raise TimeoutError(errno.ETIMEDOUT, f"RAS at {address} did not end its answer within {ANSWER_S:g} s") from None
             continue
-        except ConnectionError as found:
+        except (ConnectionError, Denied) as found:  # the processes of one user share the port, those of other jobs too
             problem = found
             continue
         return answer, count
     raise problem
 
 
-def _ask_once(place: tuple[str, int]) -> str:
-    """One answer. Raises socket.timeout: silent to the first request, or with "late" when an answer had begun."""
+def _own_listener(root: Root, pids: Collection[int], port: int) -> tuple[str, int]:
+    """Where one of the processes listens on a port: what NCCL_RAS_ADDR names is a user's text, and is not asked. Raises Absent, Denied."""
+    rows = [row for row in _sockets_at(root, port) if row.state == "LISTEN" and row.local.endswith(f":{port}")]
+    inodes = _inodes_of(root, pids)
+    for row in rows:
+        if row.inode in inodes:
+            host = row.local.rpartition(":")[0].strip("[]")
+            return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104 -- who listens at all addresses is asked at localhost
+    if not rows:
+        raise Absent(f"nothing listens at port {port}: no communicator yet, NCCL before 2.24, or NCCL_RAS_ENABLE=0")
+    users = read_users(root)
+    who = ", ".join(sorted({f"user {user_name(users, row.uid)}" for row in rows}))
+    raise Denied(f"who listens at {rows[0].local} ({who}) is no process of the job, or its descriptors are not to be seen: not asked")
+
+
+def _sockets_at(root: Root, port: int) -> list[TcpSocket]:
+    """The sockets of this network with this port at either end."""
+    mark = f":{port:04X} "
+    found: list[TcpSocket] = []
+    for name in ("tcp", "tcp6"):
+        table = text_if_there(root, f"/proc/self/net/{name}", TABLE_BYTES)
+        found += parse_tcp(line for line in table.splitlines()[1:] if mark in line)
+    return found
+
+
+def _inodes_of(root: Root, pids: Collection[int]) -> set[str]:
+    return {target[8:-1] for pid in pids for target in targets_of(root, pid).values() if target.startswith("socket:[")}
+
+
+def _demand_own_end(root: Root, link: socket.socket, pids: Collection[int]) -> None:
+    """Whoever answered has the other end of the connection among its descriptors. Raises Denied when that is none of the processes."""
+    (here, port), (there, its_port) = ((_plain(name[0]), name[1]) for name in (link.getsockname(), link.getpeername()))
+    ends = [row for row in _sockets_at(root, port) if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")]
+    if not any(row.inode in _inodes_of(root, pids) for row in ends):
+        raise Denied(f"who answers at {there}:{its_port} is no process of the job: not believed")
+
+
+def _plain(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _ask_once(root: Root, place: tuple[str, int], pids: Collection[int]) -> str:
+    """One answer. Raises Denied; socket.timeout: silent to the first request, or with "late" when an answer had begun."""
     with socket.create_connection(place, timeout=FIRST_WORD_S) as link:
         link.sendall(b"set format json\n")
         first = link.recv(4096)
         if not first:
             raise ConnectionResetError(errno.ECONNRESET, "the connection was closed before an answer")
+        _demand_own_end(root, link, pids)
         link.sendall(b"timeout %d\nverbose status\n" % LEG_S)
         received, until, is_json = bytearray(first), time.monotonic() + ANSWER_S, first.startswith(OFFERS_JSON)
         while len(received) <= MOST_BYTES:

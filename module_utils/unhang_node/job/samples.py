@@ -15,20 +15,21 @@ import socket
 import sys
 import time
 
-from ..command import load_nvidia_ml_py
-from ..context import Context, no_mark
-from ..document import encode
-from ..nvml.calls import Asking, Lost
-from ..nvml.live import LiveSession
-from ..parse.process_state import parse_io, parse_switches
-from ..parse.ras import parse_ras
-from ..parse.values import parse_json
-from ..root import Root
-from ..section import Absent, Unread, one_line
-from ..sections.reading import line_if_there, names_if_there, text_if_there
+from ..base.context import Context, no_mark
+from ..base.document import encode
+from ..base.nvml.calls import Asking, Lost
+from ..base.nvml.live import LiveSession
+from ..base.parse.values import parse_json
+from ..base.root import Root
+from ..base.section import Absent, Denied, Unread, one_line
+from ..facts.command import load_nvidia_ml_py
+from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
+from .containers import has_own_network
 from .finding import read_ranks
 from .gpus import work_of_gpu
 from .looks import GONE, REUSED, TICKS, log_size_of
+from .parse.process_state import parse_io, parse_switches
+from .parse.ras import parse_ras
 from .process_table import descendants, read_stats, read_stats_again, stat_of
 from .ras import ask, ras_addresses
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from ..parse.process_state import Stat
+    from .parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
 COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")
@@ -84,14 +85,14 @@ def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: lis
     }
 
 
-def ras_sample(ranks: list[dict[str, Any]], t: float, tries: int = 3) -> dict[str, Any]:
+def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3) -> dict[str, Any]:
     """What RAS counts, by rank of the largest communicator; null with the reason where it does not answer."""
-    why = "no rank"
-    for address in ras_addresses(ranks):
+    why, pids = "no rank", [row["pid"] for row in ranks if not has_own_network(root, row["pid"])]
+    for address in ras_addresses(ranks) if pids else ():
         try:
-            answer = parse_ras(ask(address, lambda *_: None, tries)[0])
+            answer = parse_ras(ask(root, address, pids, no_mark, tries)[0])
         except (OSError, ValueError, Absent) as problem:
-            why = one_line(problem)
+            why = one_line(problem) if why == "no rank" or isinstance(problem, Denied) else why
             continue
         return {"t": t, "ras": _counted(answer)}
     return {"t": t, "ras": None, "why": why}
@@ -227,7 +228,7 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         yield from _log_sample(job.root, sorted(pids), t)
         yield from (line for line in _gpu_samples(asking, t) if pids & set(line.get("pids") or ()))
         return
-    yield ras_sample(job.ranks, t)
+    yield ras_sample(job.root, job.ranks, t)
     yield from process_samples(job.root, job.ranks, t, job.stats())
     yield from nic_samples(job.root, t)
     yield from _gpu_samples(asking, t)

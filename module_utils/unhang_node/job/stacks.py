@@ -1,36 +1,43 @@
 """Where each rank stands: Python's functions by py-spy where it is installed and allowed, else what the kernel knows.
 
-py-spy reads the process from outside (--nonblocking: it is not paused). As root only a py-spy that users cannot write is run.
+py-spy reads the process from outside (--nonblocking: it is not paused). Root runs only one that users cannot write, as the rank's user, with the right to
+read processes alone.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import stat as stat_bits
 import sys
 import threading
 import time
 
-from ..parse.spy_stacks import parse_spy
-from ..process import FOLDERS, run_process
-from ..sections.reading import text_if_there
+from ..base.process import FOLDERS, run_process
+from ..facts.sections.reading import text_if_there
 from .finding import MORE
 from .looks import wchan_of
-from .process_table import ancestors, read_stats
+from .owners import CAP_SYS_PTRACE, read_as_owners
+from .parse.spy_stacks import parse_spy
+from .process_table import descendants, read_stats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..context import Context
-    from ..section import SourcePiece, UnreadRow
+    from ..base.context import Context
+    from ..base.section import SourcePiece, UnreadRow
+    from .owners import Piece
+    from .parse.process_state import Stat
+    from .views import View
 
 SPY = "py-spy"
 SPY_S = 3.0
 TRIES = 3  # a stack that moves while it is read cannot be read; another try finds it at rest
 CHILDREN_OF_EACH = 2
 AT_ONCE = 16
+DUMPS_S = SPY_S * TRIES + 1
 HOW_TO_GET = "install py-spy (pip install py-spy) in a folder of PATH, or name it with --py-spy"
 
 
@@ -38,22 +45,17 @@ def read_stacks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section stacks: spy (path or null), processes [{pid, of, way, threads, wchan, kernel}]; with py-spy the ranks again in processes_2."""
     ranks, begun = ctx.options["ranks"], time.monotonic()
     spy, why = find_spy(ctx.options["py_spy"], [row["pid"] for row in ranks])
-    wanted = _processes(ctx, [row["pid"] for row in ranks])
+    stats = read_stats(ctx.root)
+    wanted = _processes(stats, [row["pid"] for row in ranks])
     yield "stacks", {"spy": spy}, [] if spy else [{"field": "spy", "status": "absent", "reason": why}], MORE
-    for start in range(0, len(wanted), AT_ONCE):
-        batch = wanted[start : start + AT_ONCE]
-        ctx.mark(f"py-spy of processes {batch[0][0]} and others", SPY_S * TRIES + 1)
-        for row, unread in _batch(ctx, spy, batch):
-            yield "stacks", {"processes": [row]}, unread, MORE
+    for row, unread in _looked_at(ctx, spy, {pid: stats[pid].started for pid in wanted}, wanted):
+        yield "stacks", {"processes": [row]}, unread, MORE
     if spy:
         wait_s = max(0.0, ctx.options["gap_s"] - (time.monotonic() - begun))
         ctx.mark("the time between two looks", wait_s + 1)
         time.sleep(wait_s)
-        own = [one for one in wanted if one[0] == one[1]][: 2 * AT_ONCE]
-        for start in range(0, len(own), AT_ONCE):
-            ctx.mark("py-spy, the second look", SPY_S * TRIES + 1)
-            for row, _ in _batch(ctx, spy, own[start : start + AT_ONCE]):
-                yield "stacks", {"processes_2": [row]}, [], MORE
+        for row, _ in _looked_at(ctx, spy, {pid: stats[pid].started for pid, of in wanted.items() if pid == of}, wanted):
+            yield "stacks", {"processes_2": [row]}, [], MORE
     yield "stacks", {}, []
 
 
@@ -82,28 +84,39 @@ def _only_root_writes(place: str) -> bool:
     return status.st_uid == 0 and not status.st_mode & (stat_bits.S_IWGRP | stat_bits.S_IWOTH)
 
 
-def _processes(ctx: Context, pids: list[int]) -> list[tuple[int, int]]:
-    """[(pid, rank's pid)]: each rank, then the first children of each, such as workers of a loader."""
-    stats = read_stats(ctx.root)
-    children = []
-    for pid in pids:
-        below = [other for other in sorted(stats) if other != pid and pid in ancestors(stats, other) and stats[other].state != "Z"]
-        children += [(other, pid) for other in below[:CHILDREN_OF_EACH]]
-    return [*((pid, pid) for pid in pids if pid in stats), *children]
+def _processes(stats: dict[int, Stat], pids: list[int]) -> dict[int, int]:
+    """{pid: its rank's pid}: each rank, then the first children of each, such as workers of a loader."""
+    below = descendants(stats, pids)
+    children = {pid: [other for other in sorted(below[pid]) if stats[other].state != "Z"][:CHILDREN_OF_EACH] for pid in pids}
+    return {**{other: pid for pid, others in children.items() for other in others}, **{pid: pid for pid in pids if pid in stats}}
 
 
-def _batch(ctx: Context, spy: str | None, batch: list[tuple[int, int]]) -> list[tuple[dict[str, Any], list[UnreadRow]]]:
-    answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = {}
+def _looked_at(ctx: Context, spy: str | None, wanted: dict[int, int], of: dict[int, int]) -> Iterator[tuple[dict[str, Any], list[UnreadRow]]]:
+    """A row of each process of `wanted` ({pid: started}), ranks first. py-spy opens the files that a process has mapped: it runs as the process's user."""
+    answers: dict[int, tuple[list[dict[str, Any]] | None, str, str]] = {}
+    for fields, unread in read_as_owners(ctx, wanted, functools.partial(_dumps, spy), "processes", DUMPS_S, CAP_SYS_PTRACE) if spy else ():
+        for pid, threads, why in fields.get("dumps", ()):
+            answers[pid] = (threads, "denied" if "ermission" in why or "permitted" in why else "error", why)
+        for row in unread:
+            answers.setdefault(int(row["field"][len("processes[") : -1]), (None, row["status"], row["reason"]))
+    for pid in sorted(wanted, key=lambda pid: pid != of[pid]):
+        yield _row(ctx, pid, of[pid], *answers.get(pid, (None, "timeout", "py-spy did not end in time" if spy else "")))
 
-    def dump(pid: int) -> None:
-        answers[pid] = _dump(spy, pid) if spy else (None, "")
 
-    threads = [threading.Thread(target=dump, args=(pid,), daemon=True) for pid, _ in batch]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SPY_S * TRIES)
-    return [_row(ctx, pid, of, *answers.get(pid, (None, "py-spy did not end in time"))) for pid, of in batch]
+def _dumps(spy: str, _ctx: Context, _view: View, pids: list[int]) -> Iterator[Piece]:
+    """As the owner, AT_ONCE at a time: [pid, threads or None, why not]."""
+    for start in range(0, len(pids), AT_ONCE):
+        answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = {}
+
+        def dump(pid: int, answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = answers) -> None:
+            answers[pid] = _dump(spy, pid)
+
+        threads = [threading.Thread(target=dump, args=(pid,), daemon=True) for pid in pids[start : start + AT_ONCE]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SPY_S * TRIES)
+        yield {"dumps": [[pid, *answers[pid]] for pid in pids[start : start + AT_ONCE] if pid in answers]}, []
 
 
 def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
@@ -125,15 +138,7 @@ def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
     return None, why
 
 
-def _row(ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, why: str) -> tuple[dict[str, Any], list[UnreadRow]]:
+def _row(ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, status: str, why: str) -> tuple[dict[str, Any], list[UnreadRow]]:
     kernel = [line.strip()[:120] for line in text_if_there(ctx.root, f"/proc/{pid}/stack").splitlines()[:24]]
-    row: dict[str, Any] = {
-        "pid": pid,
-        "of": of,
-        "way": "py-spy" if threads else "kernel",
-        "threads": threads or [],
-        "wchan": wchan_of(ctx.root, f"/proc/{pid}"),
-    }
-    row["kernel"] = kernel
-    refused = "denied" if "ermission" in why or "permitted" in why else "error"
-    return row, [{"field": f"processes[{pid}]", "status": refused, "reason": why}] if why else []
+    row = {"pid": pid, "of": of, "way": "py-spy" if threads else "kernel", "threads": threads or [], "wchan": wchan_of(ctx.root, f"/proc/{pid}")}
+    return {**row, "kernel": kernel}, [{"field": f"processes[{pid}]", "status": status, "reason": why}] if why else []

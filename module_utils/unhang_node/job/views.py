@@ -1,54 +1,29 @@
-"""The files, mounts and users that a rank sees: this machine's, or its container's through /proc/<pid>/root, without entering it."""
+"""The files, mounts and home that a rank sees, for a reader that has its user's rights."""
 
 from __future__ import annotations
 
-import os
-
-from ..named_tuple import NamedTuple
-from ..parse.mounts import parse_mountinfo
-from ..root import Root
-from ..sections.users import read_users
-from ..untrusted_files import read_mounts_or_none
-from .containers import namespace_of
+from ..base.named_tuple import NamedTuple
+from ..facts.sections.users import read_users
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..parse.mounts import Mount
-    from ..sections.users import User
+    from ..base.parse.mounts import Mount
+    from ..base.root import Root
 
 
 class View(NamedTuple):
-    """root: links are followed inside it; users: {uid inside: User}."""
+    """root: the files as the process sees them; uid: its user as this machine has it; inside: the same as its user namespace has it, None if it lacks it."""
 
     root: Root
     mounts: list[Mount]
-    users: dict[int, User]
+    uid: int
+    inside: int | None
 
 
-def view_of(root: Root, pid: int, known: dict[str | None, View]) -> View:
-    """What a process sees. known: the views by their mount namespace, filled in here. Raises OSError when its mounts are not to be read."""
-    space = namespace_of(root, pid, "mnt")
-    if space not in known:
-        known[space] = _container(root, pid) if space not in (None, namespace_of(root, os.getpid(), "mnt")) else _machine(root)
-    return known[space]
-
-
-def _machine(root: Root) -> View:
-    return View(root=root, mounts=read_mounts_or_none(root), users=read_users(root))
-
-
-def _container(root: Root, pid: int) -> View:
-    mounts = parse_mountinfo(root.text(f"/proc/{pid}/mountinfo"))
-    inside = Root((f"/proc/{pid}/root",))
-    inside.watch = root.watch
-    return View(root=inside, mounts=mounts, users=read_users(inside))
-
-
-def user_of(root: Root, pid: int, view: View) -> tuple[User | None, int]:
-    """(the user of a process as it sees itself, its uid as this machine has it). Raises OSError."""
-    uid = os.stat(root.place(f"/proc/{pid}")).st_uid
-    inside = uid if view.root is root else inside_uid(root.text(f"/proc/{pid}/uid_map"), uid)
-    return (None if inside is None else view.users.get(inside)), uid
+def home_of(view: View) -> str | None:
+    """The home folder by the view's own /etc/passwd, None without one."""
+    user = None if view.inside is None else read_users(view.root).get(view.inside)
+    return user.home if user and user.home.startswith("/") else None
 
 
 def inside_uid(uid_map: str, uid: int) -> int | None:

@@ -52,7 +52,7 @@ class CallbackModule(CallbackBase):
 
     def _last(self, run, host):
         """(step, status) of the newest entry about the host from this controller."""
-        from unhang.repair.rollout.journal import read_journal
+        from unhang.act.rollout.journal import read_journal
 
         found = None
         for one in read_journal(run).entries:

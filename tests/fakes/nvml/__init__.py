@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import subprocess
 
-from unhang_node.nvml.names import ALL_LINKS, FIELDS
-from unhang_node.nvml.recorded import base_name, field_value
-from unhang_node.nvml.recording import is_error, load_recording
+from unhang_node.base.nvml.names import ALL_LINKS, FIELDS
+from unhang_node.base.nvml.recorded import base_name, field_value
+from unhang_node.base.nvml.recording import is_error, load_recording
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_nvml.c")
 FIELDS_OF_LINKS = tuple(name for name in FIELDS if name.startswith(("NVML_FI_DEV_NVLINK_ERROR_DL_", "NVML_FI_DEV_NVLINK_GET_SPEED")))

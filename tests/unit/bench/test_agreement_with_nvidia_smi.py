@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang_node.collect import collect
+from unhang_node.facts.collect import collect
 
 TESTS = Path(__file__).parents[2]
 CAPTURE = TESTS / "fixtures" / "h200x8"

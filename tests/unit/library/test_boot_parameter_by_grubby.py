@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.node_tree import plant
 
-from unhang_node import process
+from unhang_node.base import process
 from unhang_node.change.boot import parameters as run
 from unhang_node.change.journal.running_values import read_running, value_before
 from unhang_node.change.journal.saved_states import begin_state

@@ -24,8 +24,8 @@ from fakes.boot_tree import (
 )
 from fakes.node_tree import plant
 
+from unhang_node.base.parse.grub import parse_grubenv
 from unhang_node.change.rollback.boot import reboot_needed, restore_boot
-from unhang_node.parse.grub import parse_grubenv
 
 
 @pytest.fixture(autouse=True)

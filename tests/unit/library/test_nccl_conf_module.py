@@ -10,15 +10,15 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import Link, plant
 
+from unhang_node.base.root import Root
+from unhang_node.base.section import Unread
 from unhang_node.change.config.setting_files import BEGIN, END, FORMATS, NotUnderstood, settled_text, split_block
-from unhang_node.parse.env_files import parse_enroot_env, parse_environment
-from unhang_node.parse.launch_paths import judge_effective
-from unhang_node.parse.nccl_conf import parse_nccl_conf
-from unhang_node.parse.shell_env import parse_shell, parse_task_prolog
-from unhang_node.parse.systemd_env import parse_unit
-from unhang_node.root import Root
-from unhang_node.section import Unread
-from unhang_node.sections.nccl import read_system_settings
+from unhang_node.facts.parse.env_files import parse_enroot_env, parse_environment
+from unhang_node.facts.parse.launch_paths import judge_effective
+from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
+from unhang_node.facts.parse.shell_env import parse_shell, parse_task_prolog
+from unhang_node.facts.parse.systemd_env import parse_unit
+from unhang_node.facts.sections.nccl import read_system_settings
 
 HAND_WRITTEN = "# ours since 2023\nNCCL_IB_TIMEOUT=22\nNCCL_SOCKET_IFNAME=eth0\n"
 WANTED = {"NCCL_SOCKET_IFNAME": "=bond0", "NCCL_DEBUG": "WARN"}

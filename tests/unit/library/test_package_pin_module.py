@@ -9,16 +9,21 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
+from unhang_node.base.parse.dpkg import Database, Package
+from unhang_node.base.parse.rpm_locks import parse_versionlock, parse_versionlock_toml
+from unhang_node.base.root import Root
+from unhang_node.base.section import Unread
 from unhang_node.change.package.apt.holds import BLACKLIST_FILE, PIN_FILE, blacklist_text
 from unhang_node.change.package.dnf.holds import DNF4_LOCKS, DNF5_LOCKS, plan_locks
-from unhang_node.parse.apt import parse_apt_conf, parse_preferences, pin_priority, setting_values
-from unhang_node.parse.dpkg import Database, Package
-from unhang_node.parse.rpm_locks import parse_versionlock, parse_versionlock_toml
-from unhang_node.root import Root
-from unhang_node.section import Unread
-from unhang_node.sections.package_database import read_database, with_locks
-from unhang_node.sections.packages import is_blacklisted, read_packages
-from unhang_node.sections.rpm_locks import read_rpm_locks
+from unhang_node.facts.parse.apt import (
+    parse_apt_conf,
+    parse_preferences,
+    pin_priority,
+    setting_values,
+)
+from unhang_node.facts.sections.package_database import read_database, with_locks
+from unhang_node.facts.sections.packages import is_blacklisted, read_packages
+from unhang_node.facts.sections.rpm_locks import read_rpm_locks
 
 DRIVER = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": "535.261.03-1", "nvidia-fabricmanager": "535.261.03-1", "nvidia-modprobe": "535.161.07-1"}
 KERNEL = {"linux-image-amd64": "6.1.140-1", "linux-image-6.1.0-37-amd64": "6.1.140-1"}

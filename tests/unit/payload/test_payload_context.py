@@ -27,10 +27,9 @@ int cuDeviceGet(int *device, int index) { *device = index + 100; return note("de
 int cuDevicePrimaryCtxRetain(void **context, int device) { char text[32]; sprintf(text, "retain %d", device); return note(text, 0); }
 """
 PROGRAM = f"""
-import importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("unhang_smoke", {str(PAYLOAD)!r})
-payload = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(payload)
+import json, sys
+sys.path.insert(0, {str(PAYLOAD)!r})
+from unhang_smoke import context as payload
 maker = payload.begin_context(int(sys.argv[1]))
 maker.join()
 print(json.dumps(payload.retain_context(int(sys.argv[1]))))

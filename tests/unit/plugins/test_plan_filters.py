@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from unhang.repair.plan.plan_document import HostPlan, PersonNeeded, Plan, PlanLimits, PlannedRun, Remedy, Wave, write_plan
+from unhang.act.plan.plan_document import (
+    HostPlan,
+    PersonNeeded,
+    Plan,
+    PlanLimits,
+    PlannedRun,
+    Remedy,
+    Wave,
+    write_plan,
+)
 
 PLUGIN = Path(__file__).resolve().parents[3] / "plugins" / "filter" / "unhang_plan.py"
 POLICY = {"driver": {"min": "580.65.06"}}

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 from fakes.role_play import PROJECT
 
-from unhang.base.strict_yaml import load_yaml
-from unhang.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.strict_yaml import load_yaml
 
 ROLES = PROJECT / "roles"
 # Where a role's plan is worked out, besides its own files.
@@ -20,8 +20,7 @@ PLANS = {"nccl_profile": ["nccl_profile.py", "nccl_library.py"], "gpu_driver": [
 def remedies():
     """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of logs, entries."""
     rows = [rule.row for rule in load_catalogue().rules]
-    catalogue = PROJECT / "tools/unhang/catalogue"
-    for path in sorted(path for path in catalogue.rglob("*.yml") if path.parent != catalogue / "rules"):
+    for path in sorted(path for path in (PROJECT / "tools/unhang").glob("*/catalogue/*/**/*.yml") if path.parent.name != "rules"):
         for part in (load_yaml(path)[0] or {}).values():
             rows += [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
     found = set()
@@ -37,7 +36,7 @@ def remedies():
 def source_of(role):
     """All that decides what a role does, as one text."""
     texts = [path.read_text() for folder in ("tasks", "vars", "defaults", "templates") for path in sorted((ROLES / role / folder).rglob("*.yml"))]
-    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/repair/plan").glob(pattern))]
+    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/act/plan").glob(pattern))]
     return "\n".join(texts + plans)
 
 

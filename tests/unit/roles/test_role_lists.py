@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from unhang.catalogue import table
-from unhang.repair.plan.role_remedies import ROLE_ORDER
+from unhang.act.plan.role_remedies import ROLE_ORDER
+from unhang.core.catalogue import table
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
@@ -36,7 +35,8 @@ def test_what_a_role_costs_is_a_row():
 
 @pytest.mark.parametrize("page", ["plan.md", "remediation.md"])
 def test_a_page_names_them_in_their_order(page):
-    assert re.search(rf"{', '.join(ROLE_ORDER)}\.", (PROJECT / "docs" / page).read_text())
+    words = " ".join((PROJECT / "docs" / page).read_text().split())  # the pages are wrapped
+    assert f"{', '.join(ROLE_ORDER)}." in words
 
 
 def test_the_page_of_roles_has_each():

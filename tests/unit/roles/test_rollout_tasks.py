@@ -6,7 +6,7 @@ import pytest
 import yaml
 from local_fleet import PROJECT
 
-from unhang.repair.rollout.steps import STEPS
+from unhang.act.rollout.steps import STEPS
 
 TASKS = PROJECT / "playbooks" / "tasks"
 ROLLOUT = TASKS / "rollout"

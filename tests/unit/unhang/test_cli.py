@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from unhang.base.errors import UserError
 from unhang.cli import command_and_parser, main
 from unhang.commands import COMMANDS, GROUPS
+from unhang.core.errors import UserError
 
 PROJECT = Path(__file__).resolve().parents[3]
 HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"

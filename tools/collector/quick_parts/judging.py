@@ -6,11 +6,17 @@ from functools import lru_cache
 
 from unhang_quick import data
 
-from unhang.rules.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
-from unhang.rules.rules import compile_rule, node_names, tables_shape
-from unhang.rules.values import RuleStopped, Undecided
-from unhang.run.documents import to_fragment
-from unhang.schemas.shapes import Shape, policy_shape
+from unhang.audit.rules.node_rules import (
+    CatalogueView,
+    NodeView,
+    finding_texts,
+    judge_rule,
+    node_world,
+)
+from unhang.audit.rules.rules import compile_rule, node_names, tables_shape
+from unhang.audit.rules.values import RuleStopped, Undecided
+from unhang.core.run.documents import to_fragment
+from unhang.core.schemas.shapes import Shape, policy_shape
 
 
 class Table(dict):
@@ -77,7 +83,7 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
         if rule_ids is not None and rule.id not in rule_ids:
             continue
         for judged in judge_rule(rule, world):
-            finding = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
+            finding = {"rule": rule.id, "severity": judged.severity or rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
             finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
                 texts = finding_texts(rule, world, judged, items_of(rule, world))

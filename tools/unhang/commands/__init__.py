@@ -1,4 +1,7 @@
-"""The commands of `unhang`: one file for each, imported only when it is called."""
+"""The commands of `unhang`: which there are, and in which wing each is; its file is imported only when it is called.
+
+Commands of no wing read both catalogues, of rules and of signatures, and lie in this folder.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ COMMANDS = {
     "catalogue": "list the rules and tables",
     "rule new": "print a row for a new rule, with examples that prove it",
     "rule check": "check a folder of rules",
-    "explain": "describe a rule, Xid, variable, version, GPU or incident, with sources",
+    "signature check": "check the signatures of logs in the catalogue",
+    "explain": "describe a rule, Xid, variable, version or GPU, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
     "preprovision": "decide which nodes may join: audit, smoke test alone and together; short name: admit",
     "policy": "write a policy from nodes that are known to be good",
@@ -37,7 +41,7 @@ GROUPS = {
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),
-    "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
+    "rules and the shell": ("rule new", "rule check", "signature check", "catalogue", "completion"),
 }
 SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
 # Commands that only playbooks call; no help lists them.
@@ -45,3 +49,11 @@ HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",
 }
+WINGS = {
+    "jobs": ("diagnose", "inspect", "lint", "signature check", "watch"),
+    "audit": ("audit", "collect", "demo", "diff", "history", "judge", "merge", "report", "rule new", "runs"),
+    "act": ("admit verify", "gate-step", "plan", "playbook", "policy", "preprovision", "remediate", "rollout-step"),
+    "smoke": ("smoke",),
+}
+# {package that the base install has not: the extra that brings it}, as pyproject.toml has them
+EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client", "pynvml"), "fleet") | {"torch": "smoke"}

@@ -9,15 +9,22 @@ import re
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.text import counted, wrapped
-from unhang.catalogue.tables import date_fault, stale
-from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, check_rules, takes
-from unhang.commands.row_output import show_rows
+from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.rules.rules import SEVERITIES
+from unhang.audit.rules.values import printable
 from unhang.commands.rule_check import limited_reading
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.rules.rules import SEVERITIES
-from unhang.rules.values import printable
+from unhang.core.catalogue.tables import date_fault, stale
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_format_option,
+    add_quiet,
+    add_rule_and_severity,
+    check_rules,
+    takes,
+)
+from unhang.core.commands.row_output import show_rows
+from unhang.core.errors import UserError
+from unhang.core.text import counted, wrapped
 
 FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")

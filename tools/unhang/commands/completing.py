@@ -12,15 +12,15 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import FilesCompleter
 
-from unhang.base.errors import UserError
-from unhang.base.project import find_project
-from unhang.base.text import visible
-from unhang.catalogue.owners import OWNERS
-from unhang.catalogue.reading import OWN_FOLDERS, row_ids
+from unhang.act.commands.playbook import playbooks
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
-from unhang.commands.playbook import playbooks
-from unhang.run import run_folder
+from unhang.core.catalogue.owners import OWNERS
+from unhang.core.catalogue.reading import OWN_FOLDERS, row_ids
+from unhang.core.errors import UserError
+from unhang.core.project import find_project
+from unhang.core.run import run_folder
+from unhang.core.text import visible
 
 MOST_RUNS = 50
 KINDS = ("cuda", "driver", "nccl", "sxid", "torch", "xid")  # what explain takes before a number or a version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from unhang.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\

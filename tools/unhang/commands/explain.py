@@ -1,4 +1,4 @@
-"""`unhang explain ID`: what is known about a rule, an Xid or SXid, a variable, a version, a GPU model, an incident, a fact or a cause, with sources."""
+"""`unhang explain ID`: what is known about a rule, an Xid or SXid, a variable, a version, a GPU model, a fact or a cause, with sources."""
 
 from __future__ import annotations
 
@@ -7,43 +7,39 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.judge.gallery import applies_to, find_gallery, read_gallery
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits, Stopped, run_limited
-from unhang.base.project import find_project
-from unhang.base.text import counted, wrapped
-from unhang.commands.common_options import add_examples, add_format_option
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.values import printable
-from unhang.show.reference.explain import Topic, explain, names_among
-from unhang.show.reference.nearness import suggestions
+from unhang.audit.reference.explain import CONDITION, Topic, explain, names_among
+from unhang.audit.reference.nearness import suggestions
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.values import printable
+from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.text import wrapped
 
 HOW_TO_ASK = "`unhang catalogue` lists everything, `unhang explain --help` shows how to ask, `unhang diagnose LOG` reads a log"
 MOST_MESSAGES, LEAST_OF_A_MESSAGE = 3, 3  # signatures that are shown; words of a piece of a message
 LEAST_WORDS = 2  # words that an error text has at least
 NARROW, WIDE = 40, 160
+LONGEST_EXPRESSION, CUT = 400, " … (-v shows all of it)"  # half of the rules have less than 160 letters
 EXAMPLES = """\
   unhang explain xid 79                     what an Xid means and what to do about it
   unhang explain nccl-p2p-disabled          why a rule found something, with its sources
-  unhang explain nccl-p2p-disabled -v       its expressions too, for who writes a rule
+  unhang explain nccl-p2p-disabled -v       its whole expressions and the facts that it reads
   unhang explain NCCL_P2P_LEVEL xid 94      what a variable does, and another name
   unhang explain "GPU has fallen off the bus"   the causes that an error's text alone points to
   unhang explain driver 535.154.05 -o json  what is known of a version"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    examples = (
-        "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P, gpus.count, acs_iommu"
-    )
+    examples = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, gpus.count, acs_iommu"
     parser.add_argument("id", nargs="+", metavar="ID", help=f"{examples}; a role, a policy key; several names, or an error's text")
     add_format_option(parser, ("table", "json"))
-    parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule, and the healthy machines that it was tried on")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show expressions and texts of a rule whole, and the facts that it reads")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
     add_examples(parser, EXAMPLES)
 
@@ -52,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0. Raises UserError if nothing with that name is known."""
     asked = " ".join(arguments.id)
     folders = [Path(one) for one in arguments.rules]
-    found = run_limited(lambda mark: _explained(list(arguments.id), folders, verbose=arguments.verbose), Limits())
+    found = run_limited(lambda mark: _explained(list(arguments.id), folders), Limits())
     if isinstance(found, Stopped):
         raise UserError(f"explaining was stopped: it used up its {found.by}")
     topics, unknown, faults = found
@@ -75,14 +71,14 @@ def _print(asked: str, topics: list[dict[str, Any]], arguments: argparse.Namespa
         print("\n\n".join(_text(topic, width, arguments.verbose) for topic in topics))
 
 
-def _explained(words: list[str], folders: list[Path], *, verbose: bool = False) -> tuple[list[dict[str, Any]], list[tuple[str, str]], list[str]]:
+def _explained(words: list[str], folders: list[Path]) -> tuple[list[dict[str, Any]], list[tuple[str, str]], list[str]]:
     """(topics, unknown names with a hint, faults of the rules): for the words as one name, else for each word as a name, else for the words as an error's
     text."""
     catalogue = load_catalogue(folders)
     faults = list(catalogue.faults)
     asked = " ".join(words)
     if topics := explain(catalogue, asked):
-        return [asdict(_with_trials(catalogue, topic) if verbose else topic) for topic in topics], [], faults
+        return [asdict(topic) for topic in topics], [], faults
     names = names_among(words)
     found = {name: explain(catalogue, name) for name in names}
     unknown = [name for name in names if not found[name]]
@@ -92,26 +88,6 @@ def _explained(words: list[str], folders: list[Path], *, verbose: bool = False) 
     if topics := list(_causes(asked)):
         return [asdict(topic) for topic in topics], [], faults
     return [], [(asked, suggestions(catalogue, asked))], faults
-
-
-def _with_trials(catalogue: Catalogue, topic: Topic) -> Topic:
-    """The topic of a rule with the healthy machines on which it decided something. The gallery takes a second to read, so it is read with -v alone."""
-    rule = next((one for one in catalogue.rules if topic.kind == "rule" and one.id == topic.id), None)
-    folder = find_gallery(find_project())
-    if rule is None or folder is None:
-        return topic
-    machines = read_gallery(folder)
-    found = applies_to(rule, machines, catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules)))
-    return replace(topic, lines=(*topic.lines, ("tried on", _trials_in_words(rule.scope, len(machines), found))))
-
-
-def _trials_in_words(scope: str, machines: int, found: Mapping[str, bool]) -> str:
-    """found: {machine: whether the rule speaks there} of those that have what it looks at."""
-    one, many = ("healthy machine", "healthy machines") if scope == "node" else ("pair of equal healthy machines", "pairs of equal healthy machines")
-    if not found:
-        return f"{counted(machines, one, many)} of the gallery: none has what it looks at"
-    speaks = [name for name, fails in found.items() if fails]
-    return f"{counted(len(found), one, many)} of the gallery: {', '.join(found)}{'; it speaks on ' + ', '.join(speaks) if speaks else ''}"
 
 
 def _causes(text: str) -> Iterator[Topic]:
@@ -146,8 +122,11 @@ def _causes(text: str) -> Iterator[Topic]:
 
 def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
     lines = wrapped(printable(f"{topic['id']}: {topic['title']}"), width, 2)
-    for name, text in [*topic["lines"], *(topic["expressions"] if verbose else ())]:
+    for name, text in topic["lines"]:
         lines += _wrapped(f"{name}:", text, width)
+    for name, text in topic["expressions"]:
+        if verbose or name in CONDITION:
+            lines += _wrapped(f"{name}:", text if verbose else textwrap.shorten(text, LONGEST_EXPRESSION, placeholder=CUT), width)
     lines += _wrapped("confidence:", topic["confidence"], width) if topic["confidence"] else []
     for source in topic["sources"]:
         lines += _wrapped("source:", f"{source['url']} {source.get('says', '')}".rstrip(), width)

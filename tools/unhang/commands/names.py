@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.project import repair_advice
-from unhang.commands import COMMANDS, HIDDEN, SHORT_NAMES
+from unhang.commands import COMMANDS, EXTRAS, HIDDEN, SHORT_NAMES, WINGS
+from unhang.core.errors import UserError
+from unhang.core.project import repair_advice
 
 
 def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:
@@ -23,11 +23,22 @@ def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def load_command(name: str) -> Any:
-    """The module of a command. Raises UserError if it, or what it needs, is not installed."""
-    module = f"unhang.commands.{re.sub('[- ]', '_', name)}"
+    """The module of a command. Raises UserError if what it needs is not installed."""
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(module_of(name))
     except ModuleNotFoundError as problem:
-        if problem.name == module:
-            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
-        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
+        raise missing_package(problem) from None
+
+
+def module_of(name: str) -> str:
+    """The dotted name of a command's module."""
+    wing = next((wing for wing, names in WINGS.items() if name in names), None)
+    return f"unhang.{f'{wing}.' if wing else ''}commands.{re.sub('[- ]', '_', name)}"
+
+
+def missing_package(problem: ModuleNotFoundError) -> UserError:
+    """Says which line installs what a command needs."""
+    package = (problem.name or "?").partition(".")[0]
+    extra = EXTRAS.get(package)
+    advice = f"it comes with: pip install 'unhang[{extra}]'" if extra else repair_advice()
+    return UserError(f"expected the Python package {package}, found none beside {sys.executable}; {advice}")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.base.limits import Limits, Stopped, run_limited
-from unhang.base.plain_pickle import NotPlain, unpickle_plain
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.plain_pickle import NotPlain, unpickle_plain
 
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
 MOST_ENTRIES = 100_000

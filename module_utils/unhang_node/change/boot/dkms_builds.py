@@ -11,8 +11,8 @@ import re
 import stat as stat_bits
 from typing import NamedTuple
 
-from ...root import Root
-from ...untrusted_files import names_or_none
+from ...base.root import Root
+from ...base.untrusted_files import names_or_none
 
 TREE = "/var/lib/dkms"
 LOG_LIMIT_BYTES = 8 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...parse.grub import Entry, parse_menu, release_of_image
+from ...base.parse.grub import Entry, parse_menu, release_of_image
 from ..config.setting_files import OWN
 
 GRUB_DROP_IN = "/etc/default/grub.d/zz-unhang-boot-trial.cfg"

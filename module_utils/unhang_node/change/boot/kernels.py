@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...root import Root
-from ...sections.installed_kernels import DEP_LIMIT_BYTES, MODULES
-from ...sections.reading import names_if_there, there
+from ...base.root import Root
+from ...facts.sections.installed_kernels import DEP_LIMIT_BYTES, MODULES
+from ...facts.sections.reading import names_if_there, there
 from .dkms_builds import Build, read_builds, why_not_built
 
 RELEASE_FILE = "/proc/sys/kernel/osrelease"

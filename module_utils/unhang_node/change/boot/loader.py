@@ -10,13 +10,21 @@ import os
 import shutil
 from typing import Any, NamedTuple
 
-from ...mount_table import read_mounts
-from ...parse.grub import parse_default, parse_grubenv
-from ...process import FOLDERS, output_of
-from ...root import Root
-from ...section import Unread
-from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries, uncounted
-from ...sections.reading import line_if_there
+from ...base.mount_table import read_mounts
+from ...base.parse.grub import parse_default, parse_grubenv
+from ...base.process import FOLDERS, output_of
+from ...base.root import Root
+from ...base.section import Unread
+from ...facts.sections.boot import (
+    CFG_LIMIT_BYTES,
+    GRUB_FOLDERS,
+    LOADER_FOLDERS,
+    read_boot,
+    read_efi_text,
+    read_loader_entries,
+    uncounted,
+)
+from ...facts.sections.reading import line_if_there
 from ..atomic_files import place_of
 from .entries import changed_grubenv, entry_of_release
 

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from ...parse.grub import release_of_image
-from ...process import output_of
-from ...root import Root
-from ...sections.reading import drop_ins, line_if_there, there
-from ...sections.virtualization import container_kind
+from ...base.parse.grub import release_of_image
+from ...base.process import output_of
+from ...base.root import Root
+from ...facts.sections.reading import drop_ins, line_if_there, there
+from ...facts.sections.virtualization import container_kind
 from ..atomic_files import read_state, state_path, write_state, write_texts
 from ..config.own_files import FilePlan, plan_gone, plan_own, write_plan
 from ..journal.running_values import Change, keep_running

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...root import Root
-from ...sections.reading import names_if_there
+from ...base.root import Root
+from ...facts.sections.reading import names_if_there
 from ..atomic_files import place_of, read_text_or_none, write_text
 from ..config.setting_files import OWN
 from . import guard

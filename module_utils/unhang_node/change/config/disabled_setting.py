@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ...root import Root
-from ...section import Unread
-from ...sections.nccl import read_system_settings
-from ...untrusted_files import read_mounts_or_none
+from ...base.root import Root
+from ...base.section import Unread
+from ...base.untrusted_files import read_mounts_or_none
+from ...facts.sections.nccl import read_system_settings
 from ..atomic_files import Texts, place_of, read_text_or_none
 from .disabled_lines import Change, ManualStep, plan_file
 

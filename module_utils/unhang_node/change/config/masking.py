@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...parse.command_line import without_secrets
+from ...base.parse.command_line import without_secrets
 from ..atomic_files import shown
 from .setting_files import BEGIN, END, OWN
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...root import Root
-from ...untrusted_files import NotLocal, network_mount_of, read_mounts_or_none, resolve_local
+from ...base.root import Root
+from ...base.untrusted_files import NotLocal, network_mount_of, read_mounts_or_none, resolve_local
 
 
 def why_shared(rootfs: str, path: str) -> str | None:

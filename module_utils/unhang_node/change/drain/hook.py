@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from ...named_tuple import NamedTuple
-from ...parse.values import parse_json
-from ...process import FOLDERS, ProcessResult, run_process
+from ...base.named_tuple import NamedTuple
+from ...base.parse.values import parse_json
+from ...base.process import FOLDERS, ProcessResult, run_process
 from .reasons import DrainAnswer, DrainRefused, reason_for
 
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ...named_tuple import NamedTuple
+from ...base.named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,17 +6,34 @@ import os
 import re
 import time
 
-from ...named_tuple import NamedTuple
-from ...parse.slurm import parse_config, parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
-from ...process import FOLDERS, run_process
+from ...base.named_tuple import NamedTuple
+from ...base.parse.slurm import (
+    parse_config,
+    parse_jobs,
+    parse_nodes,
+    parse_nodes_json,
+    parse_reservations,
+)
+from ...base.process import FOLDERS, run_process
 from .reasons import DrainRefused, reason_for, sealed
-from .slurm_decisions import OWN_TEXTS, Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, powers_down, takes_jobs
+from .slurm_decisions import (
+    OWN_TEXTS,
+    Asked,
+    Standing,
+    decide_drain,
+    decide_release,
+    decide_wait,
+    describe,
+    drain_answer,
+    powers_down,
+    takes_jobs,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
-    from ...parse.slurm import SlurmNode
+    from ...base.parse.slurm import SlurmNode
     from .reasons import DrainAnswer
 
     Answered = TypeVar("Answered")

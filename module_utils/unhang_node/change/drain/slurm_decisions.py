@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...named_tuple import NamedTuple
-from ...parse.slurm import Job, Reservation, SlurmNode
+from ...base.named_tuple import NamedTuple
+from ...base.parse.slurm import Job, Reservation, SlurmNode
 from .reasons import ANY_RUN, DrainAnswer, is_ours, is_sealed, run_of
 
 TYPE_CHECKING = False

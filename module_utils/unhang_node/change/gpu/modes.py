@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ...root import Root
-from ...section import Unread
-from ...sections.processes import read_holders
+from ...base.root import Root
+from ...base.section import Unread
+from ...facts.sections.processes import read_holders
 
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # NVML's numbers 0 to 3
 # Programs that have a GPU open only to monitor it: a change of mode does not disturb them.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Collection, Dict, List, NamedTuple, Sequence
 
-from ...process import ENVIRONMENT, run_process
-from ...root import Root
-from ...sections.fabric_manager import count_switches
+from ...base.process import ENVIRONMENT, run_process
+from ...base.root import Root
+from ...facts.sections.fabric_manager import count_switches
 from ..atomic_files import place_of, write_state, write_text
 from . import exchange_steps, services
 from .exchange_steps import ExchangeStep

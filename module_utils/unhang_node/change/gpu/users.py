@@ -6,14 +6,14 @@ import os
 import re
 from typing import Any, Collection, Dict, List, Sequence
 
-from ...process import run_process
-from ...root import Root
-from ...section import Unread
-from ...sections.kubernetes import find_kubelet
-from ...sections.processes import read_holders
-from ...sections.reading import first_there, text_if_there
-from ...sections.slurm import SLURMD_PATHS
-from ...sections.users import read_users
+from ...base.process import run_process
+from ...base.root import Root
+from ...base.section import Unread
+from ...facts.sections.kubernetes import find_kubelet
+from ...facts.sections.processes import read_holders
+from ...facts.sections.reading import first_there, text_if_there
+from ...facts.sections.slurm import SLURMD_PATHS
+from ...facts.sections.users import read_users
 from ..atomic_files import read_state
 from . import services
 

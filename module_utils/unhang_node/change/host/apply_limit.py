@@ -6,9 +6,9 @@ import resource
 from collections.abc import Iterable, Sequence
 from typing import Tuple
 
-from ...parse.resource_limits import UNLIMITED, parse_proc_limits
-from ...root import Root
-from ...sections.virtualization import container_kind, has_capability
+from ...base.parse.resource_limits import UNLIMITED, parse_proc_limits
+from ...base.root import Root
+from ...facts.sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 from . import limit_values

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from ...root import Root
-from ...section import Unread
-from ...sections.extension_caches import held_files, read_cache
+from ...base.root import Root
+from ...base.section import Unread
+from ...facts.sections.extension_caches import held_files, read_cache
 
 
 def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tuple[str, str]]]:

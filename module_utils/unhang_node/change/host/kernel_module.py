@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from ...parse.nvidia_driver import parse_params
-from ...process import output_of
-from ...root import Root
-from ...sections.installed_kernels import find_nvidia_module
-from ...sections.reading import drop_ins, line_if_there, there
-from ...sections.virtualization import container_kind, has_capability
+from ...base.parse.nvidia_driver import parse_params
+from ...base.process import output_of
+from ...base.root import Root
+from ...facts.sections.installed_kernels import find_nvidia_module
+from ...facts.sections.reading import drop_ins, line_if_there, there
+from ...facts.sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 

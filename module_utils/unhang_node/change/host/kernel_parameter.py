@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from ...root import Root
-from ...sections.reading import drop_ins, there
-from ...sections.virtualization import container_kind
+from ...base.root import Root
+from ...facts.sections.reading import drop_ins, there
+from ...facts.sections.virtualization import container_kind
 from ..atomic_files import place_of, read_state, read_text_or_none, shown, write_state
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Tuple
 
-from ...parse.values import parse_systemd_settings
-from ...root import Root
-from ...sections.limits import settings_of
+from ...base.parse.values import parse_systemd_settings
+from ...base.root import Root
+from ...facts.sections.limits import settings_of
 
 FileLine = Tuple[str, int, str]
 """path, line number, line"""

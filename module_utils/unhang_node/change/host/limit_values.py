@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Optional, Tuple
 
-from ...parse.resource_limits import UNLIMITED, parse_limit, parse_systemd_limit
-from ...root import Root
-from ...sections.limits import SERVICES, config_files, find_pid
-from ...sections.reading import drop_ins, names_if_there, there
+from ...base.parse.resource_limits import UNLIMITED, parse_limit, parse_systemd_limit
+from ...base.root import Root
+from ...facts.sections.limits import SERVICES, config_files, find_pid
+from ...facts.sections.reading import drop_ins, names_if_there, there
 from .later_lines import LaterLines, find_later_lines, values_without
 
 # path, line number, line, domain, type, value in bytes or a count

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...process import ProgramFailed, output_of
-from ...root import Root
-from ...sections.reading import drop_ins
+from ...base.process import ProgramFailed, output_of
+from ...base.root import Root
+from ...facts.sections.reading import drop_ins
 from ..config import unit_links
 from .later_lines import values_without
 from .limit_values import UNIT_FOLDERS, unit_path

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ...parse.values import parse_meminfo
-from ...process import ProgramFailed, output_of
-from ...root import Root
-from ...sections.virtualization import container_kind
+from ...base.parse.values import parse_meminfo
+from ...base.process import ProgramFailed, output_of
+from ...base.root import Root
+from ...facts.sections.virtualization import container_kind
 from ..atomic_files import read_state, write_state
 from ..config.own_files import FilePlan, plan_gone, plan_own
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...root import Root
-from ...sections.reading import there
+from ...base.root import Root
+from ...facts.sections.reading import there
 
 MAIN = "/etc/tuned/tuned-main.conf"
 ACTIVE = ("/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile")

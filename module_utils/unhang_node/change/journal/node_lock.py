@@ -15,8 +15,18 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...parse.values import parse_json
-from ..atomic_files import FENCING, LOCK, STATE_FOLDER, STATES, place_of, read_own_json, read_text_or_none, sweep_unfinished, write_text
+from ...base.parse.values import parse_json
+from ..atomic_files import (
+    FENCING,
+    LOCK,
+    STATE_FOLDER,
+    STATES,
+    place_of,
+    read_own_json,
+    read_text_or_none,
+    sweep_unfinished,
+    write_text,
+)
 
 SCHEMA = "unhang/lock/1"
 FENCING_SCHEMA = "unhang/fencing/1"

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...parse.values import parse_json
+from ...base.parse.values import parse_json
 from ..atomic_files import STATES, Saved, place_of, read_text_or_none, write_text
 from .node_lock import read_boot_id, stay_at_work, utc_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ...parse.dpkg import Database
+from ...base.parse.dpkg import Database
 from .values import ChangeResult, HoldPlan, Installed, Listing, PackagePlan, Request, Row
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Iterable, List
 
-from ...parse.dpkg import Database, Package
-from ...sections.package_database import KERNEL, NCCL, driver_packages
+from ...base.parse.dpkg import Database, Package
+from ...facts.sections.package_database import KERNEL, NCCL, driver_packages
 
 OFED = ("mlnx-", "ofed-", "doca-ofed", "doca-kernel", "kmod-mlnx", "mlnx-ofa_kernel", "rdma-core", "libibverbs", "ibverbs-", "librdmacm")
 GROUPS = ("driver", "kernel", "nccl", "ofed")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...root import Root
-from ...sections.package_database import RPM_FILES, RPM_FOLDERS, STATUS
+from ...base.root import Root
+from ...facts.sections.package_database import RPM_FILES, RPM_FOLDERS, STATUS
 from .apt.backend import APT
 from .backend import Backend
 from .dnf.backend import DNF

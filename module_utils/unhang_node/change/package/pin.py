@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ...parse.dpkg import Database, Package
-from ...root import Root
-from ...section import Unread
-from ...sections.package_database import read_database
+from ...base.parse.dpkg import Database, Package
+from ...base.root import Root
+from ...base.section import Unread
+from ...facts.sections.package_database import read_database
 from ..atomic_files import place_of, read_state, state_path, write_state, write_text
 from ..journal.saved_states import keep_files, keep_selections
 from .held_groups import NotPossible, check_driver, chosen_packages, dpkg_name

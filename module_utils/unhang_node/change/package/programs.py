@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from typing import List, Optional, Sequence, Tuple
 
-from ...process import ProcessResult, run_process
+from ...base.process import ProcessResult, run_process
 from ..atomic_files import place_of
 from ..config.masking import mask_urls
 

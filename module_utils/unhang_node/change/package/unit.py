@@ -10,7 +10,7 @@ import shutil
 import time
 from typing import Callable, Sequence, Tuple
 
-from ...process import ENVIRONMENT, run_process, start_apart
+from ...base.process import ENVIRONMENT, run_process, start_apart
 from ..atomic_files import STATE_FOLDER, place_of, read_text_or_none
 from ..config.masking import mask_urls
 from .programs import QUIET

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from ...parse.dpkg import Package
+from ...base.parse.dpkg import Package
 
 Row = Dict[str, Any]
 """A row of packages.json, or of a module's result."""

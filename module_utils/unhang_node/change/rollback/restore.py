@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...parse.grub import Entry, parse_menu, release_of_image
+from ...base.parse.grub import Entry, parse_menu, release_of_image
 from ..atomic_files import STATES, Saved, place_of, read_state, write_text
 from ..boot.kernels import installed_releases
 from ..boot.loader import run_command
@@ -36,7 +36,14 @@ from ..package.pin import STATE as HOLDS
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
-from .running_values import LoadPynvml, Row, plan_running, put_back, reload_services, rows_of_rereaders
+from .running_values import (
+    LoadPynvml,
+    Row,
+    plan_running,
+    put_back,
+    reload_services,
+    rows_of_rereaders,
+)
 
 
 class RollbackPlan(NamedTuple):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...process import output_of
+from ...base.process import output_of
 from ..boot import parameters as boot_parameters
 from ..config.unit_links import read_starters
 from ..gpu import modes

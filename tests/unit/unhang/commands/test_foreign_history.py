@@ -11,7 +11,7 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.show.history.recording import record
+from unhang.audit.history.recording import record
 
 MARK = "mark"
 HOSTILE = f"\x1b[31m{MARK}\r\nunhang: healthy \u202e"

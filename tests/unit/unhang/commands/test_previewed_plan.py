@@ -7,11 +7,11 @@ import json
 import pytest
 from rollout_plans import HOSTS, planned
 
-from unhang.base.errors import UserError
+from unhang.act.commands.preview import PREVIEWED, refuse_another_than_previewed
+from unhang.act.plan.plan_document import digest_of_plan, read_plan
 from unhang.cli import main
-from unhang.commands.preview import PREVIEWED, refuse_another_than_previewed
-from unhang.repair.plan.plan_document import digest_of_plan, read_plan
-from unhang.run.own_runs import mark_as_own
+from unhang.core.errors import UserError
+from unhang.core.run.own_runs import mark_as_own
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
 
 
 def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch):
-    monkeypatch.setattr("unhang.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started"))
+    monkeypatch.setattr("unhang.act.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started"))
     mark_as_own(run_folder)
     before = sorted(run_folder.iterdir())
     assert main(["remediate", str(run_folder), "--end"]) == 2

@@ -12,23 +12,23 @@ import pytest
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.base.junit import Case, Outcome, render_suite
-from unhang.base.secrets_in_text import masked_document
-from unhang.commands.hooks import call
-from unhang.commands.row_output import show_rows
-from unhang.commands.run_output import FORMATS
-from unhang.commands.smoke_output import deliver
+from unhang.audit.commands.run_output import FORMATS
+from unhang.audit.history.changes import FoundChange
+from unhang.audit.history.news import LONGEST, news_of
+from unhang.audit.history.node_pasts import node_pasts
+from unhang.audit.history.recording import record
+from unhang.audit.history.run_rows import RunRow
+from unhang.audit.rules.node_rules import LONGEST_EVIDENCE, cut
+from unhang.core.commands.hooks import call
+from unhang.core.commands.row_output import show_rows
+from unhang.core.json_text import render_json
+from unhang.core.junit import Case, Outcome, render_suite
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.verdict.streams import Stream
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.prove.smoke.result import judge
-from unhang.rules.node_rules import LONGEST_EVIDENCE, cut
-from unhang.show.history.changes import FoundChange
-from unhang.show.history.news import LONGEST, news_of
-from unhang.show.history.node_pasts import node_pasts
-from unhang.show.history.recording import record
-from unhang.show.history.run_rows import RunRow
-from unhang.show.report.json import render_json
-from unhang.verdict.streams import Stream
+from unhang.smoke.commands.smoke_output import deliver
+from unhang.smoke.result import judge
 
 EVIDENCE = Path(__file__).resolve().parents[3] / "fixtures" / "inspect" / "evidence"
 BODY = [letter * 40 + "0aZ+" * 6 for letter in "pqr"]
@@ -165,7 +165,7 @@ def test_the_file_of_a_fault_holds_none(tmp_path, capsys, monkeypatch):
     def fails(arguments):
         raise RuntimeError(TEXT)
 
-    monkeypatch.setattr("unhang.commands.runs.run", fails)
+    monkeypatch.setattr("unhang.audit.commands.runs.run", fails)
     assert cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"]) == cli.COULD_NOT_LOOK
     [written] = tmp_path.glob("unhang-fault-*")
     assert "RuntimeError" in written.read_text() and len(written.read_text().splitlines()[1]) <= cli.LONGEST_TYPED

@@ -9,9 +9,10 @@ import five_situations
 import fleets
 import pytest
 
+from unhang.audit.history.recording import record
 from unhang.cli import main
-from unhang.run.run_folder import file_stem
-from unhang.show.history.recording import record
+from unhang.core.run.own_runs import mark_as_own
+from unhang.core.run.run_folder import file_stem
 
 RUN, LATER = "20261120T070000Z-0123456789", "20261121T070000Z-0123456789"
 
@@ -27,6 +28,7 @@ def runs(tmp_path_factory):
         fleets.write_run(folder / name, findings, nodes)
         run = {**json.loads((folder / name / "run.json").read_text()), "limit": "train,gpu[001-016]", "inventory": ["/srv/inventory/mycluster"]}
         (folder / name / "run.json").write_text(json.dumps(run))
+        mark_as_own(folder / name)
         for path in (folder / name / "nodes").iterdir():
             path.unlink()
         for node in nodes:

@@ -11,8 +11,8 @@ import pytest
 from rollout_plans import planned
 from test_pasted_commands import FEW, RUN, write_fleet
 
-from unhang.ansible.playbook_command import why_no_run
 from unhang.cli import main
+from unhang.core.ansible.playbook_command import why_no_run
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from unhang_node.context import Context
+from unhang_node.base.context import Context
+from unhang_node.base.root import Root
 from unhang_node.job.flights import NEWEST, NotPlain, dump_paths, parse_dump, read_flights
-from unhang_node.root import Root
 
 HERE = Path(__file__).resolve()
 BOMB = b"\x80\x04" + b"\x8e" + (1 << 40).to_bytes(8, "little") + b"."  # says that a terabyte of bytes follows

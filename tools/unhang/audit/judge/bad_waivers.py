@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.audit.judge.findings import Entry
-from unhang.rules.groups import GroupJudged
-from unhang.rules.node_rules import Judged
-from unhang.rules.rules import Rule
-from unhang.schemas.policy import Waiver, waivers_of
+from unhang.audit.rules.groups import GroupJudged
+from unhang.audit.rules.node_rules import Judged
+from unhang.audit.rules.rules import Rule
+from unhang.core.schemas.policy import Waiver, waivers_of
 
 OF_WAIVERS = ("policy", "waivers")
 _PLACE = re.compile(r"policy\.waivers\[([0-9]+)\]")

@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.rules.expression import parsed
-from unhang.rules.rules import Rule
-from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
+from unhang.audit.rules.expression import parsed
+from unhang.audit.rules.rules import Rule
+from unhang.core.schemas.shapes import Shape, fact_shapes, policy_shape
 
 MOST_VALUES = 12
 MOST_KEYS = 150  # rows of a table; a condition over a table of models must try all of them

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.audit.judge.draft_values import ABSENT, Place, places_of
-from unhang.rules.examples import CatalogueView, catalogue_view, verdict_of
-from unhang.rules.rules import Rule, compile_rule
-from unhang.run.documents import InvalidNode
+from unhang.audit.rules.examples import CatalogueView, catalogue_view, verdict_of
+from unhang.audit.rules.rules import Rule, compile_rule
+from unhang.core.run.documents import InvalidNode
 
 MOST_TRIED = 20_000  # fragments; the judge answers some ten thousand a second
 Fragment = dict[str, Any]

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from unhang.base.strict_json import NotStrict, read_bounded
-from unhang.run.documents import to_fragment
-from unhang.run.private_file import others_may_write
-from unhang.run.run_folder import write_atomically
-from unhang.run.run_input import RunInput
+from unhang.core.run.documents import to_fragment
+from unhang.core.run.private_file import others_may_write
+from unhang.core.run.run_folder import write_atomically
+from unhang.core.run.run_input import RunInput
+from unhang.core.strict_json import NotStrict, read_bounded
 
 PARTS = "parts.json"
 MOST_BYTES = 256 * 1024 * 1024

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from unhang.catalogue.owners import DEFAULT_OWNER
-from unhang.rules.groups import GroupJudged
-from unhang.rules.node_rules import Judged
-from unhang.rules.rules import SEVERITIES, Rule
-from unhang.run.private_file import open_private
-from unhang.run.run_input import natural
+from unhang.audit.rules.groups import GroupJudged
+from unhang.audit.rules.node_rules import Judged
+from unhang.audit.rules.rules import SEVERITIES, Rule
+from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.run.private_file import open_private
+from unhang.core.run.run_input import natural
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
 MOST_WRITTEN = 1024
@@ -37,6 +37,11 @@ class Entry:
     where: dict[str, Any]
     waiver: dict[str, Any] | None = None
 
+    @property
+    def severity(self) -> str:
+        """Its rule's, or that of the row of a table that it is about."""
+        return (self.judged.severity if isinstance(self.judged, Judged) else None) or self.rule.severity
+
 
 def finding(entry: Entry) -> dict[str, Any]:
     """The object of findings-1 for one entry."""
@@ -45,7 +50,7 @@ def finding(entry: Entry) -> dict[str, Any]:
 
 def _before_host(entry: Entry) -> dict[str, Any]:
     rule = entry.rule
-    head = {"rule": rule.id, "title": rule.row["title"], "severity": rule.severity, "owner": rule.row.get("owner", DEFAULT_OWNER)}
+    head = {"rule": rule.id, "title": rule.row["title"], "severity": entry.severity, "owner": rule.row.get("owner", DEFAULT_OWNER)}
     return {**head, "scope": rule.scope, "verdict": entry.verdict}
 
 
@@ -86,7 +91,7 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
         order = hosts.get(host)
         if order is None:
             order = hosts[host] = natural(host)
-        return _SEVERITY[one.rule.severity], _LISTED.index(one.verdict), one.rule.id, order, str(one.where.get("path", ""))
+        return _SEVERITY[one.severity], _LISTED.index(one.verdict), one.rule.id, order, str(one.where.get("path", ""))
 
     return sorted(entries, key=key)
 

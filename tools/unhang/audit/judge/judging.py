@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,24 @@ from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_finding
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
-from unhang.base.errors import UserError
-from unhang.rules.compiled_catalogue import Catalogue
-from unhang.rules.engine import Engine, NodeVerdicts, view_of
-from unhang.rules.groups import Ballot, GroupJudged, add_ballot, add_votes, judge_fleet, judge_group, peers_of
-from unhang.rules.node_rules import CatalogueView
-from unhang.rules.rules import Rule, tables_shape
-from unhang.run.documents import NodeDocument, one_text
-from unhang.run.run_input import RunInput, read_nodes
-from unhang.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
-from unhang.schemas.shapes import nearest
+from unhang.audit.rules.compiled_catalogue import Catalogue
+from unhang.audit.rules.engine import Engine, NodeVerdicts, view_of
+from unhang.audit.rules.groups import (
+    Ballot,
+    GroupJudged,
+    add_ballot,
+    add_votes,
+    judge_fleet,
+    judge_group,
+    peers_of,
+)
+from unhang.audit.rules.node_rules import CatalogueView, Judged
+from unhang.audit.rules.rules import SEVERITIES, Rule, tables_shape
+from unhang.core.errors import UserError
+from unhang.core.run.documents import NodeDocument, one_text
+from unhang.core.run.run_input import RunInput, read_nodes
+from unhang.core.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.core.schemas.shapes import nearest
 
 NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
 CROWD_CPU_S = 30.0
@@ -328,10 +337,10 @@ def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
 
 def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
     totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
-    severities: dict[str, int] = {}
-    for rule in state.engine.rules:
-        if failed := state.totals.get(rule.id, {}).get("fail", 0):
-            severities[rule.severity] = severities.get(rule.severity, 0) + failed
+    severities = Counter[str]()
+    for entry in state.entries:
+        if entry.verdict == "fail":
+            severities[entry.severity] += entry.judged.items if isinstance(entry.judged, Judged) else 1
     document = run.document
     return {
         "schema": "unhang/findings/1",
@@ -340,6 +349,6 @@ def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]
         "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
         "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
-        "totals_by_severity": severities,
+        "totals_by_severity": {severity: severities[severity] for severity in SEVERITIES if severities[severity]},
         "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # independent of the order of look-ups
     }

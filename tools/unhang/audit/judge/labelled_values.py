@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from jinja2 import nodes
 
-from unhang.rules.groups import GroupJudged
-from unhang.rules.rules import Rule
+from unhang.audit.rules.groups import GroupJudged
+from unhang.audit.rules.rules import Rule
 
 LONGEST = 160  # characters of one value, as in the rules' own texts
 WORDS = {"True": "yes", "False": "no", "None": "not known", "": "none"}

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from unhang.audit.judge.judged_node import scheduler_of
-from unhang.rules.groups import EVERYBODY, Ballot, add_ballot
+from unhang.audit.rules.groups import EVERYBODY, Ballot, add_ballot
 
 
 @dataclass

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from unhang.audit.judge.judged_node import Board
+from unhang.audit.rules.found import Found
+from unhang.audit.rules.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
+from unhang.audit.rules.role_needs import NEEDS, is_configured, reaches, unconfigured_text
+from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.found import LAST
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
-from unhang.rules.found import Found
-from unhang.rules.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
-from unhang.rules.role_needs import NEEDS, is_configured, reaches, unconfigured_text
-from unhang.rules.rules import SEVERITIES
-from unhang.run.actions import Setting, command
-from unhang.run.findings import NODE_VERDICTS
-from unhang.run.run_input import natural
+from unhang.core.run.actions import Setting, command
+from unhang.core.run.findings import NODE_VERDICTS
+from unhang.core.run.run_input import natural
 
 MOST_DEVICES, MOST_PERSONS = 64, 8
 LEAST_HEALTHY = 3  # nodes from which on what most of them have is called usual

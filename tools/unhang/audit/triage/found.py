@@ -7,9 +7,9 @@ from typing import Any
 
 from unhang.audit.judge.bad_waivers import is_of_waivers
 from unhang.audit.judge.findings import Entry
-from unhang.catalogue.owners import DEFAULT_OWNER
-from unhang.rules.found import Found
-from unhang.rules.groups import GroupJudged
+from unhang.audit.rules.found import Found
+from unhang.audit.rules.groups import GroupJudged
+from unhang.core.catalogue.owners import DEFAULT_OWNER
 
 # Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
 _SECTIONS = (
@@ -33,7 +33,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
         layer = LAST if is_of_waivers(entry.rule) else _layer({path[0] for path in entry.rule.decision_reads})
-        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
+        yield Found(number, entry.rule.id, row["title"], entry.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
 
 
 def _layer(sections: Collection[str]) -> int:

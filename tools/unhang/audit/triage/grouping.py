@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.rules.found import Found
-from unhang.rules.rules import SEVERITIES
+from unhang.audit.rules.found import Found
+from unhang.audit.rules.rules import SEVERITIES
 
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 # If two findings have one of these fields, they are about the same thing only if it is equal. A GPU is `index` in one section and `gpu` in another.

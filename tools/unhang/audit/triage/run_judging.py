@@ -9,18 +9,18 @@ from typing import Any
 from unhang.audit.judge.findings import Entry
 from unhang.audit.judge.judged_node import Conclude, JudgedNode
 from unhang.audit.judge.judging import judge_run, thresholds_of
+from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
+from unhang.audit.rules.found import Found
+from unhang.audit.rules.rules import Rule
 from unhang.audit.triage.causes import NodeNote, Repairs, triage, with_role_by_host
 from unhang.audit.triage.found import found_of_entries
 from unhang.audit.triage.grouping import explaining_of
-from unhang.base.errors import UserError
-from unhang.base.limits import Limits, Stopped, run_limited
-from unhang.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.rules.found import Found
-from unhang.rules.rules import Rule
-from unhang.run.actions import Setting
-from unhang.run.own_runs import own_options
-from unhang.run.run_input import RunInput, read_run_input
-from unhang.schemas.policy import PolicyFile, load_policy
+from unhang.core.errors import UserError
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang.core.run.actions import Setting
+from unhang.core.run.own_runs import is_own, own_options
+from unhang.core.run.run_input import RunInput, read_run_input
+from unhang.core.schemas.policy import PolicyFile, load_policy
 
 RepairsOfRun = Callable[[RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]]
 """Who repairs the findings of each host: run, catalogue, day, findings by host."""
@@ -108,7 +108,7 @@ def _work(
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
     planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
     options = tuple(own_options(run_input.folder))
-    setting = Setting(run=planned, reachable=inventories is not None, options=options)
+    setting = Setting(run=planned, reachable=inventories is not None, options=options, is_own=is_own(run_input.folder))
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)

@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from unhang.base.strict_json import parse_strictly, read_bounded
-from unhang.base.text import listed, visible
+from unhang.core.run.run_folder import LONGEST_DOCUMENT, find_run
+from unhang.core.strict_json import parse_strictly, read_bounded
+from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.weights import WEIGHTS
-from unhang.run.run_folder import LONGEST_DOCUMENT, find_run
 
 if TYPE_CHECKING:
-    from unhang.run.record import Findings
+    from unhang.core.run.record import Findings
 
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
 
 def read_findings(run: str) -> tuple[Path, Findings]:
     """(findings.json, its content) of a run. Raises UserError if it is missing or no findings document."""
-    from unhang.run.record import FINDINGS, read_findings_record  # here, because unhang-offline.pyz has no msgspec
+    from unhang.core.run.record import FINDINGS, read_findings_record
 
     folder = find_run(run)
     return folder / FINDINGS, read_findings_record(folder)

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang.base.together import Together
-from unhang.catalogue.owners import DEFAULT_OWNER
+from unhang.core.catalogue.owners import DEFAULT_OWNER
+from unhang.core.together import Together
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.circumstances import circumstances
 from unhang.jobs.diagnose.concluding import conclude

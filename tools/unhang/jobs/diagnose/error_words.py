@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from unhang import catalogue
+from unhang.core import catalogue
 from unhang.jobs.diagnose.conclusion import Conclusion
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event

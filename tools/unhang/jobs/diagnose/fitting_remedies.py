@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from unhang import catalogue
+from unhang.core import catalogue
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang_node.versions.compare import compare_versions, holds
+from unhang_node.base.versions.compare import compare_versions, holds
 
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
 OWN_WORDS = ("words_for_networks", "words_for_gpus", "words_for_launches", "words_for_memory", "words_for_programs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from unhang.base.secrets_in_text import without_secrets
+from unhang.core.secrets_in_text import without_secrets
 from unhang.jobs.diagnose.conclusion import Conclusion
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.statements import is_of_a_program

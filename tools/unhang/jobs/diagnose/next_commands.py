@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from unhang import catalogue
+from unhang.core import catalogue
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.rules.recording_rules import common_place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unhang.base.text import counted
+from unhang.core.text import counted
 
 UNNAMED = "?"  # the operation of a watchdog's line that does not name it
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from unhang.base.text import ascii_only, counted, visible
+from unhang.core.text import ascii_only, counted, visible
 from unhang.jobs.diagnose.audited import not_audited
 from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from unhang import catalogue
+from unhang.core import catalogue
 
 _NAMES = {"llamafactory": "llama-factory"}
 

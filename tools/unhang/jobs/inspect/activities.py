@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
+from unhang.core.errors import UserError
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
-_TABLE = Path(__file__).resolve().parents[2] / "catalogue" / "tables" / "job_activities.yml"
+_TABLE = Path(__file__).resolve().parents[1] / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
@@ -41,7 +41,7 @@ class Activity:
 @cache
 def activities() -> Mapping[str, Mapping[str, Any]]:
     """{activity: its row}. Raises UserError if the table has a fault, such as a row without the recorded look that proves it."""
-    from unhang.catalogue.reading import collect_tables, read_file  # here, because a watcher that has not looked yet loads no schemas
+    from unhang.core.catalogue.reading import collect_tables, read_file  # here, because a watcher that has not looked yet loads no schemas
 
     faults: list[str] = []
     tables, _ = collect_tables(read_file(_TABLE, faults), faults)

@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.secrets_in_text import masked_document, without_secrets
-from unhang.base.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.core.errors import UserError
+from unhang.core.secrets_in_text import masked_document, without_secrets
+from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 

@@ -6,7 +6,7 @@ behind somewhere and ahead nowhere is waited for and waits for nobody. RAS count
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,8 @@ def standing_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
     counts, before = _counts(last, names), _counts(first, names)
     both = first is not last
     lags = [lag for lag in _lags(counts) if not both or any(lag == one for one in _lags(before))]
-    moved = _rose(before, counts) if both and counts else None
+    asleep = {look.rank for look in looks if look.waited and look.cpu == 0}  # who launches takes processor time
+    moved = _rose(before, counts, asleep) if both and counts else None
     missing, errors, places = _gone(last, names)
     return Standing(
         version=str(last.get("version")), moved=moved, lags=tuple(lags), ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
@@ -141,10 +142,12 @@ def _lags(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[Lag]:
     return [Lag(name, op, dict(by_rank)) for (name, op), by_rank in sorted(counts.items()) if len(set(by_rank.values())) > 1]
 
 
-def _rose(before: Mapping[Any, Mapping[int, int]], after: Mapping[Any, Mapping[int, int]]) -> bool:
-    return any(
-        count > before.get(key, {}).get(rank, 0) for key, by_rank in after.items() for rank, count in by_rank.items() if rank in before.get(key, {rank: 0})
-    )
+def _rose(before: Mapping[Any, Mapping[int, int]], after: Mapping[Any, Mapping[int, int]], asleep: Container[int | None]) -> bool:
+    rises = (
+        rank for key, by_rank in after.items() for rank, count in by_rank.items()
+        if rank in before.get(key, {rank: 0}) and count > before.get(key, {}).get(rank, 0)
+    )  # fmt: skip
+    return any(rank not in asleep for rank in rises)
 
 
 def _totals(counts: Mapping[Any, Mapping[int, int]]) -> dict[int, int]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.streams import Story
+from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
 from unhang.jobs.inspect.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
-from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.streams import Story
-from unhang.verdict.suspects import Suspect, find_suspects, ranks_wait
 
 NEXT = {
     "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",
@@ -46,10 +46,11 @@ def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Na
     ]
     known = {look.rank for look in looks}
     hosts = {look.host for look in looks}
+    there = {look.own_pid for look in alive}  # what /proc shows outweighs what RAS says
     addresses = {standing.places[look.rank][0]: look.host for look in looks if look.rank is not None and look.rank in standing.places} if standing else {}
     for rank in sorted(standing.missing) if standing else []:
         address, pid = standing.places[rank] if standing else ("", 0)
-        if rank not in known and address in addresses and addresses[address] in hosts:
+        if rank not in known and pid not in there and address in addresses and addresses[address] in hosts:
             found.append(_ended(addresses[address], rank, None, pid, "its process is gone, and RAS misses it"))
     if not found:
         found = _fewer_than_local(looks, standing)
@@ -109,7 +110,8 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     for rank in sorted(standing.missing):
         look = by_rank.get(rank)
         host, gpu, pid = (look.host, look.gpu, look.pid) if look else (standing.places[rank][0], None, standing.places[rank][1])
-        why = f"its process (pid {pid}) does not answer NCCL's RAS: it is stopped, gone, or hangs in the kernel; the others wait for it"
+        stands = f"it is there, in state {look.state}" if look and look.states else "it is stopped, gone, or hangs in the kernel; the others wait for it"
+        why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
         found.append(Named(Suspect(host, rank, gpu, "job", why, f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there"), None))
     return found
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unhang.base.text import counted, visible
+from unhang.core.text import counted, visible
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.flight import Flight, collectives_of, compare_flights
 from unhang.jobs.inspect.ends import NEXT, Named
 from unhang.jobs.inspect.rank_looks import rows, section
-from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.suspects import Suspect
 
 MOST_RANKS = 1 << 20
 

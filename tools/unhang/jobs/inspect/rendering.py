@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.base.text import ascii_only, counted, listed, visible
+from unhang.core.text import ascii_only, counted, listed, visible
+from unhang.core.verdict.rendering import fold_ranks, render_suspects
 from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
-from unhang.verdict.rendering import fold_ranks, render_suspects
 
 MOST_ROWS = 16
 

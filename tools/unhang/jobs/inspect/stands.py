@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import NEXT, Named
 from unhang.jobs.inspect.rank_looks import RankLook
-from unhang.verdict.suspects import Suspect, ranks_wait
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.base.text import counted
+from unhang.core.text import counted
+from unhang.core.verdict.likely_causes import with_likely
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
+from unhang.jobs.inspect.agreement import gpus_idle, sources_of
 from unhang.jobs.inspect.communicators import Standing, standing_of
 from unhang.jobs.inspect.ends import NEXT, Named, clues, ended_ranks, never_came, silent_ranks, split_ranks, stopped_or_stuck
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, computing_gpus, host_of, number_of, rank_looks, rows, section
+from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, host_of, number_of, rank_looks, rows, section
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
-from unhang.verdict.likely_causes import with_likely
-from unhang.verdict.rendering import fold_ranks
-from unhang.verdict.suspects import Suspect, ranks_wait
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 LONG_OR_ENDLESS = "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
-IDLE_LINK_KIB_S = 1024
 BUSY_PERCENT = 95
 
 
@@ -46,6 +46,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "suspects": [{**suspect.as_dict(), "cause": cause} for suspect, cause in zip(suspects, causes, strict=True)],
         "ranks": [standing_row(look, standing) for look in looks],
         "ras": _ras_row(standing),
+        "sources": sources_of(documents, looks, standing),
         "unread": unread_rows(documents, looks, standing),
     }
 
@@ -87,9 +88,12 @@ def _judge(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], st
         return HUNG, [*ended, *stuck], _who([*ended, *stuck], looks)
     if standing and standing.moved:
         return RUNNING, [], _running(standing)
+    if standing and (standing.missing or standing.lags) and any(look.log_grew for look in looks):
+        return RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
     if standing and standing.missing:
         silent = silent_ranks(looks, standing)
-        return HUNG if standing.moved is False else UNKNOWN, silent, _who(silent, looks)
+        is_sure = standing.moved is False and not standing.missing.keys() <= {look.rank for look in looks if look.states}
+        return HUNG if is_sure else UNKNOWN, silent, _who(silent, looks)
     if standing and standing.roots:
         return _waited_for(looks, standing)
     if standing and standing.is_split:
@@ -201,7 +205,7 @@ def _all_in(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], w
     where = waiting[0].doing.where if waiting[0].doing else "a collective"
     if len(seen) < world:
         return UNKNOWN, [], f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; look at the other nodes too (--hosts, --slurm-job)"
-    if not _quiet(documents, waiting) or not _gpus_idle(documents):
+    if not _quiet(documents, waiting) or not gpus_idle(documents):
         return UNKNOWN, [], f"{_some_are(len(looks), len(looks))} in {where} and something still moves: a long step, or traffic; look again with a longer --gap"
     why = f"{_some_are(len(looks), len(looks))} in {where}, none left it between the looks and the links are idle: what lies between them does not carry it"
     suspect = Suspect(None, None, None, COLLECTIVE, why, NEXT["path"])
@@ -220,7 +224,7 @@ def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
 def _quiet(documents: Sequence[Mapping[str, Any]], waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that moves no memory."""
     on_gpus = any(rows(section(document, "nvml").get("gpus_2")) for document in documents)
-    return any(look.waited for look in waiting) or (on_gpus and _gpus_idle(documents))
+    return any(look.waited for look in waiting) or (on_gpus and gpus_idle(documents))
 
 
 def _gpus_spin(documents: Sequence[Mapping[str, Any]]) -> bool:
@@ -228,20 +232,6 @@ def _gpus_spin(documents: Sequence[Mapping[str, Any]]) -> bool:
     looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for document in documents for number in (1, 2)]
     used = [gpu for look in looks for gpu in look if gpu.get("processes")]
     return bool(used) and all(number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT and gpu.get("memory_activity_percent") == 0 for gpu in used)
-
-
-def _gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
-    """No GPU moved its memory or its links; True without GPUs, as for a job on processors."""
-    for document in documents:
-        nvml = section(document, "nvml")
-        if computing_gpus(document):
-            return False
-        seconds = max(0.1, number_of(nvml["at_2_s"]) - number_of(nvml.get("at_1_s"))) if nvml.get("at_2_s") else 1.0
-        for first, second in zip(rows(nvml.get("gpus_1")), rows(nvml.get("gpus_2")), strict=False):
-            moved = [sum(map(number_of, values)) if isinstance(values := gpu.get("nvlink_kib"), list) else 0.0 for gpu in (first, second)]
-            if moved[1] - moved[0] > IDLE_LINK_KIB_S * seconds:
-                return False
-    return True
 
 
 def _some_are(count: int, of: int) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.base import project
-from unhang.base.errors import UserError
-from unhang.base.line_pieces import PIECE, joined_by_key
-from unhang.base.secrets_in_text import without_secrets
+from unhang.core import project
+from unhang.core.errors import UserError
+from unhang.core.line_pieces import PIECE, joined_by_key
+from unhang.core.secrets_in_text import without_secrets
 from unhang.jobs.inspect.bundle import checked
 
 PROGRAM = "unhang-inspect.pyz"

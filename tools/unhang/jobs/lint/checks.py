@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.catalogue.setting_values import names_in, value_fault, whole_number
+from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.jobs.lint.knowledge import Knowledge
 from unhang.jobs.lint.settings import Setting, meant_name
-from unhang_node.versions.compare import compare_versions, holds
+from unhang_node.base.versions.compare import compare_versions, holds
 
 PLATFORMS = ("amazon", "google", "hyperv")
 NEW_ENOUGH = "2.20"  # a variable that is older than this release needs no remark if NCCL's version is unknown

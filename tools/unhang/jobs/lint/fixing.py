@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from unhang.catalogue.setting_values import reads
+from unhang.core.catalogue.setting_values import reads
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.knowledge import Knowledge, load_knowledge
 from unhang.jobs.lint.lines import versions_in

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from unhang import catalogue
+from unhang.core import catalogue
 
 _TABLES = (
     "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings", "foreign_settings", "hiding_settings", "nccl_contradictions",

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from unhang.base.text import counted
+from unhang.core.text import counted
 from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launch_addresses import check_addresses, check_own_names, is_loopback
 from unhang.jobs.lint.launch_nodes import check_nodes, check_standalone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from unhang.base.text import counted
+from unhang.core.text import counted
 from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launches import LAUNCHER, OF_ONE_STEP, SBATCH, TORCHRUN, Batch, Command
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
-from unhang.base.secrets_in_text import cut_without_secrets
-from unhang.base.text import counted, visible
-from unhang.base.together import NOT_READ, Together
+from unhang.core.errors import UserError
+from unhang.core.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.core.text import counted, visible
+from unhang.core.together import NOT_READ, Together
 from unhang.jobs.lint.checks import Context, Finding, check_settings
 from unhang.jobs.lint.compose import check_compose
 from unhang.jobs.lint.knowledge import load_knowledge

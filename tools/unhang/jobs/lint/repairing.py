@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.base.errors import UserError
-from unhang.base.path_arguments import irregular
-from unhang.base.printing import safe_text
-from unhang.base.text import visible
-from unhang.base.together import Together
+from unhang.core.errors import UserError
+from unhang.core.path_arguments import irregular
+from unhang.core.printing import safe_text
+from unhang.core.text import visible
+from unhang.core.together import Together
 from unhang.jobs.lint.checks import Context, Finding
 from unhang.jobs.lint.fixing import Fix, fix_text
 from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MARK, MOST_BYTES_OF_ALL, find_files, read_with_mark

@@ -10,8 +10,8 @@ from pathlib import PurePath
 import yaml
 
 from unhang.jobs.lint.yaml_nodes import fields_of, nodes_of, read_yaml
-from unhang_node.parse.nccl_conf import parse_nccl_conf
-from unhang_node.parse.systemd_env import parse_unit
+from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
+from unhang_node.facts.parse.systemd_env import parse_unit
 
 KINDS = ("shell", "slurm", "docker", "kubernetes", "systemd", "nccl_conf", "python")
 LONGEST_LINE = 20_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from unhang.base.text import counted
+from unhang.core.text import counted
 from unhang.jobs.lint.checks import Finding
 from unhang.jobs.lint.launch_checks import check_commands
 from unhang.jobs.lint.launches import LAUNCHER, TORCHRUN, Command, read_commands

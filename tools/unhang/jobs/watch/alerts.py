@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from unhang.base.text import visible
+from unhang.core.text import visible
+from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.watch.detector import GONE, Tick
-from unhang.verdict.rendering import fold_ranks
 
 NODE = "asked_as"  # of samples that come from several nodes
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long

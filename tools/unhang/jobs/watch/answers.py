@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unhang.jobs.inspect.agreement import PROC
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
 
@@ -17,3 +18,12 @@ def is_hang(event: Event, found: Mapping[str, Any]) -> bool:
 def named_in(found: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
     """(host, rank, phase) of each suspect: two looks agree if they name the same."""
     return {(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in found["suspects"]}
+
+
+def agreeing(event: Event, found: Mapping[str, Any]) -> list[str]:
+    """The sources that show that the job stands, if two agree and none shows that it works; [] otherwise: then it is not ended. A rank that the watcher saw end
+    is what /proc shows, also where the look finds it no more."""
+    stands, works = (list(found["sources"][what]) for what in ("stands", "works"))
+    if event.what == ENDED:
+        stands, works = [*stands, *([] if PROC in stands else [PROC])], [name for name in works if name != PROC]
+    return stands if len(stands) > 1 and not works else []

@@ -1,6 +1,6 @@
 """When a job stopped making progress: samples of `unhang/trace/1` in, events out, live and recorded. Values in, values out.
 
-Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS the log's growth and ranks that wake up), GPUs that move
+Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS ranks that wake up), a log that grows, GPUs that move
 memory, ranks or their children that read, write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
 """
 
@@ -110,8 +110,10 @@ def with_moments(lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, flo
 def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     """What moved between two moments; [] when nothing did."""
     signs = []
-    if _rose(before.ras, now.ras):
+    if _rose(before.ras, now.ras, _asleep(before, now)):
         signs.append("collectives")
+    if before.log_bytes is not None and now.log_bytes is not None and now.log_bytes != before.log_bytes:
+        signs.append("log")
     if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in now.gpus):
         signs.append("GPU memory")
     seconds = max(0.1, now.t - before.t)
@@ -128,10 +130,15 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
 
 
 def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
-    """Weaker signs, for jobs without NCCL."""
+    """A weaker sign, for jobs without NCCL."""
     awake = [rank for rank, row in now.ranks.items() if (row.get("switches") or 0) - (before.ranks.get(rank, {}).get("switches") or 0) > AWAKE_PER_S * seconds]
-    grew = before.log_bytes is not None and now.log_bytes is not None and now.log_bytes != before.log_bytes
-    return [*(["log"] if grew else []), *(["ranks that wake up"] if awake else [])]
+    return ["ranks that wake up"] if awake else []
+
+
+def _asleep(before: Tick, now: Tick) -> set[str]:
+    """Ranks that took no processor time and were not switched: whatever RAS counts for them, they launched nothing."""
+    pairs = ((rank, before.ranks.get(rank, {}), row) for rank, row in now.ranks.items())
+    return {str(rank) for rank, then, row in pairs if "cpu_s" in row and all(then.get(name) == row.get(name) for name in ("cpu_s", "switches"))}
 
 
 def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
@@ -139,10 +146,10 @@ def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
     return counts if isinstance(counts, Mapping) else {}
 
 
-def _rose(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+def _rose(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, asleep: set[str]) -> bool:
     """A count that is lower is a new communicator, which is progress too."""
     then, counts = _counts(before), _counts(now)
-    return any(then.get(rank) is not None and count != then[rank] for rank, count in counts.items()) or bool(counts and not then)
+    return any(then.get(rank) is not None and count != then[rank] and rank not in asleep for rank, count in counts.items()) or bool(counts and not then)
 
 
 def behind(tick: Tick) -> tuple[int, ...]:

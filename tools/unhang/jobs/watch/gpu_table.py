@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from unhang.base.text import visible
+from unhang.core.text import visible
+from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.watch.detector import GONE, Tick
-from unhang.verdict.rendering import fold_ranks
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
 COLUMNS = (("GPU", 3), ("rank", 7), ("state", 5), ("util %", 6), ("mem %", 5), ("W", 4), ("MHz", 4), ("launched", 10))

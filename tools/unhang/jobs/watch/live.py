@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang_node.base.root import Root
 from unhang_node.job import samples
 from unhang_node.job.process_table import ancestors, read_stats, stat_of
-from unhang_node.root import Root
 
 SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
 MOST_LINE_BYTES = 4 << 20

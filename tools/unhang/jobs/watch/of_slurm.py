@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from unhang.base.errors import UserError
+from unhang.core.errors import UserError
 from unhang.jobs.inspect.ways import (
     MOST_MASKED_BYTES,
     NODE,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from unhang.base.strict_json import NotStrict, parse_strictly
+from unhang.core.strict_json import NotStrict, parse_strictly
 
 MOST_NUMBER = 1e15
 MOST_IN_A_LIST = 4096

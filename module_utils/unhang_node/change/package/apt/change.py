@@ -17,7 +17,18 @@ from ..saved import folder_of, forget_fetched, mark, remove_new
 from ..space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
 from ..unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Installed, PackagePlan, Refused, Request, View
-from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, offers_of, simulate, sizes_of, still_needed, update
+from .commands import (
+    ALLOW,
+    BARE,
+    DPKG,
+    arguments_of,
+    make_view,
+    offers_of,
+    simulate,
+    sizes_of,
+    still_needed,
+    update,
+)
 from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
 from .holds import PIN_FILE, plan_pin

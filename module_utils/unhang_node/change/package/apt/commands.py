@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ....sections.package_database import STATUS
+from ....facts.sections.package_database import STATUS
 from ...atomic_files import place_of, write_text
 from ..programs import error_lines, run
 from ..values import Offers, Refused, Step, View

@@ -7,8 +7,8 @@ import re
 import shutil
 from typing import Any, Dict, List, Optional, Sequence
 
-from ....root import Root
-from ....sections.package_database import read_status_bytes
+from ....base.root import Root
+from ....facts.sections.package_database import read_status_bytes
 from ...atomic_files import place_of, write_text
 from ..programs import private_folder, run
 from ..values import Step

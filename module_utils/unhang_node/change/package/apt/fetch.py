@@ -10,7 +10,18 @@ from typing import List, NamedTuple, Sequence, Tuple
 from ...atomic_files import place_of
 from ...config.unit_links import keep_links
 from ..programs import error_lines, private_folder, run
-from ..saved import NEW, OLD, forget_damaged, merge_rows, read_saved, replace_kept, rows_of, seal_kept, sha256_of, write_saved
+from ..saved import (
+    NEW,
+    OLD,
+    forget_damaged,
+    merge_rows,
+    read_saved,
+    replace_kept,
+    rows_of,
+    seal_kept,
+    sha256_of,
+    write_saved,
+)
 from ..values import Installed, Refused, Request, Row, Step, View
 from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
 from .consistency import control_of

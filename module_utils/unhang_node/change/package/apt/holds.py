@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
-from ....parse.dpkg import Database, Package
+from ....base.parse.dpkg import Database, Package
 from ...atomic_files import place_of, read_text_or_none
 from ...config.setting_files import OWN
 from ..held_groups import GROUPS, chosen_packages, dpkg_name

@@ -6,10 +6,10 @@ import contextlib
 import re
 from typing import Dict, Set
 
-from ....parse.dpkg import parse_status
-from ....root import Root
-from ....sections.package_database import UPDATES, read_status_bytes
-from ....untrusted_files import names_or_none
+from ....base.parse.dpkg import parse_status
+from ....base.root import Root
+from ....base.untrusted_files import names_or_none
+from ....facts.sections.package_database import UPDATES, read_status_bytes
 from ...atomic_files import place_of, read_state
 from ...config.unit_links import units_in
 from ..values import Installed, Row

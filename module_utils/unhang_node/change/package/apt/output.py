@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from ....versions.packages import deb_version_key
+from ....base.versions.packages import deb_version_key
 from ..values import Offers, Step, action_of
 
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)

@@ -12,7 +12,7 @@ import stat as stat_bits
 import tempfile
 from typing import Dict, List, Tuple
 
-from ....process import run_process
+from ....base.process import run_process
 from ...atomic_files import place_of
 
 INFO = "/var/lib/dpkg/info"

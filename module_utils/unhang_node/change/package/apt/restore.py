@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import Any, Dict, List, Sequence
 
-from ....versions.packages import deb_version_key
+from ....base.versions.packages import deb_version_key
 from ...atomic_files import place_of
 from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest

@@ -6,7 +6,7 @@ import re
 import time
 from typing import List, Optional, Sequence
 
-from ....process import run_process
+from ....base.process import run_process
 from ..programs import missing
 from ..values import Locked
 

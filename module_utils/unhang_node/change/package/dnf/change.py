@@ -11,10 +11,28 @@ from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_offered, read_back, refusals
 from ..programs import error_lines, private_folder
-from ..saved import folder_of, forget_damaged, forget_fetched, mark, merge_rows, read_saved, rows_of, seal_kept, write_saved
+from ..saved import (
+    folder_of,
+    forget_damaged,
+    forget_fetched,
+    mark,
+    merge_rows,
+    read_saved,
+    rows_of,
+    seal_kept,
+    write_saved,
+)
 from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, PackagePlan, Refused, Request, Step
-from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate, units_of
+from .commands import (
+    apply_commands,
+    fetch_new,
+    fetch_old,
+    offers_of,
+    read_installed_rpms,
+    simulate,
+    units_of,
+)
 from .consistency import unmet_dependencies
 from .modules import enabled_streams, file_of, switches
 

@@ -10,8 +10,8 @@ import os
 import shutil
 from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
 
-from ....parse.dpkg import Package
-from ....versions.packages import rpm_version_key
+from ....base.parse.dpkg import Package
+from ....base.versions.packages import rpm_version_key
 from ...atomic_files import place_of, read_state, write_text
 from ...config.unit_links import units_in
 from ..programs import command_line, inside, private_folder, run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ....parse.dpkg import Database, Package
-from ....parse.rpm_locks import parse_versionlock, parse_versionlock_toml
-from ....root import Root
+from ....base.parse.dpkg import Database, Package
+from ....base.parse.rpm_locks import parse_versionlock, parse_versionlock_toml
+from ....base.root import Root
 from ...atomic_files import place_of, read_text_or_none
 from ..held_groups import NotPossible, chosen_packages
 from ..values import HoldPlan

@@ -11,8 +11,8 @@ import re
 import shutil
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ....root import Root
-from ....untrusted_files import names_or_none
+from ....base.root import Root
+from ....base.untrusted_files import names_or_none
 from ...atomic_files import place_of
 from ..programs import run
 from ..values import Refused

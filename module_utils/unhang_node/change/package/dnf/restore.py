@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from ....versions.packages import rpm_version_key
+from ....base.versions.packages import rpm_version_key
 from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..programs import error_lines

@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from gallery import read_gallery
 from run_folders import Fleet
 
 from unhang.audit.judge.earlier_parts import PARTS, REMEMBERED_DAYS
-from unhang.audit.judge.gallery import read_gallery
 from unhang.audit.triage.run_judging import judge_folder
 
 GALLERY = {machine.name: machine.document["sections"] for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")}

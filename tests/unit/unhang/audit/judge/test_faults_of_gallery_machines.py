@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import found_on_node, schema_faults
+from gallery import changed, read_gallery
 
-from unhang.audit.judge.gallery import changed, read_gallery
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 
 FIXTURES = Path(__file__).resolve().parents[4] / "fixtures"
 MACHINES = {machine.name: machine.document for machine in read_gallery(FIXTURES / "gallery")}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, found_on_node, schema_faults, view
+from gallery import alarms, applies_to, changed, read_gallery
 
-from unhang.audit.judge.gallery import alarms, applies_to, changed, read_gallery
-from unhang_node.parse.addresses import shared_subnets
+from unhang_node.facts.parse.addresses import shared_subnets
 
 FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "gallery"
 MACHINES = {machine.name: machine for machine in read_gallery(FOLDER)}

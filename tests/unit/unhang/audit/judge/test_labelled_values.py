@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.judge.labelled_values import labelled, shown_values
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.rules.examples import catalogue_view
-from unhang.rules.expression import parsed
-from unhang.rules.groups import Ballot, Compared, add_votes, judge_group
-from unhang.show.report.phrases import comparison
+from unhang.audit.report.phrases import comparison
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view
+from unhang.audit.rules.expression import parsed
+from unhang.audit.rules.groups import Ballot, Compared, add_votes, judge_group
 
 PATHS = "(network.peermem.loaded | string) ~ ' ' ~ (network.dmabuf.possible | string)"
 SETTINGS = "nccl.settings | map(attribute='name') | join(' ') ~ '=' ~ (nccl.settings | map(attribute='value') | join(' '))"

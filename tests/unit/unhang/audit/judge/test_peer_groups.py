@@ -8,9 +8,9 @@ import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.run_input import read_run_input
-from unhang.schemas.policy import PolicyFile
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.run.run_input import read_run_input
+from unhang.core.schemas.policy import PolicyFile
 
 DRIVER = rule(None, id="differs", scope="group", compare="driver.loaded.version")
 OLD, NEW = "580.95.05", "580.159.04"

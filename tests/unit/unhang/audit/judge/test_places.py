@@ -7,9 +7,9 @@ import json
 import judge_cases
 
 from unhang.audit.judge.judging import judge_run
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.run_input import read_run_input
-from unhang.show.report.folding import item_label
+from unhang.audit.report.folding import item_label
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.run.run_input import read_run_input
 
 PORT = {"port": 1, "state": "active", "link_layer": "infiniband", "rate_gbps": 400.0, "lid": 4, "sm_lid": 1}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, view
+from gallery import read_gallery
 from recorded_roots import copied, read, write
 
-from unhang.audit.judge.gallery import read_gallery
-from unhang.rules.node_rules import NodeView, judge_rule, node_world
-from unhang.run.documents import to_fragment
-from unhang_node.root import Root
+from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.core.run.documents import to_fragment
+from unhang_node.base.root import Root
 
 HEALTHY = next(machine.document for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery") if machine.name == "dgx_a100")
 CONF = """TaskPlugin=task/cgroup,task/affinity

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import catalogue, view
+from gallery import applies_to, read_gallery
 
-from unhang.audit.judge.gallery import applies_to, read_gallery
-from unhang.rules.node_rules import NodeView, judge_rule, node_world
-from unhang.run.documents import to_fragment
+from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
+from unhang.core.run.documents import to_fragment
 
 MACHINES = read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
 ABOVE_INFO = [rule for rule in catalogue().rules if rule.severity != "info"]

@@ -8,10 +8,10 @@ import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
-from unhang.base.errors import UserError
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.run_input import read_run_input
-from unhang.schemas.policy import load_policy
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.errors import UserError
+from unhang.core.run.run_input import read_run_input
+from unhang.core.schemas.policy import load_policy
 
 FLEET = rule(None, id="fleet-differs", scope="fleet", compare="driver.loaded.version")
 FAULT = rule("policy_error != ''", id="bad-policy", found="{{ policy_error }}")

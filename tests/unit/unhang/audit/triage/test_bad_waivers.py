@@ -8,11 +8,11 @@ import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
+from unhang.audit.report.best_action import best_action
+from unhang.audit.report.screen import render_screen
+from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.triage.run_judging import conclusion
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.run.run_input import read_run_input
-from unhang.show.report.best_action import best_action
-from unhang.show.report.screen import render_screen
+from unhang.core.run.run_input import read_run_input
 
 HOSTS = [f"h{number}" for number in range(1, 7)]
 EXPIRED = {"rule": "slow-link", "reason": "riser ordered", "by": "ops", "until": "2026-05-01"}

@@ -8,12 +8,12 @@ import fleets
 import pytest
 
 from unhang.audit.judge.judged_node import Board
+from unhang.audit.report import phrases
+from unhang.audit.rules.found import Found
 from unhang.audit.triage.causes import NodeNote, triage
 from unhang.audit.triage.grouping import Explaining
-from unhang.rules.found import Found
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
-from unhang.show.report import phrases
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 
 
 def shown(findings, nodes=None, explains=None):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from unhang.audit.rules.found import Found
 from unhang.audit.triage.grouping import Explaining, same_thing, shares_of
-from unhang.rules.found import Found
 
 EXPLAINS = {
     "gpu-lost": frozenset({"xid", "count", "links-differ"}),

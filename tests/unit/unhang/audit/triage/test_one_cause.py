@@ -10,7 +10,7 @@ from judge_cases import write_run
 
 from unhang.audit.judge.judging import judge_run
 from unhang.audit.triage.run_judging import conclusion
-from unhang.run.run_input import read_run_input
+from unhang.core.run.run_input import read_run_input
 
 POLICY = {"gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}}
 FELL_OFF = {"kind": "xid", "code": 79, "count": 1, "pci_address": "0000:15:00.0", "first_s": 910.5, "last_s": 910.5}

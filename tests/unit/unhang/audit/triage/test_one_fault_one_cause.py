@@ -7,8 +7,8 @@ from pathlib import Path
 
 import judge_cases
 import pytest
+from gallery import read_gallery
 
-from unhang.audit.judge.gallery import read_gallery
 from unhang.audit.triage.run_judging import judge_folder
 
 HEALTHY = next(machine.document for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery") if machine.name == "dgx_h200")

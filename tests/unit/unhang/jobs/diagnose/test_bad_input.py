@@ -12,8 +12,8 @@ import zipfile
 
 import pytest
 
-from unhang.base.errors import UserError
 from unhang.cli import main
+from unhang.core.errors import UserError
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.line_prefixes import parse_prefix
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Input, read_blocks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.catalogue import table
+from unhang.core.catalogue import table
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.error_words import row_of
 

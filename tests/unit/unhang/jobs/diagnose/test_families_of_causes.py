@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import table
+from unhang.core.catalogue import table
 from unhang.jobs.diagnose.fitting_remedies import OWN_WORDS
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.rendering import render_table

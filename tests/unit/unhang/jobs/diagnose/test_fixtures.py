@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from diagnosis_scores import render_score, score_folder, summary
 
-from unhang.base.redact import redacted
+from unhang.core.redact import redacted
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.diagnosing import diagnose, render_json
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "diagnose"
 LOGS = sorted(FIXTURES.glob("*/*.log"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang import catalogue
+from unhang.core import catalogue
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.next_commands import ANSWERED_BY, MOST_BESIDE_CAUSES, MOST_COMMANDS, what_to_run_next

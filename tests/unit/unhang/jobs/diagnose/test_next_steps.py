@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang import catalogue
-from unhang.base.strict_yaml import load_yaml
+from unhang.core import catalogue
+from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.circumstances import CRASHED_BY, LAUNCHERS_TOLD, MAKERS, PHASES, TOLD_BY
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_signatures

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.matching.statements import effect_of

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from unhang import cli
-from unhang.base.redact import Mask, redacted
+from unhang.core.redact import Mask, redacted
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from unhang import catalogue
+from unhang.core import catalogue
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 
 WARNED = "NCCL_DEBUG=INFO python serve.py\n[1] enqueue.cc:1500 NCCL WARN Cuda failure 1 'invalid argument'\nFailed, NCCL error 'unhandled cuda error'\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.base.strict_yaml import load_yaml
+from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.rendering import render_table
 
 FOLDER = Path(__file__).resolve().parents[5] / "tests/fixtures/diagnose_reports"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.base.errors import UserError
+from unhang.core.errors import UserError
 from unhang.jobs.inspect import activities as module
 from unhang.jobs.inspect.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from unhang.cli import main
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.inspect.bundle import BROKEN, INSPECTION, MOST_BYTES, bundle_texts, is_bundle, write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=508, GPU has fallen off the bus."

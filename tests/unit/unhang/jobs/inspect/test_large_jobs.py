@@ -8,13 +8,13 @@ import json
 import pytest
 from large_jobs import large_job
 
-from unhang.base.errors import UserError
-from unhang.commands import inspect
+from unhang.core.errors import UserError
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.jobs.commands import inspect
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
 
 
 @pytest.mark.parametrize(("nodes", "per_node", "late"), [(125, 8, 517), (64, 8, 0), (250, 4, 999)])

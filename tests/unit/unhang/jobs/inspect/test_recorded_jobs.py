@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 TWO_GPUS = EVIDENCE.parent / "two_gpus"  # each rank has its own

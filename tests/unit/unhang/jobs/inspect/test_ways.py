@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.base.errors import UserError
+from unhang.core.errors import UserError
 from unhang.jobs.inspect import ways
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm

@@ -15,8 +15,8 @@ import pytest
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.detector import ticks
 from unhang.jobs.watch.of_slurm import merged, parsed
+from unhang_node.base.root import Root
 from unhang_node.job.samples import nic_samples
-from unhang_node.root import Root
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "inspect"
 SET_INTERFACE, SET_CARRIER, TAP = 0x400454CA, 0x400454E2, 0x1002  # linux/if_tun.h

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.watch.answers import is_hang, named_in
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event, detect
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -52,3 +52,45 @@ def test_work_that_moves_nothing_else_than_a_processor_is_looked_at_and_not_call
 def test_two_looks_agree_if_they_name_the_same():
     assert named_in(verdict("never")) == named_in(verdict("lock")) != set()
     assert named_in(verdict("never")) != named_in(verdict("path"))
+
+
+@pytest.mark.parametrize(
+    ("what", "scene", "way", "sources"),
+    [
+        (NO_PROGRESS, "never", "RAS-and-stacks", ["/proc", "RAS", "stacks", "the driver"]),
+        (ENDED, "killed", "driver-and-proc", ["/proc", "the driver"]),
+        (NO_PROGRESS, "killed", "driver-and-proc", []),
+        (NO_PROGRESS, "never", "RAS", []),
+        (NO_PROGRESS, "healthy", "RAS-and-stacks", []),
+    ],
+)
+def test_a_job_is_ended_only_where_two_sources_agree(what, scene, way, sources):
+    assert sorted(agreeing(event(what), verdict(scene, way))) == sources
+
+
+def test_one_source_that_shows_work_forbids_it():
+    document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    document["sections"]["proc"]["log_bytes_2"][0] += 100
+    found = inspection_of([document])
+    assert (found["state"], found["sources"]["works"], agreeing(event(NO_PROGRESS), found)) == ("running", ["/proc"], [])
+
+
+def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
+    """200 s in which a rank's log, counts and processor time grow by so much each second."""
+    rank = {"pid": 1, "rank": 0, "state": "S", "children_cpu_s": 0.0}
+    return [
+        line
+        for t in range(200)
+        for line in (
+            {"t": float(t), "ras": {"counts": {"0": 5 + counts * t}}},
+            {"t": float(t), **rank, "cpu_s": 1.0 + cpu_s * t, "switches": int(100 * cpu_s * t)},
+            {"t": float(t), "log_bytes": 10 + log_bytes * t},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"), [((0, 0, 0.0), True), ((80, 0, 0.0), False), ((0, 1, 0.01), False), ((0, 1, 0.0), True)], ids=["still", "log", "counts", "asleep"]
+)
+def test_a_log_that_grows_is_progress_and_counts_of_a_rank_that_never_ran_are_none(given, is_told):
+    assert bool(list(detect(samples(*given), 60.0))) is is_told

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from unhang.base.line_pieces import MOST_HELD, joined
+from unhang.core.line_pieces import MOST_HELD, joined
 from unhang.jobs.inspect.ways import lines_of_tasks
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, detect, ticks
 from unhang.jobs.watch.of_slurm import MOST_IN_A_MOMENT, has_ended, merged, parsed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from unhang_node.base.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
 from unhang_node.change.drain.reasons import ANY_RUN, MAX_CHARACTERS, is_ours, is_sealed, reason_for, run_of, sealed
 from unhang_node.change.drain.slurm import check_name
 from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer, powers_down, takes_jobs
-from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
 
 OURS, OTHERS, EARLIER = sealed("unhang r1: driver"), "bad DIMM", sealed("unhang r0: driver")
 ASKED = Asked("r1", slurm_user="alice")

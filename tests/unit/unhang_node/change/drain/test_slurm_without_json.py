@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from unhang_node.base.process import ProcessResult
 from unhang_node.change.drain import slurm
-from unhang_node.process import ProcessResult
 
 NODE = "NodeName=gpu001 Arch=x86_64 CPUAlloc=0 State=IDLE+DRAIN ThreadsPerCore=2 Partitions=gpu Reason=bad DIMM [alice@2026-11-20T07:00:00]\n"
 

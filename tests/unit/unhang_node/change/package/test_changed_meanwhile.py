@@ -7,7 +7,7 @@ import sys
 import pytest
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node import process
+from unhang_node.base import process
 from unhang_node.change.package.answer import change_packages
 
 # Reached as `chroot ROOT PROGRAM …`. What apt would do differs once /meanwhile is there, which a fetch makes where /busy is.

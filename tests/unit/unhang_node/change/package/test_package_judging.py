@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from unhang_node.base.parse.dpkg import Package
 from unhang_node.change.atomic_files import STATE_FOLDER
 from unhang_node.change.package.apt.consistency import parse_unmet
 from unhang_node.change.package.apt.holds import pin_stanzas_text, plan_pin
@@ -16,8 +17,7 @@ from unhang_node.change.package.saved import merge_rows
 from unhang_node.change.package.space import MIB, boot_bytes, lacking, root_bytes
 from unhang_node.change.package.unit import UNWRITTEN, _await_code
 from unhang_node.change.package.values import Installed, Request, Step
-from unhang_node.parse.apt import parse_preferences
-from unhang_node.parse.dpkg import Package
+from unhang_node.facts.parse.apt import parse_preferences
 
 OLD, NEW = "535.261.03-1", "535.309.01-0+deb12u1"
 SIMULATED = f"""Reading package lists...

@@ -10,6 +10,7 @@ import sys
 import pytest
 from fakes.node_tree import Link, plant
 
+from unhang_node.base.versions.packages import deb_version_key
 from unhang_node.change.package.apt.installed import read_automatic, read_installed, removed_with_config_files, sources_of
 from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.lock_files import APT_LOCKS, find_holder, wait_for_locks
@@ -17,7 +18,6 @@ from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import kept_as_is, known_versions, plan_restore
 from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
 from unhang_node.change.package.values import Locked, Step
-from unhang_node.versions.packages import deb_version_key
 
 STATUS = """Package: libnvidia-ml1
 Status: hold ok installed

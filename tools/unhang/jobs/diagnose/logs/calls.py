@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.base.text import counted
+from unhang.core.text import counted
 from unhang.jobs.diagnose.logs.reading import Block
 
 MARK = b": opCount "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from unhang import catalogue
+from unhang.core import catalogue
 
 LANGUAGES = ("zh", "ja", "ko", "es", "ru")
 FEWEST_LATIN = 2  # words of a language in Latin letters that make a line one of that language

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from unhang.base.errors import UserError
-from unhang.base.path_arguments import PIPE_PATIENCE_S, PatientPipe
-from unhang.base.text import counted
+from unhang.core.errors import UserError
+from unhang.core.path_arguments import PIPE_PATIENCE_S, PatientPipe
+from unhang.core.text import counted
 from unhang.jobs.diagnose.logs.archives import BROKEN, Stream, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from unhang.base.kept_files import digest_of, keep, read_kept
-from unhang.catalogue.kept_yaml import code_digest
+from unhang.core.catalogue.kept_yaml import code_digest
+from unhang.core.kept_files import digest_of, keep, read_kept
 
 NAME = f"signatures-{sys.implementation.cache_tag}"
-_CODE = ("base/kept_files.py", "catalogue/kept_yaml.py", "jobs/diagnose/matching/kept_signatures.py", "jobs/diagnose/matching/signatures.py")
+_CODE = ("core/kept_files.py", "core/catalogue/kept_yaml.py", "jobs/diagnose/matching/kept_signatures.py", "jobs/diagnose/matching/signatures.py")
 
 
 def key_of(contents: Iterable[Any]) -> bytes | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
-from unhang.base.secrets_in_text import cut_without_secrets, without_secrets
+from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.expected_output import expected_lines
 from unhang.jobs.diagnose.logs.job_files import JobFile

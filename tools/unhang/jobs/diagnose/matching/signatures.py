@@ -11,8 +11,8 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang import catalogue
-from unhang.catalogue.signature_files import signature_files
+from unhang.core import catalogue
+from unhang.core.catalogue.signature_files import signature_files
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 from unhang.jobs.diagnose.matching.statements import EFFECTS, is_asked, sentence_around, tells
@@ -131,15 +131,20 @@ def _signature(row: Mapping[str, Any], path: Path, checked: Collection[str] | No
     """checked: the ids of those that read digits, if all rows were checked before."""
     if checked is None and (fault := "; ".join(shape_faults(row))):
         raise ValueError(f"{path}: signature {row['id']}: {fault}")
-    made = Signature(
+    made = read_signature(row, checked)
+    if checked is None:
+        re.compile(made.expression)  # some faults appear only when it is compiled
+    return made
+
+
+def read_signature(row: Mapping[str, Any], checked: Collection[str] | None = None) -> Signature:
+    """A row without a fault. checked: as above."""
+    return Signature(
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"], row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
         row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], row.get("reads_on", 0),
         row["id"] in checked if checked is not None else _depends_on_digits(row),
     )  # fmt: skip
-    if checked is None:
-        re.compile(made.expression)  # some faults appear only when it is compiled
-    return made
 
 
 def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:

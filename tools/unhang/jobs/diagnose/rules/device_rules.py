@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.rules.signs import hang_signs, near_end
 from unhang.jobs.diagnose.weights import WEIGHTS
-from unhang_node.versions.compare import compare_versions, holds
+from unhang_node.base.versions.compare import compare_versions, holds
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.base.redact import redacted
+from unhang.core.redact import redacted
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.reading import Input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Scan, Sieve, scan_blocks

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from unhang.base.limits import Limits
+from unhang.core.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.reading import LONGEST_READ_S, Input, open_input, read_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from unhang.base import kept_files
+from unhang.core import kept_files
 from unhang.jobs.diagnose.matching import kept_signatures, signatures
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 

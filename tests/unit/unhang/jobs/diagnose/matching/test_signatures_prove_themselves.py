@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
 from unhang.jobs.diagnose.weights import WEIGHTS, added_up, shares
-from unhang.rules.compiled_catalogue import load_catalogue
-from unhang.schemas.check import check_schema
-from unhang.schemas.shapes import read_schema
 
 SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()
@@ -45,7 +45,7 @@ def test_signatures_name_causes_that_exist_and_sources_that_anybody_can_read():
 
 
 def test_every_file_of_signatures_is_read():
-    folder = HOME / "tools/unhang/catalogue/signatures"
+    folder = HOME / "tools/unhang/jobs/catalogue/signatures"
     assert {path for path, _content in signature_files()} == {path for path in folder.rglob("*") if path.is_file()}
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from unhang_node.base.versions.packages import rpm_version_key
 from unhang_node.change.package.dnf.modules import enabled_streams, switches
 from unhang_node.change.package.dnf.output import parse_lines, parse_streams, parse_transaction, waits_for
 from unhang_node.change.package.values import Step
-from unhang_node.versions.packages import rpm_version_key
 
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 TABLE = f"""Last metadata expiration check: 0:00:03 ago on Fri Nov 20 07:52:11 2026.

@@ -1,0 +1,94 @@
+"""Section `faults`: faults since boot, from the kernel log."""
+
+from __future__ import annotations
+
+import os
+
+from ...base.parse.values import integer_or_none
+from ...base.section import Absent
+from ..parse.kernel_log import find_faults
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ...base.root import Root
+    from ...base.section import Unread
+
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
+RECORD_BYTES = 16384  # more than the longest record of /dev/kmsg
+KMSG = "/dev/kmsg"
+
+
+def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> dict[str, Any]:
+    """The section's fields, except probe. kernel_log: a file on this machine in place of the kernel's own log. Raises OSError, Absent.
+
+    "complete" is false when the log no longer reaches back to the boot: a fault that is not in the log may have happened then.
+    """
+    if kernel_log:
+        root.watch("read " + kernel_log)
+        log, source, whole = read_tail(kernel_log), "file", True
+    else:
+        log, source, whole = read_kmsg(root)
+    found = find_faults(log, read_boot_time(root))
+    if found["cut"]:
+        unread.add("events", "error", found["cut"])
+    return {"source": source, "lines_read": found["lines_read"], "complete": found["complete"] and whole, "events": found["events"]}
+
+
+def read_tail(path: str) -> bytes:
+    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError for anything but a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not os.path.isfile(path):
+            raise ValueError(f"{path} is no regular file")
+        os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
+        return read_pieces(descriptor, 1 << 20)[0]
+    finally:
+        os.close(descriptor)
+
+
+def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
+    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that replaces it in a recorded tree.
+
+    One read gives one record, without waiting for the next. Raises PermissionError where kernel.dmesg_restrict keeps it from this user, Absent.
+    """
+    try:
+        place = root.place(KMSG)
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise Absent("no " + KMSG + ", and no kernel_log file was named: containers have none") from None
+    try:
+        log, whole = read_pieces(descriptor, RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    return log, "kmsg", whole
+
+
+def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
+    """(everything up to LOG_LIMIT_BYTES, False when records were lost on the way)."""
+    pieces, remaining_bytes, whole = [], LOG_LIMIT_BYTES, True
+    while remaining_bytes > 0:
+        try:
+            piece = os.read(descriptor, size)
+        except BlockingIOError:
+            break
+        except BrokenPipeError:
+            whole = False  # the kernel overwrote the record before it was read; the next read continues after it
+            continue
+        if not piece:
+            break
+        pieces.append(piece)
+        remaining_bytes -= len(piece)
+    return b"".join(pieces), whole
+
+
+def read_boot_time(root: Root) -> float | None:
+    """Seconds since 1970 at boot, by /proc/stat, or None."""
+    try:
+        text = root.text("/proc/stat", 1 << 20)
+    except (OSError, ValueError):
+        return None
+    at = text.find("\nbtime ")
+    return integer_or_none(text[at + 7 : at + 40].split("\n")[0]) if at >= 0 else None

@@ -1,0 +1,248 @@
+"""Expressions: those that are accepted, the messages of those that are refused, and facts that were not read."""
+
+from __future__ import annotations
+
+import pytest
+from judge_cases import OK, sections
+
+from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.expression import ExpressionError, compile_expression, compile_template
+from unhang.audit.rules.node_rules import node_world
+from unhang.audit.rules.rules import node_names
+from unhang.audit.rules.values import RuleStopped, Undecided, plain
+
+TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
+
+
+def evaluated(source, facts=None, **more):
+    world = node_world(example_node({**(sections() if facts is None else facts), **more}), catalogue_view(TABLES))
+    return plain(compile_expression(source, node_names(TABLES)).evaluate(world))
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("driver.loaded.version is version('535.154.05')", True),
+        ("driver.loaded.version is version('545', '>=')", False),
+        ("driver.loaded.version is not version('545', '>=')", True),
+        ("gpus.count > 1 and not gpus.count > 2", True),
+        ("1 < gpus.count <= 2", True),
+        ("gpus.devices | length == 2", True),
+        ("gpus.devices | selectattr('pcie.width_now', '<', 16) | list | length", 0),
+        ("gpus.devices | map(attribute='uuid') | list", ["GPU-0", "GPU-1"]),
+        ("gpus.devices | map(attribute='pcie.width_now') | unique | list", [16]),
+        ("gpus.devices | map(attribute='index') | sum", 1),
+        ("gpus.devices | map(attribute='index') | max", 1),
+        ("gpus.devices[1].uuid", "GPU-1"),
+        ("(gpus.devices | first).uuid", "GPU-0"),
+        ("'GPU-1' in (gpus.devices | map(attribute='uuid'))", True),
+        ("gpus.model is startswith('NVIDIA')", True),
+        ("gpus.model is like('*RTX ????')", True),
+        ("gpus.model | lower is contains('rtx')", True),
+        ("kernel.release | version_part(1)", 8),
+        ("gpus.count * 2 + 1", 5),
+        ("7 // 2", 3),
+        ("-gpus.count", -2),
+        ("[1, 2] | intersect([2, 3])", [2]),
+        ("[1, 2] | difference([2, 3])", [1]),
+        ("[1, 2] is subset([1, 2, 3])", True),
+        ("[1, 2] is meets([2, 3])", True),
+        ("[1, 2] is meets([3])", False),
+        ("[] is meets([3])", True),
+        ("[1] is meets([])", False),
+        ("gpus.devices | map(attribute='uuid') | join('/')", "GPU-0/GPU-1"),
+        ("'yes' if gpus.count == 2 else 'no'", "yes"),
+        ("gpus.model ~ '!'", "NVIDIA RTX 3090!"),
+        ("policy.thresholds.temperature_c | default(85)", 85),
+        ("'79' in tables.xids", True),
+        ("tables.xids['79'].bucket", "RESET"),
+        ("'eth1' | expand_names(['lo', 'eth1', 'eth10'])", ["eth1", "eth10"]),
+        ("'=eth1' | expand_names(['lo', 'eth1', 'eth10'])", ["eth1"]),
+        ("'^docker,lo' | expand_names(['lo', 'eth1', 'docker0'])", ["eth1"]),
+        ("'^=eth1' | expand_names(['eth1', 'eth10'])", ["eth10"]),
+        ("'=mlx5_0:1,mlx5_3' | expand_names(['mlx5_0', 'mlx5_3', 'mlx5_30'])", ["mlx5_0", "mlx5_3"]),
+        ("'' | expand_names(['eth1'])", []),
+        ("'nvidia-driver-5* libnvidia-*' is covers('libnvidia-ml1')", True),
+        ("'nvidia-driver-5*' is covers('nvidia-fabricmanager-580')", False),
+        ("'12' is whole and '-1' is whole and '0x1F' is whole", True),
+        ("'1.5' is whole or 'true' is whole or '' is whole or '0x' is whole", False),
+        ("'^LL128' | trim('^')", "LL128"),
+        ("run_status == 'ok'", True),
+        ("'gpu' in groups", True),
+        ("gpus.probe.status == 'ok'", True),
+    ],
+)
+def test_an_expression_yields_its_value(source, value):
+    assert evaluated(source) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("gpus.cuont > 1", "unknown fact path gpus.cuont (did you mean count?)"),
+        ("driver.loaded.verison is version('1')", "unknown fact path driver.loaded.verison (did you mean version?)"),
+        (
+            "gpus.devices | selectattr('pcie.widht_now', '<', 16) | list | length > 0",
+            "unknown fact path gpus.devices[*].pcie.widht_now (did you mean width_now?)",
+        ),
+        ("gpsu.count > 1", "unknown name 'gpsu' (did you mean gpus?)"),
+        ("driver.loaded.version is version('abc')", "bad version literal: 'abc' is not a driver version"),
+        ("driver.loaded.version is version('1', '~')", "'~' is no operator"),
+        ("gpus.model is version('1')", "give version_type="),
+        ("gpus.model is version('1', version_type='drivr')", "version_type='drivr' is unknown (did you mean driver?)"),
+        ("driver.loaded.version is version(kernel.release)", "versions of two types"),
+        ("driver.loaded.version > '535'", "versions have an order of their own"),
+        ("gpus.count == '2'", "different kinds"),
+        ("driver.loaded.flavour == 'opne'", "never 'opne' (did you mean open?)"),
+        ("driver.loaded.flavour in ['open', 'closed']", "never 'closed'"),
+        ("gpus.devices == 2", "name one of its fields"),
+        ("gpus.devices.uuid == 'x'", "use selectattr or map"),
+        ("gpus.count is defined", "no test 'defined': ask 'is known'"),
+        ("gpus.count == none", "'none' not allowed"),
+        ("gpus.count | default(0) > 1", "default is for policy keys alone"),
+        ("gpus.model | regex_search('a+')", "no filter 'regex_search'"),
+        ("gpus.devices | lenght > 1", "no filter 'lenght' (did you mean length?)"),
+        ("gpus.count and gpus.count > 1", "need yes or no"),
+        ("range(10) | length > 1", "calls are not allowed"),
+        ("gpus.model.upper() == 'X'", "calls are not allowed"),
+        ("''.__class__ == 'x'", "'__class__' not allowed"),
+        ("gpus['__class__'] == 'x'", "'__class__' not allowed"),
+        ("'a' * 10 == 'b'", "needs numbers"),
+        ("2 ** 100 > 1", "** is not allowed"),
+        ("9999999999999999999999 > 1", "too large"),
+        ("'" + "x" * 2000 + "' == gpus.model", "too large"),
+        ("gpus.model[0:2] == 'NV'", "slices not allowed"),
+        ("{'a': 1} == 1", "map literals are not allowed"),
+        ("gpus.count >", "syntax:"),
+        ("gpus.count > 1 }} {{ 1", "after the expression"),
+        ("gpus.count > 1 gpus", "after the expression"),
+        ("not " * 200 + "true", "nests too deeply"),
+        ("(" * 900 + "1" + ")" * 900, "nests too deeply"),
+        ("true or " * 800 + "true", "characters long"),
+    ],
+)
+def test_what_is_refused_is_refused_with_the_place_and_a_hint(source, message):
+    with pytest.raises(ExpressionError) as problem:
+        compile_expression(source, node_names(TABLES))
+    assert message in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for x in gpus.devices %}{% endfor %}", "{% while true %}", "{% macro m() %}{% endmacro %}", "{% set x = 1 %}", "{% include 'x' %}",
+        "{{ range(9) }}", "{{ x }", "{% if true %}a{% endif %}", "{{ gpus }}", "{{ gpus.devices }}", "{{ self }}", "{{ ''.__class__ }}",
+    ],
+)  # fmt: skip
+def test_a_template_quotes_values_and_nothing_else(source):
+    with pytest.raises(ExpressionError):
+        compile_template(source, node_names({}))
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "held by 1 process on 1 GPU"), (2, "held by 2 processes on 2 GPUs"), (11, "held by 11 processes on 11 GPUs")])
+def test_one_of_something_is_named_in_the_singular(count, text):
+    template = compile_template("held by {{ gpus.count }} processes on {{ gpus.count }} GPUs", node_names({}))
+    world = node_world(example_node({"gpus": {"probe": OK, "count": count}}), catalogue_view())
+    assert plain(template.evaluate(world)) == text
+
+
+NO_ECC = {"field": "devices[*].ecc", "status": "absent", "reason": "NVML_ERROR_NOT_SUPPORTED"}
+UNREAD = {"driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}}, "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None}}
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "status"),
+    [
+        ("driver.loaded.version == 'x'", "driver.loaded.version", "timeout"),
+        ("driver.loaded.version != 'x'", "driver.loaded.version", "timeout"),
+        ("driver.loaded.version is version('1')", "driver.loaded.version", "timeout"),
+        ("driver.loaded.version in ['x']", "driver.loaded.version", "timeout"),
+        ("'x' in driver.loaded.version", "driver.loaded.version", "timeout"),
+        ("driver.loaded.version | length > 1", "driver.loaded.version", "timeout"),
+        ("driver.loaded.is_loaded", "driver.loaded.is_loaded", "timeout"),
+        ("not driver.loaded.is_loaded", "driver.loaded.is_loaded", "timeout"),
+        ("driver.packages | selectattr('held') | list | length > 0", "driver.packages", "timeout"),
+        ("gpus.count > 1", "gpus.count", "error"),
+        ("gpus.count + 1 > 1", "gpus.count", "error"),
+        ("gpus.count ~ 'x' == 'y'", "gpus.count", "error"),
+        ("gpus.devices | map(attribute='uuid') | unique | list | length > 1", "gpus.devices[0].uuid", "error"),
+        ("gpus.devices[0].pcie.width_now < 16", "gpus.devices[0].pcie.width_now", "error"),
+        ("kernel.release == 'x'", "kernel.release", "error"),
+    ],
+)
+def test_nothing_can_be_decided_on_what_was_not_read(source, path, status):
+    with pytest.raises(Undecided) as problem:
+        evaluated(source, UNREAD)
+    cause = problem.value.causes[0]
+    assert (cause.kind, cause.path, cause.status) == ("unread", path, status)
+    assert cause.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("gpus.count is known", False),
+        ("gpus.count is unknown", True),
+        ("gpus.devices is known", True),
+        ("driver.loaded.version is not known", True),
+        ("gpus.devices | map(attribute='uuid') | known | length", 0),
+        ("driver.probe.status == 'timeout'", True),
+        ("gpus.count > 1 and false", False),
+        ("false and gpus.count > 1", False),
+        ("gpus.count > 1 or true", True),
+        ("gpus.devices | length == 1 or gpus.count > 1", True),
+    ],
+)
+def test_what_does_not_depend_on_the_unread_fact_is_still_decided(source, value):
+    assert evaluated(source, UNREAD) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        ("gpus.count > 1", {"gpus": {"probe": {"status": "absent", "error": "no driver"}}}),
+        ("gpus.devices | selectattr('ecc.enabled') | list | length > 0",
+         {"gpus": {"probe": {**OK, "unread": [NO_ECC]}, "devices": [{"index": 0}]}}),
+        ("driver.loaded.version is version(policy.driver.version, '!=')", {}),
+        ("policy.nvlink.links_per_gpu > 1", {}),
+        ("(gpus.devices | first).index == 0", {"gpus": {"probe": OK, "devices": []}}),
+        ("nccl.effective.ssh.NCCL_ALGO == 'Tree'", {"nccl": {"probe": OK, "effective": {"ssh": {}}}}),
+        ("tables.xids['80'].bucket == 'RESET'", {}),
+    ],
+)  # fmt: skip
+def test_what_the_node_does_not_have_and_the_policy_does_not_say_is_no_matter_for_the_rule(source, facts):
+    with pytest.raises(Undecided) as problem:
+        evaluated(source, {**sections(), **facts})
+    assert problem.value.is_skip
+
+
+def test_a_value_beside_an_absent_section_is_still_a_value():
+    facts = {"gpus": {"probe": {"status": "absent", "error": "no driver"}, "pci_count": 4}}
+    assert evaluated("gpus.pci_count > 0", facts) is True
+
+
+@pytest.mark.parametrize("hostile", ["{{ 7*7 }}", "{% for x in y %}", "\x1b[2J<script>", "'; drop", "__class__", "{{ ''.__class__ }}"])
+def test_what_a_node_says_is_never_a_template(hostile):
+    facts = {"gpus": {"probe": OK, "model": hostile}}
+    assert evaluated("gpus.model", facts) == hostile
+    template = compile_template("model {{ gpus.model }}", node_names({}))
+    text = plain(template.evaluate(node_world(example_node(facts), catalogue_view())))
+    assert text == "model " + hostile.replace("\x1b", "\\x1b")
+    assert text.isprintable()
+
+
+def test_a_template_says_what_it_does_not_know():
+    template = compile_template("{{ gpus.count }} and {{ gpus.count + 1 }}", node_names({}))
+    text = plain(template.evaluate(node_world(example_node(UNREAD), catalogue_view())))
+    assert text == "not known (the node gave no value and no reason) and not known (the node gave no value and no reason)"
+
+
+def test_a_text_that_grows_is_stopped():
+    with pytest.raises(RuleStopped):
+        evaluated(" ~ ".join(["gpus.model"] * 100) + " == 'x'", {"gpus": {"probe": OK, "model": "x" * 4000}})
+
+
+def test_division_by_nothing_is_no_verdict():
+    with pytest.raises(Undecided):
+        evaluated("1 / (gpus.count - 2) > 1")

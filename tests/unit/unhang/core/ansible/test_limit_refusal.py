@@ -1,0 +1,49 @@
+"""Which --limit of plain ansible-playbook is a node set, and what is to be written instead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unhang.act.commands.playbook import _with_hosts
+from unhang.core.ansible.limit_refusal import limit_refusal, translated
+from unhang.core.errors import UserError
+
+
+@pytest.mark.parametrize(
+    "limit", ["", "gpu001,login", "all:!spare", "web[0]", "web[0:3]", "web[-1]", "gpu[12]*", "gpu0[0-9]*", "~gpu[0-9]+", "&~^(?:a[1-2])$", "@hosts", "gpu[a-b]"]
+)
+def test_what_ansible_itself_understands_passes(limit):
+    assert limit_refusal(limit) == ""
+    assert translated(limit) == limit.replace("all:", "all,")
+
+
+@pytest.mark.parametrize(
+    ("limit", "hosts"),
+    [
+        ("gpu[001-003]", "gpu001,gpu002,gpu003"),
+        ("gpu[1,7]", "gpu1,gpu7"),
+        ("training:!gpu[1-2],web[0]", "training,!gpu1,!gpu2,web[0]"),
+        ("r[1-2]n[1-2].x", "r1n1.x,r1n2.x,r2n1.x,r2n2.x"),
+    ],
+)
+def test_a_node_set_is_refused_with_its_hosts(limit, hosts):
+    assert f"write --limit '{hosts}', or use unhang playbook NAME" in limit_refusal(limit)
+
+
+def test_a_set_without_end_and_one_that_is_too_long_for_a_line_are_told_otherwise():
+    assert "at most 100000 hosts" in limit_refusal("gpu[1-999999999]")
+    assert "into a file, one a line, and --limit @FILE" in limit_refusal("gpu[0001-0900]")
+
+
+@given(st.text(alphabet="gpu0129[]-,!&:~/ *^@\x1b", max_size=30))
+def test_whatever_is_typed_has_an_answer_of_one_line(limit):
+    assert limit_refusal(limit).isprintable()
+
+
+def test_options_of_a_playbook_get_hosts_for_node_sets():
+    given = ["-i", "gpu[1-2]", "--limit", "gpu[1-2]", "-l", "web[0:1]", "--limit=gpu[3-4]", "--check"]
+    assert _with_hosts(given) == ["-i", "gpu[1-2]", "--limit", "gpu1,gpu2", "-l", "web[0:1]", "--limit=gpu3,gpu4", "--check"]
+    with pytest.raises(UserError, match="at most 100000 hosts"):
+        _with_hosts(["-l", "gpu[1-999999999]"])

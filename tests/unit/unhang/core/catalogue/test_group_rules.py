@@ -1,0 +1,96 @@
+"""Nodes of a group are compared in every versioned fact and in every setting that has to be alike; no side is blamed without a majority."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.audit.rules.compiled_catalogue import load_catalogue
+from unhang.audit.rules.examples import catalogue_view, example_node
+from unhang.audit.rules.groups import Ballot, add_votes, compare_node, judge_group
+from unhang.audit.rules.node_rules import node_world
+from unhang.core.schemas.shapes import fact_shapes
+
+CATALOGUE = load_catalogue()
+GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}
+VIEW = catalogue_view(CATALOGUE.tables, tuple(GROUP))
+NOT_COMPARED = {
+    "kernel.modules.*.version": "modules of the driver follow driver.loaded.version; those of the network stack are compared by their packages",
+    "kernel.installed.*.release": "old kernels stay on some nodes longer; what boots next is compared",
+    "kernel.installed.*.nvidia_module": "kernel-next-boot-without-driver looks at each node",
+    "driver.cuda_version": "part of driver.loaded.version",
+    "driver.on_disk.kernel": "kernel.release and kernel.boot.default_release are compared",
+    "driver.gsp_firmware.version": "part of driver.loaded.version",
+    "driver.packages.*.version": "what the packages carry is compared",
+    "cuda.build_tools.gcc.version": "comes with the C++ compiler, which is compared",
+    "cuda.build_tools.make.version": "no fault is known that hangs on it",
+    "cuda.build_tools.ninja.version": "no fault is known that hangs on it",
+    "gpus.devices.*.compute_capability": "part of the model",
+    "gpus.devices.*.gsp_version": "part of driver.loaded.version",
+    "packages.pending.*.installed": "upgrades that wait, of each node",
+    "packages.pending.*.candidate": "upgrades that wait, of each node",
+}
+
+
+def versioned(shape, path):
+    """Paths of all facts with a version order."""
+    if shape.version:
+        yield ".".join(path)
+    for name, field in (shape.fields or {}).items():
+        yield from versioned(field, (*path, name))
+    if shape.item is not None:
+        yield from versioned(shape.item, (*path, "*"))
+
+
+FACTS = sorted({path for name, shape in fact_shapes().items() for path in versioned(shape, (name,))})
+COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads}
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_every_versioned_fact_is_compared_between_peers_or_there_is_a_reason_why_not(fact):
+    assert (fact in COMPARED) != (fact in NOT_COMPARED)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("must_agree")))
+def test_every_setting_that_must_agree_has_its_rule(name):
+    rule = GROUP[f"group-setting-{name.removeprefix('NCCL_').lower().replace('_', '-')}-differs"]
+    assert f"'{name}'" in rule.compare.source
+
+
+def test_settings_that_belong_to_one_node_are_not_compared():
+    names = [name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("per_node")]
+    assert len(names) >= 5
+    assert not [name for name in names for rule in GROUP.values() if f"'{name}'" in rule.compare.source]
+
+
+def words_of(rule, examples):
+    ballot = Ballot("gpu")
+    for place, fragment in enumerate(examples):
+        node = example_node(fragment, f"node{place + 1}")
+        add_votes(ballot, [node.host], compare_node(rule, node_world(node, VIEW)))
+    judged = judge_group(rule, ballot, {}, VIEW)
+    return judged, judged.texts
+
+
+@pytest.mark.parametrize("rule_id", sorted(GROUP))
+def test_half_and_half_is_a_finding_that_blames_nobody(rule_id):
+    """Two nodes that differ: neither is named as the odd one."""
+    rule = GROUP[rule_id]
+    example = rule.row["examples"]["match"][0]
+    judged, texts = words_of(rule, [example[0], example[-1]])
+    if judged.verdict != "fail":
+        judged, texts = words_of(rule, example[:2])
+    assert judged.verdict == "fail"
+    assert judged.comparison["majority"] is None
+    assert "not known" not in texts["expected"] + texts["found"]
+    assert "other than most" not in texts["found"]
+
+
+@pytest.mark.parametrize("rule_id", sorted(GROUP))
+def test_majority_names_the_one_that_differs(rule_id):
+    rule = GROUP[rule_id]
+    example = rule.row["examples"]["match"][0]
+    judged, texts = words_of(rule, [example[0], example[0], example[-1]])
+    if judged.verdict != "fail":
+        judged, texts = words_of(rule, [example[0], example[0], example[1]])
+    assert judged.hosts == ("node3",)
+    assert "not known" not in texts["expected"] + texts["found"]

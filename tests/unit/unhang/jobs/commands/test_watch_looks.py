@@ -1,0 +1,86 @@
+"""A look of the watcher that fails is a line, and the watch goes on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+from unhang.core.errors import UserError
+from unhang.jobs.commands import watch
+
+
+def trace(seconds: int):
+    """A rank that stands still, with another progress once: two times without progress."""
+    for t in range(seconds):
+        yield {"t": float(t), "pid": 1, "rank": 0, "state": "S", "cpu_s": 1.0, "switches": 5 + (1000 if t > seconds // 2 else 0), "children_cpu_s": 0.0}
+
+
+def arguments_of(*words: str):
+    parser = argparse.ArgumentParser()
+    watch.add_arguments(parser)
+    return parser.parse_args(["--slurm-job", "7", "--out", str(Path()), *words])
+
+
+def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
+    arguments = arguments_of("--on-hang", "terminate")
+    looked, ended = [], []
+
+    def look():
+        looked.append(1)
+        raise UserError("--slurm-job 7: srun brought no answer: Requested nodes are busy\x1b[2J")
+
+    job = watch.Job(trace(300), look, lambda: ended.append(1), is_ours=True)
+    assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
+    printed = capsys.readouterr().err
+    assert len(looked) >= 2 and ended == []
+    assert "the look failed: --slurm-job 7: srun brought no answer: Requested nodes are busy" in printed
+    assert "\x1b" not in printed
+
+
+def between_steps(seconds: int):
+    """A rank that has ended, and after it none."""
+    for t in range(seconds):
+        alive = {"state": "S", "cpu_s": 1.0, "switches": 100 * t, "children_cpu_s": 0.0}
+        yield {"t": float(t), "pid": 1, "rank": 0, **(alive if t < 5 else {"state": "gone"})}
+
+
+def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slurm_says_that_it_has_ended():
+    arguments = arguments_of("--here")
+    asked, looked = [], []
+
+    def has_ended():
+        asked.append(1)
+        return len(asked) == 2
+
+    job = watch.Job(between_steps(300), lambda: looked.append(1), lambda: None, is_ours=True, has_ended=has_ended)
+    assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
+    assert (len(asked), looked) == (2, [])
+    assert next(job.samples)["t"] < 200
+
+
+def test_this_node_alone_is_watched_only_for_a_job_of_slurm():
+    parser = argparse.ArgumentParser()
+    watch.add_arguments(parser)
+    with pytest.raises(UserError, match="--here: expected --slurm-job"):
+        watch.run(parser.parse_args(["--pid", "1", "--here"]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--every", "nan"), ("--every", "inf"), ("--every", "0"), ("--no-progress", "nan"), ("--no-progress", "-4"), ("--grace", "-5")],
+)
+def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(words):
+    arguments = arguments_of(*words)
+    arguments.slurm_job, arguments.command = None, ["true"]
+    with pytest.raises(UserError, match=f"{words[0]}.*found {words[1]}"):
+        watch.run(arguments)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
+def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code):
+    arguments = arguments_of("--no-recorder")
+    arguments.slurm_job, arguments.command = None, [sys.executable, "-c", f"import os, sys; {ending}"]
+    assert watch.run(arguments) == code

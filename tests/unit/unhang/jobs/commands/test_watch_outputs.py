@@ -1,0 +1,123 @@
+"""Where a watcher reports: a real log socket, a textfile that Prometheus' own parser reads, once for each verdict, and no failure that ends the watch."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from unhang.core.errors import UserError
+from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
+from unhang.jobs.watch.detector import Tick
+
+NAMED = {("gpu03", 1, "loading")}
+FOUND = {
+    "state": "hung",
+    "headline": "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well, token=ghp_0123456789abcdefghijABCDEFGHIJ012345",
+}
+TICK = Tick(9.0, ranks={0: {"state": "S"}, 1: {"state": "gone"}})
+
+
+@pytest.fixture
+def log():
+    """(socket's path, the socket): what /dev/log is."""
+    folder = tempfile.mkdtemp(prefix="log-")  # a path of a socket has at most 107 characters
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(f"{folder}/log")
+        listening.settimeout(30)
+        yield f"{folder}/log", listening
+    shutil.rmtree(folder)
+
+
+def outputs(*words: str):
+    parser = argparse.ArgumentParser()
+    add_outputs(parser)
+    said: list[str] = []
+    return outputs_of(parser.parse_args(words), said.append), said
+
+
+def series(path: Path) -> dict[str, float]:
+    return {sample.name: sample.value for family in text_string_to_metric_families(path.read_text()) for sample in family.samples}
+
+
+def test_a_hang_is_one_line_in_the_log_once_for_each_verdict(log):
+    path, listening = log
+    told, said = outputs("--syslog", path)
+    told.looked(FOUND, NAMED)
+    told.looked(FOUND, NAMED)
+    told.looked({**FOUND, "headline": "another"}, {("gpu04", 2, "?")})
+    lines = [listening.recv(4096).rstrip(b"\0").decode() for _ in range(2)]
+    assert lines[0].startswith("<27>unhang-watch: hung: rank 1 on gpu03: it sleeps")
+    assert "\n" not in lines[0] and "\x1b" not in lines[0] and "ghp_" not in lines[0]
+    assert lines[1] == "<27>unhang-watch: hung: another"
+    assert said == []
+    listening.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listening.recv(4096)
+
+
+def test_a_log_that_went_away_is_a_line_and_ends_nothing(log):
+    told, said = outputs("--syslog", log[0])
+    Path(log[0]).unlink()
+    told.looked(FOUND, NAMED)
+    assert len(said) == 1 and said[0].startswith(f"syslog at {log[0]}: ")
+
+
+def test_metrics_follow_the_job(tmp_path):
+    path = tmp_path / "unhang.prom"
+    told, said = outputs("--textfile", str(path), "--label", "cluster=a")
+    told.sampled(TICK, 42.0)
+    first = series(path)
+    told.looked(FOUND, NAMED)
+    hung = series(path)
+    told.sampled(TICK, 0.0)
+    told.looked(FOUND, None)
+    again = series(path)
+    names = ("hung", "seconds_without_progress", "ranks", "ranks_ended", "looks", "hangs")
+    assert [[row[f"unhang_watch_{name}"] for name in names] for row in (first, hung, again)] == [[0, 42, 1, 1, 0, 0], [1, 42, 1, 1, 1, 1], [0, 0, 1, 1, 2, 1]]
+    assert 'unhang_watch_hung{cluster="a"} 0.0' in path.read_text()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["unhang.prom"]
+    assert said == []
+
+
+def test_a_hang_that_ended_by_itself_is_reported_again_when_it_comes_back(log):
+    told, _ = outputs("--syslog", log[0])
+    for named in (NAMED, None, NAMED):
+        told.looked(FOUND, named)
+    assert told.hangs == 2
+
+
+def test_metrics_that_cannot_be_written_cost_a_line_for_each_try_and_no_watch():
+    told, said = outputs("--textfile", "/proc/unhang.prom")
+    told.sampled(TICK, 1.0)
+    told.sampled(TICK, 2.0)
+    assert len(said) == 1 and said[0].startswith("the metrics could not be written: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--syslog", "/no/such/log"], "--syslog: expected a log socket at /no/such/log"),
+        (["--textfile", "/no/such/x.prom"], "--textfile: expected an existing folder"),
+        (["--label", "a=b"], "--label: expected --textfile beside it"),
+        (["--textfile", "/tmp/x.prom", "--label", "job=b"], "a label of its own here or of Prometheus"),
+    ],
+)
+def test_mistakes_are_told_before_a_job_is_started(words, expected):
+    with pytest.raises(UserError, match=expected):
+        outputs(*words)
+
+
+def test_a_watcher_without_a_terminal_loads_nothing_that_draws_or_judges_a_fleet():
+    """It stays beside a training for days: rich, the metrics and the history came to a third of its memory."""
+    heavy = {"rich", "prometheus_client", "jsonschema_rs", "ClusterShell", "sqlite3"}
+    code = f"import sys, unhang.cli, unhang.jobs.commands.watch; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

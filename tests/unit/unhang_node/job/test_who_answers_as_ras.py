@@ -1,0 +1,145 @@
+"""Any user may listen at the port of NCCL's RAS: real processes of real other users, which lie about a job or answer for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+
+import pytest
+
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang_node.base.root import Root
+from unhang_node.job.look import look
+from unhang_node.job.samples import ras_sample
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users, which needs root")
+NOBODY, OWNER = 65534, 12345
+# Answers as NCCL does about a rank: that it lives and launched more operations each time, or that it is dead.
+SERVER = """
+import json, os, socket, sys, threading, time
+host, port, lie, pid, ready = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]) or os.getpid(), int(sys.argv[5])
+counted = [0]
+def row(rank, of): return {"rank": rank, "host": "here", "pid": of, "cuda_dev": 0, "nvml_dev": 0}
+def status():
+    counted[0] += 100
+    alive = {**row(0, pid), "status": {"init_state": 0, "async_error": 0}, "collective_counts": {"AllReduce": counted[0]}}
+    dead = {**row(0, pid), "status": {"considered_dead": True}}
+    other = {**row(1, pid + 100000), "status": {"init_state": 0}, "collective_counts": {"AllReduce": 7}}
+    return {"nccl_version": "2.28.9", "communicators": [{"hash": "0x1", "size": 2 if lie == "dead" else 1,
+            "ranks": [other] if lie == "dead" else [alive], "missing_ranks": [dead] if lie == "dead" else []}]}
+def answer(link):
+    with link:
+        link.recv(4096)
+        link.sendall(b"OK\\n")
+        link.recv(4096)
+        link.sendall(b"OK\\n" + json.dumps(status()).encode() + b"\\n")
+server = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if ":" in host: server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+server.bind((host, port))
+server.listen()
+os.write(ready, b"1")
+while True:
+    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+"""
+
+
+@contextlib.contextmanager
+def program(uid: int, code: str, *arguments: object, **settings: str):
+    """A process of a user, once it has said that it is ready on the descriptor that it gets as its last argument."""
+    reader, writer = os.pipe()
+    argv = ["/usr/bin/python3", "-c", code, *map(str, arguments), str(writer)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(argv, env=settings, user=uid, group=uid, extra_groups=(), pass_fds=(writer,), cwd="/", **quiet) as process:
+        os.close(writer)
+        try:
+            assert os.read(reader, 1) == b"1"
+            yield process
+        finally:
+            os.close(reader)
+            process.kill()
+
+
+def rank(port: int, code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)", *arguments: object):
+    address = f"localhost:{port}"
+    return program(OWNER, code, *arguments, RANK="0", WORLD_SIZE="1", MASTER_ADDR=f"ras-{os.getpid()}-{port}", NCCL_RAS_ADDR=address)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def looked(process) -> dict:
+    document = look({"pids": [process.pid], "gap_s": 0.3, "without": ["nvml", "stacks", "sockets", "log_tail", "kernel_log", "locks"]}, None)
+    assert [row["pid"] for row in document["ranks"]] == [process.pid]
+    return document
+
+
+@pytest.mark.parametrize("lie", ["dead", "growing"])
+def test_a_stranger_who_listens_at_the_port_is_not_believed(lie):
+    port = free_port()
+    with rank(port) as process, program(NOBODY, SERVER, "127.0.0.1", port, lie, process.pid):
+        document = looked(process)
+        sample = ras_sample(Root(), document["ranks"], 1.0)
+    probe = document["sections"]["ras"]["probe"]
+    assert (probe["status"], "looks" in document["sections"]["ras"]) == ("denied", False)
+    assert f"127.0.0.1:{port} (user nobody) is no process of the job" in probe["error"]
+    assert sample["ras"] is None and "user nobody" in sample["why"]
+    found = inspection_of([document])
+    assert (found["state"], found["suspects"]) == ("unknown", [])
+    assert "user nobody" in render_inspection(found)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
+def test_the_job_s_own_listener_is_believed(host):
+    port = free_port()
+    with rank(port, SERVER, host, port, "growing", 0) as process:
+        document = looked(process)
+        sample = ras_sample(Root(), document["ranks"], 1.0)
+    assert document["sections"]["ras"]["probe"]["status"] == "ok"
+    assert len(document["sections"]["ras"]["looks"]) == 2
+    assert sample["ras"]["counts"]["0"] >= 300
+
+
+def test_the_job_is_asked_where_a_stranger_listens_at_the_other_kind_of_address():
+    """localhost is ::1 first."""
+    port = free_port()
+    with rank(port, SERVER, "127.0.0.1", port, "growing", 0) as process, program(NOBODY, SERVER, "::1", port, "dead", process.pid):
+        document = looked(process)
+    assert all(look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"])
+
+
+def test_an_address_that_a_user_names_elsewhere_is_not_asked():
+    """Root connects to no service because a variable of a user says so."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        with rank(server.getsockname()[1]) as process:
+            document = looked(process)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert document["sections"]["ras"]["probe"]["status"] == "denied"
+
+
+def test_who_has_the_port_between_the_look_and_the_connection_is_not_believed(monkeypatch):
+    """The job's listener is there when it is looked for; the connection lands at a stranger's."""
+    from unhang_node.job import ras
+
+    port = free_port()
+    with rank(port) as process, program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid):
+        monkeypatch.setattr(ras, "_own_listener", lambda *_: ("127.0.0.1", port))
+        with pytest.raises(PermissionError, match="no process of the job: not believed"):
+            ras.ask(Root(), f"localhost:{port}", [process.pid], lambda *_: None, tries=2)
+
+
+def test_a_process_that_runs_is_not_gone_because_ras_says_so():
+    """By the job's own RAS: what /proc shows outweighs it."""
+    port = free_port()
+    with rank(port, SERVER, "127.0.0.1", port, "dead", 0) as process:
+        found = inspection_of([looked(process)])
+    assert found["state"] == "unknown", json.dumps(found)
+    assert "it is there, in state S" in found["headline"]

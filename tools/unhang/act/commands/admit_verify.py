@@ -1,0 +1,92 @@
+"""`unhang admit verify RECORD`: checks that the gate signed an admission record for this node, and that it is still valid."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang.act.gate.verifying import NOT_PROVED, Verified, verify
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_format_option,
+    add_quiet,
+    given_day,
+)
+from unhang.core.errors import UserError
+from unhang.core.run import run_folder
+from unhang.core.run.documents import InvalidNode, to_facts
+from unhang.core.signing import GOOD, check, public_key
+from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.core.text import visible
+
+MOST_BYTES = 1 << 20
+EXAMPLES = """\
+  unhang admit verify runs/latest/admission/gpu017 --key gate_key.pub
+  unhang admit verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
+    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key: use the controller's copy, not the node's")
+    facts = "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the record is not compared with the node"
+    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
+    parser.add_argument("--now", metavar="DATE", help="the date of the check, for example 2026-12-31 (default: today)")
+    add_format_option(parser, ("table", "json"))
+    add_quiet(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 good, 2 not proved, 1 any other known state. Raises UserError for a file that cannot be read."""
+    today, key = given_day(arguments.now), public_key(arguments.key)
+    facts = read_facts(arguments.facts) if arguments.facts else None
+    text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
+    try:
+        found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
+    except ValueError as problem:
+        raise UserError(f"{arguments.record}: {problem}") from None
+    if not arguments.quiet:
+        print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
+    return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)
+
+
+def read_facts(path: Path) -> Mapping[str, Any]:
+    """The facts of a node, from a run's file or the collector's output. Raises UserError."""
+    try:
+        document = parse_strictly(_read(path, "a node's facts", run_folder.LONGEST_DOCUMENT))
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
+    facts = document.get("facts", document) if isinstance(document, dict) else None
+    if not isinstance(facts, dict) or facts.get("schema") != "unhang/node-facts/1":
+        raise UserError(f"{path}: expected facts of a node (unhang/node-facts/1), found none")
+    try:
+        to_facts(facts)
+    except InvalidNode as problem:
+        raise UserError(f"{path}: {problem}") from None
+    return facts
+
+
+def _read(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
+    try:
+        return read_bounded(path, most)
+    except OSError as problem:
+        raise UserError(f"expected {what} at {path}, found none: {problem.strerror}") from None
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+def _document(found: Verified) -> dict[str, Any]:
+    names = ("host", "run", "admitted_at", "expires")
+    return {"state": found.state, "why": list(found.why), "record": {name: found.record.get(name) for name in names}}
+
+
+def _lines(found: Verified, compared: bool) -> str:
+    record = found.record
+    admission = "" if found.state in ("unsigned", "tampered", "another key") else f": {visible(record['host'])}, admitted {record['admitted_at']}"
+    lines = [f"{found.state}{admission}", *(f"  {visible(line, 1000)}" for line in found.why)]
+    if found.state == GOOD:
+        lines.append(f"  holds until {record['expires']}" + ("" if compared else "; not compared with the node: --facts FILE does"))
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""`unhang preprovision HOSTS`: runs playbooks/preprovision.yml and shows which nodes may join."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from unhang.act.gate.deciding import FAIL as FAILED
+from unhang.act.gate.deciding import NOT_PROVED
+from unhang.act.gate.deciding import PASS as PASSED
+from unhang.act.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
+from unhang.act.gate.outcome import FILE_NAME, exit_code
+from unhang.audit.report.gate import render_gate, render_gate_junit
+from unhang.audit.rules.rules import SEVERITIES
+from unhang.core import project
+from unhang.core.ansible.play_process import Played
+from unhang.core.ansible.playbook_command import (
+    as_typed,
+    ended_early,
+    inventories_of,
+    limit_arguments,
+    play_into,
+    why_no_run,
+)
+from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.durations import parse_duration
+from unhang.core.errors import UserError
+from unhang.core.list_arguments import split_list
+from unhang.core.nodeset import expand_limit
+from unhang.core.run import run_folder
+from unhang.core.run.own_runs import mark_as_own
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.signing import public_key
+from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.core.terminal import terminal_shape
+from unhang.core.text import data_for_ansible
+
+FORMATS = ("table", "json", "junit")
+EXAMPLES = """\
+  unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
+  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""
+# Banner of a task -> the message when it begins.
+STEPS = {
+    "Judge the facts of the audit": "judge the facts of the audit",
+    "Smoke test, each node alone": "smoke test, each node alone",
+    "Smoke test, together": "smoke test, together",
+    "Report what was decided": "decide",
+}
+SMOKE_STEPS = [name for name, meaning in STEPS.items() if "smoke" in meaning]
+VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
+BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
+STRICT = {"ANSIBLE_HOST_PATTERN_MISMATCH": "error"}  # Ansible passes over a host that the inventory lacks: the others would pass for it
+MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
+    parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and must be idle")
+    severities = f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default: %(default)s)"
+    parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
+    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
+    parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
+    burn_in = "in each node's own smoke test, run its GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
+    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
+    quick = "run only the audit, which includes changes since admission: no smoke test, no GPU time, no admission record"
+    parser.add_argument("--quick", action="store_true", help=quick)
+    answer = "with --quick and one node: print the answer and use the exit code that this program expects; only a fail drains"
+    parser.add_argument("--as", dest="host_program", choices=PROGRAMS, metavar="PROGRAM", help=f"{answer} ({', '.join(PROGRAMS)})")
+    parser.add_argument("--key", metavar="FILE", help="the gate's private key, which signs the admission records of nodes that pass; it stays on this machine")
+    parser.add_argument("--days", type=int, metavar="N", default=365, help="days until an admission expires (default: %(default)s)")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
+    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
+    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="option for ansible-playbook, for example --ansible=--become")
+    add_format_option(parser, FORMATS)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as the code for that program."""
+    if arguments.host_program:
+        return answer_host_program(arguments)
+    document, folder = gate(arguments)
+    deliver(document, arguments.format, folder)
+    return exit_code(document)
+
+
+def answer_host_program(arguments: argparse.Namespace) -> int:
+    """The exit code for the host program. Wrong use, or a gate without a decision, is no fail, because it would drain a node without a reason."""
+    try:
+        if not arguments.quick:
+            raise UserError("--as: expected --quick beside it, found none; a host program has no time for smoke tests")
+        document, _ = gate(arguments)
+        rows = [row for row in document["nodes"] if row["host"] != document["reference"]]
+        if len(rows) != 1:
+            raise UserError(f"--as: expected one node, found {len(rows)}: {', '.join(row['host'] for row in rows)[:200]}")
+        verdict, reason, node = VERDICTS[rows[0]["outcome"]], "; ".join(rows[0]["reasons"]) or "nothing found", rows[0]["host"]
+    except UserError as problem:
+        verdict, reason, node = UNKNOWN, f"not checked: {problem}", ""
+    return give(answer_for(arguments.host_program, verdict, reason, node))
+
+
+def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
+    """(gate.json of a new run, its folder). Raises UserError."""
+    home = project.find_project()
+    project.link_pynvml(home)
+    variables = variables_of(arguments)
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder()).absolute()
+    folder = runs / run_folder.new_run_id()
+    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
+    command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
+    command += ["--forks", str(arguments.forks)] if arguments.forks else []
+    steps = {name: meaning for name, meaning in STEPS.items() if not (arguments.quick and name in SMOKE_STEPS)}
+    with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
+        print("unhang: audit", file=sys.stderr, flush=True)
+        played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
+    mark_as_own(folder)
+    return outcome_of(folder, played, arguments), folder
+
+
+def limit_of(hosts: str, reference: str | None) -> str:
+    """The nodes of the run, always including the reference."""
+    if reference is None or hosts.startswith("@") or reference in expand_limit(hosts):
+        return hosts
+    return f"{hosts},{reference}"
+
+
+def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The playbook's variables. Raises UserError."""
+    chosen: dict[str, Any] = {"preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)}
+    if arguments.days < 1:
+        raise UserError(f"--days: expected a number of days above 0, found {arguments.days}")
+    chosen["preprovision_admission_days"] = arguments.days
+    if arguments.key:
+        public_key(Path(arguments.key))  # refused before anything is tested
+        chosen["preprovision_key"] = str(Path(arguments.key).absolute())
+    if arguments.reference:
+        chosen["preprovision_reference"] = arguments.reference
+    if arguments.quick:
+        for option, given in (("--burn-in", arguments.burn_in), ("--key", arguments.key)):
+            if given:
+                raise UserError(f"{option}: expected none with --quick, which tests no GPU and admits no node")
+        chosen["preprovision_quick"] = True
+    if arguments.burn_in is not None:
+        parse_duration(arguments.burn_in, "--burn-in")
+        chosen["preprovision_burn_in"] = arguments.burn_in
+    if arguments.python:
+        chosen["smoke_test_python"] = arguments.python
+    if arguments.container_image:
+        chosen["smoke_test_container_image"] = arguments.container_image
+    return chosen
+
+
+def show_step(steps: Mapping[str, str], line: str) -> None:
+    """Handles one line of Ansible's output: the beginning of a step is printed on standard error. steps: as STEPS."""
+    banner = BANNER.match(line)
+    if banner and banner[1] in steps:
+        print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)
+
+
+def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> dict[str, Any]:
+    """gate.json of the run. Raises UserError with the reason if nothing was decided."""
+    if played.stopped or played.code < 0:
+        raise UserError(ended_early(played, folder))
+    try:
+        found: dict[str, Any] = parse_strictly(read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT))
+    except (OSError, NotStrict):
+        messages = MESSAGE.findall(played.output)
+        reason = messages[-1].strip('"') if messages else why_no_run(played.output, arguments.inventory, arguments.hosts)
+        if "preprovision_reference among" in reason or (arguments.reference and f"none that {arguments.reference} names" in reason):
+            reason = f"expected a host of the inventory as --reference, found {arguments.reference}"
+        raise UserError(f"nothing was decided: {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}") from None
+    return found
+
+
+def deliver(document: dict[str, Any], form: str, folder: Path) -> None:
+    if form == "json":
+        print(json.dumps(masked_document(document), indent=2))
+    elif form == "junit":
+        print(render_gate_junit(document), end="")
+    else:
+        _, _, plain = terminal_shape(sys.stdout, os.environ)
+        print(render_gate(document, as_typed(folder), project.program_as_typed(), plain), end="")

@@ -1,0 +1,62 @@
+"""`unhang rollout-step`: called by the playbooks that change nodes; prints JSON. No help lists it."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from unhang.act.rollout.baseline import from_document
+from unhang.act.rollout.proof import SERIOUS, Asked
+from unhang.act.rollout.rollout import begin, lost_since, prove_node
+from unhang.audit.rules.rules import SEVERITIES
+from unhang.audit.triage.run_judging import judge_folder
+from unhang.core.errors import UserError
+from unhang.core.list_arguments import split_list
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("step", choices=("begin", "lost", "prove"), help="begin: judge the run and its policies; lost: compare hardware; prove: judge again")
+    parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")
+    parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument("--before", type=Path, metavar="RUN", help="with begin: run folder with the state before a rollout that is undone: the baseline")
+    parser.add_argument("--severities", default=",".join(SERIOUS), help="severities that keep a node from being healthy")
+    parser.add_argument("--baseline", default="null", metavar="JSON", help="the baseline that the node has kept")
+    parser.add_argument(
+        "--about",
+        default="{}",
+        metavar="JSON",
+        help="what is written beside the proof; roles: those that were played; for_a_person: rules that the plan leaves to a person",
+    )
+    parser.add_argument("--rolled-back", action="store_true", help="the node was brought back, and not to its policy")
+    parser.add_argument("--found-by-this-run", action="store_true", help="the baseline is not from before the changes that were rolled back")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 with JSON on standard output. Raises UserError."""
+    try:
+        print(json.dumps(_answer(arguments)))
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+    return 0
+
+
+def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    if arguments.step == "begin":
+        return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
+    baseline, about = from_document(json.loads(arguments.baseline)), json.loads(arguments.about)
+    if arguments.step == "lost":
+        return lost_since(arguments.run, arguments.host, baseline)
+    severities = split_list(arguments.severities, "--severities", SEVERITIES)
+    asked = Asked(
+        severities=severities,
+        roles=about.get("roles", ()),
+        rolled_back=arguments.rolled_back,
+        found_by_this_run=arguments.found_by_this_run,
+        for_a_person=about.get("for_a_person", ()),
+    )
+    return prove_node(arguments.run, arguments.host, arguments.rules, today, about, asked, baseline, judge_folder)

@@ -1,0 +1,84 @@
+"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its configuration has changed. Values in, values out."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.act.plan.plan_document import HostPlan, Plan
+from unhang.core.schemas.configuration import changed_facts, hash_of_sections
+
+SHOWN_FACTS = 5
+AGAIN = "audit it again, then unhang plan"
+
+
+@dataclass(frozen=True)
+class NodeNow:
+    """The node at its latest reading. sections: of its facts, plain; None if it was not read."""
+
+    boot_id: str | None
+    sections: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class OwnWork:
+    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it caused; changed: a step that changes the node has begun."""
+
+    boots: Collection[str] = ()
+    changed: bool = False
+
+
+def reasons_against(
+    plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime, then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
+) -> list[str]:  # fmt: skip
+    """One line for each reason why the entry must not be applied; [] if it may be.
+
+    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's run, plain, to name the facts; None if they no longer
+    exist. own: this rollout's changes of the node. A node on which it has begun is completed, however old the plan is.
+    """
+    own = own or OwnWork()
+    if entry.config_hash is None:
+        return [f"{entry.host}: it was not read when the plan was made; {AGAIN}"]
+    if now.sections is None:
+        return [f"{entry.host}: expected to read the node, found no answer"]
+    found = [] if own.changed else _age(plan, at)
+    found += _boot(entry, now, own)
+    found += [] if own.changed else _changes(entry, now.sections, then)
+    return [f"{entry.host}: {line}; {AGAIN}" for line in found]
+
+
+def _age(plan: Plan, at: datetime.datetime) -> list[str]:
+    started = datetime.datetime.fromisoformat(plan.run.started)
+    age_s = (at - started).total_seconds()
+    if age_s > plan.limits.max_age_s:
+        return [f"expected a plan of at most {_span(plan.limits.max_age_s)}, found one whose audit began {plan.run.started}, {_span(age_s)} ago"]
+    if age_s < 0:
+        return [f"expected a plan of the past, found one whose audit began {plan.run.started}, which is yet to come by this controller's clock"]
+    return []
+
+
+def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
+    if now.boot_id is None or entry.boot_id is None:
+        return ["expected the node's boot id then and now, found that it was not read: whether it has booted since is not known"]
+    if now.boot_id == entry.boot_id or now.boot_id in own.boots:
+        return []
+    return [f"expected node.boot_id {entry.boot_id} as in the plan, found {now.boot_id}: the node has booted since"]
+
+
+def _changes(entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None) -> list[str]:
+    if hash_of_sections(sections) == entry.config_hash:
+        return []
+    if then is None or hash_of_sections(then) != entry.config_hash:
+        return ["expected the configuration of the plan, found another; which fact differs is not known, for the facts of the plan's run are gone"]
+    facts = changed_facts(then, sections)
+    if not facts:
+        return []
+    more = f" and {len(facts) - SHOWN_FACTS} more" if len(facts) > SHOWN_FACTS else ""
+    return [f"expected the configuration of the plan, found {'; '.join(facts[:SHOWN_FACTS])}{more}"]
+
+
+def _span(seconds: float) -> str:
+    minutes = int(seconds) // 60
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

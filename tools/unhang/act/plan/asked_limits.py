@@ -1,0 +1,105 @@
+"""Converts limits of a plan, N or N%, to numbers of nodes. Values in, values out."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_limit, fold_hosts, shortened
+from unhang.core.schemas.shapes import nearest
+from unhang.core.text import counted, listed, visible
+
+_AMOUNT = re.compile(r"(\d{1,6})(%?)")
+SHOWN = 6
+LONGEST_LIST = 120
+
+
+def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool = False) -> int:
+    """A number of nodes; a share is taken of `total`. least: minimum for a share. Raises UserError naming the option."""
+    found = _AMOUNT.fullmatch(text.strip())
+    number = int(found[1]) if found else -1
+    if found is None or (found[2] and number > 100):
+        raise UserError(f"{option}: expected a number of nodes or a share such as 10%, found {text!r}")
+    if not found[2]:
+        return number
+    return max(least, -(-total * number // 100) if round_up else total * number // 100)
+
+
+def most_unavailable(text: str, floor: str, answered: int, out: Collection[str] = ()) -> tuple[int, int]:
+    """(nodes that a rollout may take out of service at once, floor). Raises UserError for a floor that cannot be kept.
+
+    answered: number of nodes for a share; out: those of them that are already out of service, which reduces the room above the floor.
+    """
+    kept = amount(floor, answered, "--floor", round_up=True)
+    most = amount(text, answered, "--max-unavailable", least=1)
+    if most < 1:
+        raise UserError(f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be repaired")
+    room = answered - kept - (len(out) if kept else 0)
+    if room < 1:
+        raise UserError(f"--floor {floor}: expected a floor below {_in_service(answered, out)}, found {kept}: no node could ever be taken out of service")
+    return min(most, room), kept
+
+
+def _in_service(answered: int, out: Collection[str]) -> str:
+    if not out:
+        return f"the {counted(answered, 'node')} that answered"
+    return f"the {counted(answered - len(out), 'node')} in service ({answered} answered, out of service: {shortened(fold_hosts(out), LONGEST_LIST)})"
+
+
+def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """group -> number of its nodes that may be out of service at once. given: GROUP=N or GROUP=N%, GROUP may hold * and ?. members: group -> nodes that
+    answered.
+
+    Raises UserError for a group without a node, and for a limit of 0.
+    """
+    found: dict[str, int] = {}
+    for text in given:
+        pattern, sign, wanted = text.rpartition("=")
+        if not sign or not pattern:
+            raise UserError(f"--group-limit: expected GROUP=N or GROUP=N%, found {text!r}")
+        groups = sorted(group for group in members if members[group] and fnmatch.fnmatchcase(group, pattern))
+        if not groups:
+            raise UserError(f"--group-limit {text}: expected a group of the inventory with nodes that answered, found none{_among(pattern, members)}")
+        for group in groups:
+            limit = amount(wanted, len(members[group]), f"--group-limit {text}", least=1)
+            if limit < 1:
+                raise UserError(
+                    f"--group-limit {text}: expected at least 1 node, found {wanted!r}: no node of {group} could ever be repaired; --except leaves it out"
+                )
+            found[group] = min(limit, found.get(group, limit))
+    return found
+
+
+def named_hosts(given: Iterable[str], hosts: Collection[str], members: Mapping[str, Collection[str]], option: str) -> set[str]:
+    """Hosts that node sets, groups and wildcards name. Raises UserError naming those without a host in the run."""
+    found: set[str] = set()
+    unknown: list[str] = []
+    for text in given:
+        for pattern in expand_limit(text):
+            if pattern in hosts:
+                named: Iterable[str] = [pattern]
+            else:
+                groups = [group for group in members if fnmatch.fnmatchcase(group, pattern)]
+                named = {*(host for group in groups for host in members[group]), *fnmatch.filter(hosts, pattern)}
+            unknown += [] if named else [pattern]
+            found.update(named)
+    if unknown:
+        names, typed = shortened(fold_hosts(unknown), LONGEST_LIST), visible(",".join(given), 200)
+        raise UserError(f"{option} {typed}: expected hosts or groups of the run, found none that {names} names{_among(unknown[0], [*members, *hosts])}")
+    return found
+
+
+def known_rules(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Ids of rules, sorted. Raises UserError for an unknown id."""
+    names = sorted({name.strip() for text in given for name in text.split(",") if name.strip()})
+    for name in names:
+        if name not in known:
+            raise UserError(f"--only: expected the id of a rule, found {name!r}{nearest(name, known)}; unhang catalogue lists them")
+    return tuple(names)
+
+
+def _among(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    return nearest(name, names) or f"; there are {listed(names, SHOWN)}" if names else "; the run has none"

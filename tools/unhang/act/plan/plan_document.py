@@ -1,0 +1,302 @@
+"""The plan as a value, as JSON (schema unhang/plan/1), and as a file with a digest that shows an edit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unhang.act.plan.role_remedies import ROLE_ORDER
+from unhang.core.errors import UserError
+from unhang.core.run.run_folder import read_object, write_atomically
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.text import listed, visible
+
+SCHEMA = "unhang/plan/1"
+FILE = "plan.json"
+LARGEST_PLAN_BYTES = 128 * 1024 * 1024  # a plan for 10,000 nodes has some 40
+SHOWN_HOSTS = 5
+CANARY = "canary"
+PLAYED = (*ROLE_ORDER, "undo")
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The run from which the plan was made. started, finished: UTC, RFC 3339."""
+
+    id: str
+    started: str
+    finished: str | None
+
+
+@dataclass(frozen=True)
+class GroupLimit:
+    """Number of nodes of an inventory group that may be out of service at once."""
+
+    group: str
+    max_unavailable: int
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the floor into account. in_service: nodes that answered;
+    out_of_service: nodes that were named as out of service when the plan was made, whether or not they answered.
+    """
+
+    max_unavailable: int
+    floor: int
+    in_service: int
+    max_age_s: int
+    groups: tuple[GroupLimit, ...] = ()
+    only: tuple[str, ...] = ()
+    except_: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    out_of_service: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A role to run. policy: unhang_policy for it, the same in all remedies of a host. before, after: versions, None for a role without a version."""
+
+    role: str
+    policy: dict[str, Any]
+    because: tuple[str, ...]
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """One reboot that the node may make. step: trial, apply or rollback."""
+
+    step: str
+    why: str
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):  # not a dataclass: a fleet has tens of thousands of jobs, and making a dataclass takes five times as long
+    """A process that used GPUs when the node was read."""
+
+    pid: int | None
+    user: str | None
+    command: str | None
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A remedy that is not applied, with the reason."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class PersonNeeded:
+    """A finding that no role repairs, and what a person has to do."""
+
+    rule: str
+    what: str
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured.
+
+    scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
+    """
+
+    host: str
+    boot_id: str | None
+    config_hash: str | None
+    remedies: tuple[Remedy, ...] = ()
+    reboots: tuple[Reboot, ...] = ()
+    jobs: tuple[Job, ...] | None = None
+    minutes: float | None = None
+    refused: tuple[Refused, ...] = ()
+    person: tuple[PersonNeeded, ...] = ()
+    minutes_at_least: float = 0.0
+    scheduler: str | None = None
+
+    @property
+    def roles(self) -> list[str]:
+        return [one.role for one in self.remedies]
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The one policy of all its remedies; {} for a host without any."""
+        return self.remedies[0].policy if self.remedies else {}
+
+
+@dataclass(frozen=True)
+class StepMinutes:
+    """The duration of a step of the table remedy_steps on one node. times: number of measurements in this installation, 0 if only the table is known.
+    minutes: the median of the measurements, else the table's value; None if unknown.
+    """
+
+    step: str
+    minutes: float | None
+    times: int = 0
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Hosts that may be out of service together."""
+
+    name: str
+    hosts: tuple[str, ...]
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether no failure is allowed in it."""
+        return self.name.startswith(CANARY)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies; wave_of: the wave of a host, from 0. steps: the steps whose
+    durations make up its minutes. undoes: id of the run whose rollout the plan undoes, "" for any other plan.
+    """
+
+    run: PlannedRun
+    day: str
+    limits: PlanLimits
+    hosts: tuple[HostPlan, ...] = ()
+    waves: tuple[Wave, ...] = ()
+    steps: tuple[StepMinutes, ...] = ()
+    undoes: str = ""
+    by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
+    wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_host", {one.host: one for one in self.hosts})
+        object.__setattr__(self, "wave_of", {host: number for number, wave in enumerate(self.waves) for host in wave.hosts})
+
+    def for_host(self, host: str) -> HostPlan | None:
+        """The entry of a host; None for a host without a finding, or one that is not in the plan."""
+        return self.by_host.get(host)
+
+
+def to_document(plan: Plan) -> dict[str, Any]:
+    """The plan as a JSON document, with its digest. Hosts and waves are not copied; the encoder writes the plan's own objects."""
+    limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
+    limits["except"] = limits.pop("except_")
+    if not plan.limits.out_of_service:  # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has no such key
+        limits.pop("out_of_service", None)
+    content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
+    content |= {"undoes": plan.undoes} if plan.undoes else {}
+    document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
+    return {**document, "digest": digest_of(document)}
+
+
+def digest_of_plan(plan: Plan) -> str:
+    """The digest that plan.json has; its first characters name the plan to a person."""
+    return str(to_document(plan)["digest"])
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of everything but the digest itself, independent of the file's layout: of the JSON in ASCII, with sorted keys and without spaces."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    """msgspec writes the same bytes as json, ten times as fast, except for characters that json escapes and for values that msgspec refuses; json writes
+    those."""
+    try:
+        quick = _encode_sorted(content)
+    except (msgspec.MsgspecError, ValueError, OverflowError):
+        quick = b"\x7f"
+    if quick.isascii() and b"\x7f" not in quick:
+        return quick
+    return json.dumps(msgspec.to_builtins(content), sort_keys=True, separators=(",", ":")).encode()
+
+
+def render_plan(plan: Plan) -> str:
+    """The text of plan.json. The same plan gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(to_document(plan)), indent=1).decode() + "\n"
+
+
+def write_plan(folder: Path, plan: Plan) -> Path:
+    """Writes plan.json into a run folder, atomically. Raises OSError."""
+    write_atomically(folder / FILE, render_plan(plan))
+    return folder / FILE
+
+
+def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
+    """A plan from its file or its run folder. known_hosts: of the inventory, to refuse a plan with other hosts. Raises UserError if it is not readable, of
+    another version, edited since it was written, or has hosts that the inventory does not have.
+    """
+    path = path / FILE if path.is_dir() else path
+    document = _read(path)
+    if digest_of(document) != document["digest"]:
+        raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs){_next(path)}")
+    try:
+        plan = _to_plan(document)
+    except msgspec.ValidationError as problem:
+        raise UserError(f"{path}: {visible(str(problem), 300)}{_next(path)}") from None
+    _check_hosts(plan, path)
+    _check_remedies(plan, path)
+    gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
+    if gone:
+        names = listed([visible(host, 80) for host in gone], SHOWN_HOSTS)
+        raise UserError(f"{path}: expected hosts of the inventory, found {names}, which it does not have; audit again{_next(path)}")
+    return plan
+
+
+def _next(path: Path) -> str:
+    """The next step after an unreadable plan: the command that makes a new one. path: of plan.json."""
+    folder, here = path.absolute().parent, Path.cwd()
+    return f"; next: unhang plan {shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    document = read_object(path, f"a plan ({SCHEMA})", LARGEST_PLAN_BYTES, _next(path))
+    if document.get("schema") != SCHEMA:
+        raise UserError(f"{path}: expected a plan of schema {SCHEMA}, found {visible(document.get('schema'), 80)}{_next(path)}")
+    for fault in check_schema(document, read_schema("plan-1")):
+        where = ".".join(str(part) for part in fault.path) or "plan"
+        raise UserError(f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{_next(path)}")
+    return document
+
+
+def _to_plan(document: dict[str, Any]) -> Plan:
+    limits = {**document["limits"], "except_": document["limits"]["except"]}
+    limits.pop("except")
+    return Plan(
+        msgspec.convert(document["run"], PlannedRun),
+        document["day"],
+        msgspec.convert(limits, PlanLimits),
+        msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
+        msgspec.convert(document["waves"], tuple[Wave, ...]),
+        msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
+        str(document.get("undoes") or ""),
+    )
+
+
+def _check_hosts(plan: Plan, path: Path) -> None:
+    """Checks that each host is listed once, and each host with remedies in exactly one wave, because somebody may have edited the plan and its digest."""
+    in_waves = [host for wave in plan.waves for host in wave.hosts]
+    wanted = [one.host for one in plan.hosts if one.remedies]
+    if len(plan.by_host) != len(plan.hosts) or len(set(in_waves)) != len(in_waves) or set(in_waves) != set(wanted):
+        raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise{_next(path)}")
+    if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
+        raise UserError(f"{path}: expected one policy for all remedies of a host, found several{_next(path)}")
+
+
+def _check_remedies(plan: Plan, path: Path) -> None:
+    """Checks that remedies are roles and policies that a plan can have. Somebody who computes the digest may have put in others."""
+    remedies = [(one.host, remedy) for one in plan.hosts for remedy in one.remedies]
+    if wrong := next(((host, remedy.role) for host, remedy in remedies if remedy.role not in PLAYED), None):
+        raise UserError(f"{path}: {visible(wrong[0], 80)}: expected one of the roles {', '.join(PLAYED)}, found {wrong[1][:80]}{_next(path)}")
+    different = {_encode_sorted(remedy.policy): (host, remedy.policy) for host, remedy in remedies}
+    for host, policy in different.values():
+        for fault in policy_faults(policy):
+            raise UserError(f"{path}: {visible(host, 80)}: {visible(one_line(fault), 300)}{_next(path)}")

@@ -1,0 +1,103 @@
+"""`unhang audit`: reads the nodes of an inventory, by playbooks/audit.yml or another way, and judges the run."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shutil
+import sys
+from pathlib import Path
+
+from unhang.audit.commands import judge
+from unhang.audit.commands.audit_by_slurm import add_slurm_options, check_slurm_options
+from unhang.audit.commands.audit_ways import WAYS, read_nodes
+from unhang.audit.commands.judging_options import add_judging_options, check_judging_options
+from unhang.audit.commands.run_news import report_run
+from unhang.audit.history.location import LATER
+from unhang.audit.history.recording import keep_run
+from unhang.audit.ways.run_deadline import DEADLINE_S
+from unhang.core import project
+from unhang.core.ansible.playbook_command import as_typed
+from unhang.core.commands.common_options import add_examples
+from unhang.core.errors import UserError
+from unhang.core.run import run_folder
+
+LONGEST_DEADLINE_S = 366 * 86400.0
+
+EXAMPLES = """\
+  unhang audit                                                        this machine
+  unhang audit -i inventory/mycluster -l 'gpu[001-016]' -f 64         16 nodes of a cluster
+  unhang audit -i inventory/mycluster --severity critical -o name     the nodes that must leave service, one a line
+  unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes
+  kubectl logs -l app=unhang --tail=-1 | unhang audit --via files -   documents that came by other ways: standard input, a folder, a tar
+  unhang audit --via slurm --slurm-job 1234                           the nodes of your job, by srun
+  unhang audit --continue latest                                      only the nodes that the last audit could not read"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
+    parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
+    parser.add_argument("--via", choices=WAYS, default=WAYS[0], metavar="WAY", help=f"how the nodes are read: {', '.join(WAYS)} (default: {WAYS[0]})")
+    deadline = f"cut the nodes that have not answered after this time, name them and judge the others (default: {DEADLINE_S:g})"
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline)
+    add_slurm_options(parser)
+    parser.add_argument("--continue", dest="go_on", metavar="RUN", help="read only the nodes that this run could not read, into the same run")
+    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
+    add_judging_options(parser, "the inventory's unhang_policy", is_new=True)
+    help_text = "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with --via files: a folder, a tar, files, -"
+    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT|FILE", help=help_text)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 nothing found, 1 findings, 2 the command failed."""
+    try:
+        _check_arguments(arguments)
+        check_judging_options(arguments)
+        folder, is_whole = read_nodes(arguments, {LATER: "1"})
+    except KeyboardInterrupt:
+        if "folder" in arguments and (arguments.folder / "run.json").is_file():
+            raise
+        raise UserError("stopped by hand, before a node was asked; nothing was read") from None
+    if run_folder.read_run(folder).document.get("finished") is None:
+        return 2  # the callback unhang_run has printed the reason, and how to judge the nodes that were read
+    code = judge_new_run(folder, arguments)
+    return code if is_whole else 2
+
+
+def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
+    """Judges a run that was just read, stores it in the history and shows it: the exit code of `unhang judge`."""
+    keep = functools.cache(lambda: keep_run(folder, arguments.db))  # stored once: before the page is written, which shows the changes, or after judging fails
+    try:
+        return judge.run(argparse.Namespace(**vars(_judge_arguments(as_typed(folder), arguments)), once_judged=keep, db=arguments.db))
+    except KeyboardInterrupt:
+        raise UserError(f"stopped by hand; every node was asked; judge what was seen with: {project.program_as_typed()} judge {as_typed(folder)}") from None
+    finally:  # the run is stored even if it cannot be judged
+        if line := keep():
+            sys.stderr.write(f"unhang: {line}\n")
+        else:
+            report_run(folder.name, arguments)
+
+
+def _check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of forks."""
+    if arguments.via != "files" and arguments.ansible and not arguments.ansible[0].startswith("-"):
+        found = arguments.ansible[0]
+        raise UserError(f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with --limit, inventories with --inventory")
+    if arguments.forks is not None and arguments.forks < 1:
+        raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
+    if not 0 < arguments.deadline < LONGEST_DEADLINE_S:
+        raise UserError(f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}")
+    check_slurm_options(arguments)
+    if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
+        sys.stderr.write("unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be read (openssh-client has it)\n")
+
+
+def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
+    """The options of `unhang judge` for this run: the options that both commands have. The findings are the run's own, with any policy."""
+    parser = argparse.ArgumentParser(prog="unhang judge")
+    judge.add_arguments(parser)
+    given = parser.parse_args([run])
+    shared = {name: value for name, value in vars(arguments).items() if name in vars(given) and name != "out" and value is not None}
+    return argparse.Namespace(**{**vars(given), **shared, "is_record": True})

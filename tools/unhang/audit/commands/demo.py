@@ -1,0 +1,58 @@
+"""`unhang demo`: audits the recorded fleet, without GPU, ssh or compiler. A wheel carries the fleet as an archive."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+from unhang.audit.commands import audit
+from unhang.core import project
+from unhang.core.commands.common_options import add_examples
+from unhang.core.errors import UserError
+
+EXAMPLES = """\
+  unhang demo                      the first screen of 23 recorded nodes; nothing of this machine is read
+  unhang demo --limit gpu007 -v    every finding of one of them; the options are those of unhang audit"""
+ARCHIVE = "demo.tar.gz"  # tools/setup/packed_project.py writes it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    audit.add_arguments(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """As of `unhang audit`. Raises UserError."""
+    if arguments.inventory:
+        raise UserError("expected no --inventory: the demo is a recorded fleet; unhang audit reads yours")
+    if arguments.via == "auto":
+        arguments.via = "ansible"  # there is nothing to choose, and no line about it
+    arguments.inventory = [str(recorded_fleet(project.find_project()))]
+    return audit.run(arguments)
+
+
+def recorded_fleet(home: Path) -> Path:
+    """The inventory of the recorded fleet: of a checkout, else unpacked once from the wheel's archive. Raises UserError."""
+    inventory = home / "inventory" / "demo"
+    if inventory.is_dir():
+        return inventory
+    archive = home / ARCHIVE
+    if not archive.is_file():
+        raise UserError(f"expected the recorded fleet at {archive}, found none; {project.repair_advice()}")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
+    target = project.own_folder(project.links_folder(home).parent) / f"demo-{digest}"
+    if not target.is_dir():
+        unpacked = Path(tempfile.mkdtemp(prefix=".demo-", dir=target.parent))
+        with tarfile.open(archive) as packed:
+            # Its links lead nowhere on purpose: they are a node's own. Python before 3.11.4 has no filters.
+            packed.extraction_filter = getattr(tarfile, "tar_filter", None)
+            packed.extractall(unpacked)  # noqa: S202 -- an archive of the wheel
+        try:
+            unpacked.replace(target)
+        except OSError:  # another process was first
+            shutil.rmtree(unpacked)
+    return target / "inventory" / "demo"

@@ -1,0 +1,120 @@
+"""`unhang diff A B`: what changed from one run to another, or what differs between two sides of other kinds."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import fnmatch
+import sqlite3
+from collections.abc import Sequence
+
+from unhang.audit.commands.diff_sides import add_side_arguments, are_sides, show_sides
+from unhang.audit.commands.fail_on import add_fail_on
+from unhang.audit.commands.history_options import add_history_options, history_file
+from unhang.audit.commands.run_news import tell
+from unhang.audit.history.changes import CHANGED, NEW, Changes, changes_between
+from unhang.audit.history.database import reading
+from unhang.audit.history.machines import asked_name
+from unhang.audit.history.rendering import render_changes
+from unhang.audit.history.run_rows import RunRow, run_before, run_named, run_rows
+from unhang.audit.rules.rules import SEVERITIES
+from unhang.core import project
+from unhang.core.commands.hooks import add_hooks, check_hooks
+from unhang.core.commands.row_output import Row, show_rows
+from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_limit
+from unhang.core.secrets_in_text import masked_fields
+
+COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
+EXAMPLES = """\
+  unhang diff                                  the last run against the one before it
+  unhang diff --since yesterday                against the state that yesterday's last run left
+  unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
+  unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
+  unhang diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat
+  unhang diff development production           the configuration of two groups of the last run's inventory
+  unhang diff 'gpu[001-004]' gpu005            of nodes of it
+  unhang diff latest:training 20261118:training   of a group in two runs
+  unhang diff RUN RUN --fact driver            of all nodes of two runs: the driver, by number of nodes
+  unhang diff gpu001 job.env --launch slurm    the node's settings and what `env` printed in a job
+  unhang diff node.json job.json               unhang collect on the node, and in the job's container"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    sides = "the earlier and the later run (default: the last two; one run is compared with the last), or two of: group, nodes, RUN:GROUP, "
+    parser.add_argument("sides", metavar="A", nargs="*", help=f"{sides}file of unhang collect, file of what env printed")
+    parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
+    parser.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
+    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only findings of these: {', '.join(SEVERITIES)}")
+    add_side_arguments(parser)
+    add_fail_on(parser)
+    add_hooks(parser)
+    add_history_options(parser, "nodes that changed", EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs: 0 if no finding at or above --fail-on is new, else 1. Other sides: 0 if nothing differs, else 1. Raises UserError."""
+    if are_sides(arguments):
+        return show_sides(arguments)
+    check_hooks(arguments)
+    with reading(history_file(arguments)) as connection:
+        before, now = _runs(connection, arguments)
+        changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
+    shown: Changes = masked_fields(changes)
+    show_rows(arguments, lambda width: render_changes(before, now, shown, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
+    tell(before, now, changes.findings, arguments)
+    counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
+    return int(any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings))
+
+
+def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tuple[RunRow, RunRow]:
+    given: list[str] = arguments.sides
+    if len(given) > (1 if arguments.since else 2):
+        raise UserError(f"expected {'one run beside --since' if arguments.since else 'two runs'}, found {len(given)}: {' '.join(given)[:200]}")
+    now = run_named(connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest")
+    if arguments.since:
+        before = run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
+    elif given:
+        before = run_named(connection, given[0])
+    else:
+        rows = run_rows(connection, 2)
+        if len(rows) < 2:
+            raise UserError("expected two runs in the history, found one: there is nothing yet to compare it with")
+        before = rows[0]
+    if before.seq == now.seq:
+        raise UserError(f"expected two runs of the history, found {before.id} alone: there is nothing yet to compare it with")
+    return (before, now) if before.seq < now.seq else (now, before)
+
+
+def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
+    """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so the last two exclude them."""
+    hosts = [one for given in arguments.host for one in expand_limit(given)]
+    rules = [part.strip() for given in arguments.rule for part in given.split(",")]
+    severities = [part.strip() for given in arguments.severity for part in given.split(",")]
+    if unknown := [one for one in severities if one not in SEVERITIES]:
+        raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}")
+
+    def among_hosts(names: Sequence[str]) -> tuple[str, ...]:
+        exact = frozenset(hosts)
+        return tuple(name for name in names if not hosts or name in exact or asked_name(name) in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
+
+    findings = (
+        dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.findings
+        if (not rules or any(fnmatch.fnmatchcase(one.rule, rule) for rule in rules)) and (not severities or one.severity in severities)
+    )  # fmt: skip
+    facts = () if rules or severities else (dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.facts)
+    asked = {name: among_hosts(getattr(changes, name)) for name in ("first_seen", "not_asked", "asked_again")}
+    return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), **asked)
+
+
+def rows_of(changes: Changes) -> list[Row]:
+    empty = dict.fromkeys(COLUMNS)
+    rows: list[Row] = [
+        {**empty, "change": one.change, "severity": one.severity, "rule": one.rule, "title": one.title, "place": dict(one.place), "now": one.found,
+         "hosts": list(one.hosts)} for one in changes.findings
+    ]  # fmt: skip
+    rows += [{**empty, "change": "fact", "fact": one.fact, "before": one.before, "now": one.now, "hosts": list(one.hosts)} for one in changes.facts]
+    asked = {"first seen": changes.first_seen, "asked again": changes.asked_again, "not asked": changes.not_asked}
+    return rows + [{**empty, "change": word, "hosts": list(hosts)} for word, hosts in asked.items() if hosts]

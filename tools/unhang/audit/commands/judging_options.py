@@ -1,0 +1,36 @@
+"""The options of commands that judge a run: `audit`, `merge` and `judge`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unhang.audit.commands.fail_on import add_fail_on
+from unhang.audit.commands.filters import add_filters, check_filters
+from unhang.audit.commands.run_output import add_format, check_page
+from unhang.audit.history.location import OFF, SETTING
+from unhang.audit.triage.run_judging import check_rules_and_policy
+from unhang.core.commands.hooks import add_hooks, check_hooks
+
+
+def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new: bool) -> None:
+    """Rules and policy, and how the findings are shown and counted. policy: what --policy replaces; is_new: the run is kept in the history, and reported."""
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument("--policy", metavar="FILE", help=f"use this policy instead of {policy}")
+    if is_new:
+        where = f"${SETTING}, or $XDG_STATE_HOME/unhang/history.db"
+        parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: {where}; {SETTING}={OFF}: none)")
+    add_format(parser)
+    add_filters(parser)
+    add_fail_on(parser)
+    if is_new:
+        add_hooks(parser)
+
+
+def check_judging_options(arguments: argparse.Namespace) -> None:
+    """Raises UserError for what would be found to be wrong only after the run was read."""
+    rules = [Path(one) for one in arguments.rules]
+    check_rules_and_policy(rules, arguments.policy)
+    check_filters(arguments, rules)
+    check_page(arguments)
+    check_hooks(arguments)

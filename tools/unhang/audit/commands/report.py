@@ -1,0 +1,69 @@
+"""`unhang report RUN`: shows a judged run as one screen, table, JSON or page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from unhang.audit.commands.fail_on import add_fail_on, exit_code
+from unhang.audit.commands.filters import add_filters, filtered
+from unhang.audit.commands.report_ticket import verify_ticket, write_ticket
+from unhang.audit.commands.run_output import add_format, run_of_file, show
+from unhang.audit.report.phrases import left_out
+from unhang.core.commands.common_options import add_examples
+from unhang.core.errors import UserError
+from unhang.core.path_arguments import checked_output
+from unhang.core.run import run_folder
+from unhang.core.run.findings import read_findings
+
+EXAMPLES = """\
+  unhang report                                        the last run as one screen
+  unhang report -v --host 'gpu[001-016]'               every finding on these nodes
+  unhang report -o name --rule nvlink-some-inactive    the nodes alone, one a line
+  unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run
+  unhang report --owner vendor                         what the hardware's vendor has to repair
+  unhang report --host gpu007 -o ticket                a ticket for the vendor of this node
+  unhang report --verify-ticket gpu007.md --allowed-signers signers   who signed a ticket
+  unhang report -o html --smoke result.json            with a smoke test's phases and bandwidth"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default=run_folder.latest_run(),
+        help="run folder or its id, or a file of findings (default: %(default)s)",
+    )
+    add_format(parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"})
+    add_filters(parser)
+    parser.add_argument("--out", metavar="FILE", help="write to this file; - is standard output; html: default RUN/report.html")
+    parser.add_argument("--smoke", action="append", default=[], metavar="FILE", help="html: add this smoke test result; repeatable")
+    parser.add_argument("--key", metavar="FILE", help="ticket: sign it with this private key, into FILE.sig beside --out")
+    verify = "check FILE.sig: 0 if a key of --allowed-signers signed this ticket, else 1"
+    parser.add_argument("--verify-ticket", metavar="FILE", help=verify)
+    parser.add_argument("--allowed-signers", metavar="FILE", help="who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each")
+    add_fail_on(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises UserError if it cannot be read."""
+    if arguments.verify_ticket or arguments.allowed_signers:
+        if not (arguments.verify_ticket and arguments.allowed_signers):
+            raise UserError("expected --verify-ticket FILE and --allowed-signers FILE together: without the second, any key would do")
+        return verify_ticket(Path(arguments.verify_ticket), Path(arguments.allowed_signers))
+    if arguments.out not in (None, "-"):
+        checked_output(arguments.out)
+    if arguments.smoke and arguments.format != "html":
+        raise UserError("--smoke: expected --format html, which draws it")
+    given = Path(arguments.run)
+    folder = run_of_file(given) if given.is_file() else run_folder.find_run(arguments.run)
+    findings = read_findings(folder, given if given.is_file() else None)
+    if arguments.format == "ticket":
+        return write_ticket(folder, findings, arguments)
+    if arguments.key:
+        raise UserError("--key: expected --format ticket, which it signs")
+    shown = filtered(folder, findings, arguments)
+    show(folder, shown, arguments, arguments.out)
+    return 2 if left_out(shown) else exit_code(shown, arguments.fail_on)

@@ -1,0 +1,155 @@
+"""The catalogue as the judge uses it: rules compiled, tables by key, each fault with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from unhang.audit.rules.examples import example_node
+from unhang.audit.rules.expression import Kind
+from unhang.audit.rules.kept_rules import keep_rules, kept_rules
+from unhang.audit.rules.rules import Rule, RuleError, compile_rule, node_names
+from unhang.core.catalogue.reading import (
+    CatalogueFile,
+    check_ids,
+    collect_tables,
+    own_folders,
+    read_folders,
+)
+from unhang.core.run.documents import InvalidNode
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import fact_shapes, nearest, read_schema
+
+MAX_RULES = 5000
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Compiled rules and tables. faults: one line each, with file and place; rows with a fault are omitted. entries: known problems that no rule can decide,
+    as rows of the schema's `entry`.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    table_rows: tuple[dict[str, Any], ...] = ()
+    faults: tuple[str, ...] = ()
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
+    """Reads every *.yml and *.yaml of the folders, the project's own first. The project's own are cached in the process as long as no file changes. Reads
+    files, raises nothing: faults are in the result.
+    """
+    own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
+    if not own:
+        faults: list[str] = []
+        return _compile(list(read_folders(folders, faults)), faults)
+    stamps = tuple(_stamp(folder) for folder in own)
+    return _load_with_own(own, stamps, folders) if folders else _load_own(own, stamps)
+
+
+@lru_cache(maxsize=1)
+def _read_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
+    """(files, faults). stamps: part of the cache's key."""
+    faults: list[str] = []
+    return tuple(read_folders(folders, faults)), tuple(faults)
+
+
+@lru_cache(maxsize=1)
+def _load_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> Catalogue:
+    files, faults = _read_own(folders, stamps)
+    ready = {} if faults else kept_rules(files, _names(files))
+    found = _compile(list(files), list(faults), ready)
+    if not (ready or found.faults):
+        keep_rules(files, found.rules)
+    return found
+
+
+def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
+    return node_names(collect_tables(files, [])[0])
+
+
+def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]) -> Catalogue:
+    """The project's own rules and a user's folders; the own rules are compiled again only if a user's table may change their meaning."""
+    files, own_faults = _read_own(own, stamps)
+    faults = list(own_faults)
+    more = list(read_folders(folders, faults))
+    compiled = {} if any(file.tables for file in more) else {rule.id: rule for rule in _load_own(own, stamps).rules}
+    return _compile([*files, *more], faults, compiled)
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """A value that changes when a file of the folder changes."""
+    return tuple((str(path), _state(path)) for path in sorted(folder.rglob("*.y*ml")))
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:  # read_folders reports the fault
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _compile(files: list[CatalogueFile], faults: list[str], compiled: Mapping[str, Rule] | None = None) -> Catalogue:
+    """Compiles the rows of files. compiled: compiled rules of the first files, by id; an id belongs to the first row that has it."""
+    tables, table_rows = collect_tables(files, faults)
+    rules: list[Rule] = []
+    entries = []
+    names = node_names(tables)
+    for file, kind, place, row in check_ids(files, faults):
+        if kind == "entries":
+            entries.append(row)
+            continue
+        found = (compiled or {}).get(row["id"]) or _rule(file, place, row, tables, names)
+        if isinstance(found, Rule):
+            rules.append(found)
+        else:
+            faults += found
+    if len(rules) > MAX_RULES:
+        faults.append(f"{len(rules)} rules, at most {MAX_RULES} are allowed")
+    return Catalogue(tuple(rules), tables, tuple(table_rows), tuple(faults), tuple(entries))
+
+
+def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[str, Any], names: Mapping[str, Kind]) -> Rule | list[str]:
+    try:
+        rule = compile_rule(row, tables, names)
+    except RuleError as problem:
+        return [f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}: {problem.field}: {problem}"]
+    faults = []
+    proposal = row["remedy"].get("policy")
+    if proposal is not None:
+        for one in check_schema(proposal, read_schema("policy-1")):
+            inside = ".".join(str(part) for part in one.path)
+            faults.append(f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}: remedy.policy.{inside}: {one.message}")
+    faults += _examples(file, place, rule)
+    return faults or rule
+
+
+def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
+    """The faults of a rule's examples, each once."""
+    shown: set[str] = set()
+    for key in ("match", "near_miss"):
+        for number, example in enumerate(rule.row["examples"][key]):
+            fragments = example if rule.scope != "node" and isinstance(example, list) else [example]
+            for fragment in fragments:
+                fault = _fragment_fault(fragment, rule.scope)
+                if fault and fault not in shown:
+                    shown.add(fault)
+                    yield f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}: examples.{key}[{number}]: {fault}"
+
+
+def _fragment_fault(fragment: Any, scope: str) -> str | None:
+    if not isinstance(fragment, dict):
+        return "expected a map of sections" + ("" if scope == "node" else ", or a list of such maps")
+    try:
+        example_node(fragment)
+    except InvalidNode as problem:
+        name = str(problem).rsplit(" ", 1)[-1]
+        return f"{problem}{nearest(name, fact_shapes()) if 'unknown field' in str(problem) else ''}"
+    for one in check_schema(fragment.get("policy", {}), read_schema("policy-1")):
+        return f"policy.{'.'.join(str(part) for part in one.path)}: {one.message}"
+    return None

@@ -1,0 +1,25 @@
+"""A failure of a rule, as triage and plan read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from unhang.core.catalogue.owners import DEFAULT_OWNER
+
+
+class Found(NamedTuple):
+    """One failure. number: its index in `findings`; hosts: of the finding; apart: for group and fleet scope, the hosts of each value."""
+
+    number: int
+    rule: str
+    title: str
+    severity: str
+    scope: str
+    hosts: tuple[str, ...]
+    where: Mapping[str, Any]
+    remedy: Mapping[str, Any]
+    apart: tuple[frozenset[str], ...] = ()
+    of_reading: bool = False  # the finding reports that the node was not read
+    owner: str = DEFAULT_OWNER
+    layer: int = 99  # 0 for what is nearest the hardware

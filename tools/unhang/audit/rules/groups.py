@@ -1,0 +1,231 @@
+"""Rules over several nodes: peers that should agree (group), and groups that should equal another (fleet)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.audit.rules.node_rules import (
+    CatalogueView,
+    Judged,
+    NodeView,
+    cut,
+    evidence_of,
+    node_world,
+    not_all_read,
+    rendered,
+)
+from unhang.audit.rules.rules import ANY_DIFFERENCE, Rule, group_names
+from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
+from unhang.core.schemas.shapes import policy_shape
+
+EVERYBODY = {"all", "ungrouped"}
+
+
+@dataclass
+class Ballot:
+    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host -> why it has no value."""
+
+    group: str
+    values: dict[Any, tuple[Any, list[str]]] = field(default_factory=dict)
+    lacking: list[tuple[str, Judged]] = field(default_factory=list)
+    skipped: int = 0
+
+    def ranked(self) -> list[tuple[Any, list[str]]]:
+        """(value, hosts), most frequent first."""
+        rows = list(self.values.values())
+        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
+
+    def majority(self) -> tuple[Any, list[str]] | None:
+        """The value that more than half of the nodes with a value have, or None."""
+        ranked = self.ranked()
+        total = sum(len(hosts) for _, hosts in ranked)
+        return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
+
+
+@dataclass(frozen=True)
+class GroupJudged:
+    """One verdict over a group. hosts: the outliers, or all hosts if no value has a majority."""
+
+    verdict: str
+    group: str
+    hosts: tuple[str, ...] = ()
+    comparison: dict[str, Any] | None = None
+    evidence: tuple[tuple[str, Any], ...] = ()
+    missing: tuple[tuple[str, str, str], ...] = ()
+    texts: dict[str, str] | None = None
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A node's result of `compare`: a value, or the verdict unknown or skip."""
+
+    key: Any = None
+    value: Any = None
+    judged: Judged | None = None
+
+
+def compare_node(rule: Rule, world: World) -> Compared:
+    """The value of one node in the comparison."""
+    assert rule.compare is not None
+    world.begin()
+    path = next(iter(sorted(".".join(path) for path in rule.compare.reads)), "")
+    try:
+        if rule.applies is not None and not plain(rule.applies.evaluate(world)):
+            return Compared(judged=Judged("skip"))
+        value = plain(rule.compare.evaluate(world))
+        partly = not_all_read(rule, world)  # a list that was read in part is not compared: it would differ from its peers' only because of the missing rest
+        return Compared(judged=partly) if partly else Compared(frozen(value), value)
+    except Undecided as problem:
+        if problem.is_skip:
+            return Compared(judged=Judged("skip"))
+        return Compared(judged=Judged("unknown", missing=tuple((one.path or path, one.status, one.reason) for one in problem.causes)))
+    except RuleStopped as problem:
+        return Compared(judged=Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True))
+
+
+def frozen(value: Any) -> Any:
+    """A key that is equal exactly when the values are; the order of a list counts, 1 and true differ."""
+    if isinstance(value, list):
+        return tuple(frozen(one) for one in value)
+    if isinstance(value, dict):
+        return tuple(sorted((key, frozen(one)) for key, one in value.items()))
+    return (type(value).__name__, value) if isinstance(value, bool) else value
+
+
+def peers_of(groups: Iterable[str], policy: Mapping[str, Any]) -> str:
+    """The name of a node's peer group: policy.peers, else its inventory groups without all and ungrouped."""
+    named = policy.get("peers")
+    if isinstance(named, str):
+        return named
+    return "+".join(sorted(group for group in groups if group not in EVERYBODY)) or "all"
+
+
+def judge_group(rule: Rule, ballot: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None = None) -> GroupJudged:
+    """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
+    ranked = ballot.ranked()
+    if sum(len(hosts) for _, hosts in ranked) < 2:
+        return GroupJudged("skip", ballot.group)
+    majority = ballot.majority()
+    outliers = [(host, value) for value, hosts in ranked if majority is None or value is not majority[0] for host in hosts]
+    return _decide(rule, ballot.group, ranked, majority, outliers, policy, catalogue, same_as)
+
+
+def judge_fleet(rule: Rule, here: Ballot, there: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str) -> GroupJudged:
+    """Fleet scope: whether the majority of one group equals that of the group that its policy names in same_as."""
+    mine, theirs = here.majority(), there.majority()
+    if mine is None or theirs is None:
+        lacking = here if mine is None else there
+        if not lacking.values:
+            return GroupJudged("skip", here.group)
+        reason = f"the nodes of {lacking.group} do not agree among themselves"
+        return GroupJudged("unknown", here.group, tuple(mine[1] if mine else ()), missing=((rule.compare.source if rule.compare else "", "error", reason),))
+    if frozen(mine[0]) == frozen(theirs[0]):
+        ranked, outliers = [(mine[0], [*mine[1], *theirs[1]])], []
+    else:
+        ranked, outliers = [theirs, mine], [(host, mine[0]) for host in mine[1]]
+    return _decide(rule, here.group, ranked, theirs, outliers, policy, catalogue, same_as)
+
+
+def _decide(
+    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]], majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
+    policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
+) -> GroupJudged:  # fmt: skip
+    assert rule.when is not None and rule.compare is not None
+    if len(ranked) < 2 and rule.when.source == ANY_DIFFERENCE:
+        return GroupJudged("pass", group)
+    world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
+    comparison = {
+        "majority": None if majority is None else cut(majority[0]),
+        "counts": [{"value": cut(value), "count": len(hosts), "hosts": hosts} for value, hosts in ranked[:50]],
+    }
+    hosts = tuple(host for host, _ in outliers)
+    try:
+        verdict = "fail" if plain(rule.when.evaluate(world)) else "pass"
+    except Undecided as problem:
+        verdict = "skip" if problem.is_skip else "unknown"
+        missing = tuple((one.path, one.status, one.reason) for one in problem.causes)
+        return GroupJudged(verdict, group, hosts, comparison, missing=missing)
+    except RuleStopped as problem:
+        return GroupJudged("unknown", group, hosts, missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)
+    if verdict == "pass":
+        return GroupJudged("pass", group)
+    path = ", ".join(sorted(".".join(one) for one in rule.compare.reads)) or rule.compare.source
+    evidence = evidence_of([(f"{path} ({len(on)} of {sum(len(each) for _, each in ranked)})", value) for value, on in ranked])
+    return GroupJudged("fail", group, hosts, comparison, evidence, texts={name: rendered(rule, name, world) for name in rule.texts})
+
+
+def _group_world(
+    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]], majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
+    policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
+) -> World:  # fmt: skip
+    kinds = group_names(rule.compare)
+    no_majority = Unknown("absent", "majority", "absent", "no value has more than half of the nodes")
+    nodes = [{"host": host, "value": value} for value, hosts in ranked for host in hosts]
+    roots: dict[str, Any] = {
+        "distinct": len(ranked),
+        "majority": no_majority if majority is None else majority[0],
+        "outliers": Fact([{"host": host, "value": value} for host, value in outliers], kinds["outliers"].shape, "outliers"),
+        "nodes": Fact(nodes, kinds["nodes"].shape, "nodes"),
+        "counts": Fact([{"value": value, "count": len(hosts), "hosts": hosts} for value, hosts in ranked], kinds["counts"].shape, "counts"),
+        "group": group,
+        "same_as": same_as if same_as is not None else Unknown("unset", "same_as", "absent", "the policy does not set it"),
+        "policy": Fact(policy, policy_shape(), "policy"),
+        "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
+        "today": catalogue.today,
+    }
+    return World(roots, lambda path: Unknown("unset" if path.startswith("policy.") else "absent", path, "absent", "there is no such value"))
+
+
+def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
+    """Counts the result that these nodes share."""
+    if compared.judged is None:
+        known = ballot.values.get(compared.key)
+        if known is None:
+            ballot.values[compared.key] = (compared.value, list(hosts))
+        else:
+            known[1].extend(hosts)
+    elif compared.judged.verdict == "skip":
+        ballot.skipped += len(hosts)
+    else:
+        ballot.lacking.extend((host, compared.judged) for host in hosts)
+
+
+def add_ballot(ballot: Ballot, other: Ballot, wanted: Collection[str]) -> None:
+    """Adds the values of the wanted hosts."""
+    for key, (value, hosts) in other.values.items():
+        chosen = [host for host in hosts if host in wanted]
+        if chosen:
+            add_votes(ballot, chosen, Compared(key, value))
+    ballot.lacking += [(host, judged) for host, judged in other.lacking if host in wanted]
+
+
+def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:
+    """The verdict of a group or fleet rule on a list of example nodes."""
+    from unhang.audit.rules.examples import example_node
+
+    nodes = [example_node(fragment, f"node{place + 1}") for place, fragment in enumerate(fragments)]
+    ballots: dict[str, Ballot] = {}
+    for node in nodes:
+        name = peers_of(node.groups, node.policy)
+        add_votes(ballots.setdefault(name, Ballot(name)), [node.host], compare_node(rule, node_world(node, view)))
+    found = [_verdict_of(rule, node, nodes, ballots, view) for node in nodes]
+    if any(ballot.lacking for ballot in ballots.values()):
+        found.append("unknown")
+    return next((verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip")
+
+
+def _verdict_of(rule: Rule, node: NodeView, nodes: Sequence[NodeView], ballots: Mapping[str, Ballot], view: CatalogueView) -> str:
+    here = ballots[peers_of(node.groups, node.policy)]
+    if rule.scope == "group":
+        return judge_group(rule, here, node.policy, view).verdict
+    same_as = node.policy.get("same_as")
+    if not same_as:
+        return "skip"
+    there = Ballot(same_as)
+    for other in nodes:
+        if same_as in other.groups:
+            add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
+    return judge_fleet(rule, here, there, node.policy, view, same_as).verdict

@@ -1,0 +1,92 @@
+"""What a row is refused for besides its examples: its severity without what it costs, near misses that prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.syntax import Path
+
+COSTS = {
+    "no job may start": ("critical", "no job may start on this node now"),
+    "jobs fail": ("error", "jobs on this node fail"),
+    "jobs hang": ("error", "jobs on this node hang"),
+    "jobs are slow": ("error", "jobs on this node are slow by a tenth or more"),
+    "next boot": ("warning", "jobs break after the next boot"),
+    "next upgrade": ("warning", "jobs break with the next upgrade"),
+    "larger jobs": ("warning", "larger jobs break"),
+    "some jobs": ("warning", "some jobs break or are slow, and the facts of the node show what they meet"),
+}
+"""What a severity above info is worth: `costs` of a rule -> the severity for that, and it in words."""
+_ABSENT = object()
+_TOGETHER = {
+    ("faults", "events"): "an event's code and its line are one thing that happened",
+    ("fabric_manager", "imex"): "what is not installed has no version",
+    ("node", "slurm"): "what is not installed has no version",
+    ("interconnect",): "a link's errors are counted in its GPU's sum as well",
+    ("fabric_manager",): "what is not installed has no version",
+}
+"""Facts that cannot change one without the other count as one."""
+
+
+def row_faults(rule: Rule) -> Iterator[str]:
+    """One line for each fault, as `costs: expected …, found …`."""
+    yield from _cost_faults(rule)
+    examples = rule.row["examples"]
+    for place, miss in enumerate(examples["near_miss"]):
+        if not any(_sections(miss) & _sections(match) for match in examples["match"]):
+            yield f"examples.near_miss[{place}]: expected facts that a match has too, found others, which proves nothing"
+    if rule.decision_reads and len(fewest := fewest_changes(rule)) != 1:
+        named = ", ".join(sorted(".".join(path) for path in fewest)) or "none that decides"
+        yield f"examples.near_miss: expected one that differs from a match in one deciding fact, found {named}"
+
+
+def _cost_faults(rule: Rule) -> Iterator[str]:
+    costs = rule.row.get("costs")
+    if rule.severity_of is not None or rule.severity == "info":
+        if costs is not None:
+            yield f"costs: expected none, because {'each row of the table has its severity' if rule.severity_of else 'info costs a job nothing'}, found {costs}"
+    elif costs is None or COSTS[costs][0] != rule.severity:
+        fitting = " or ".join(repr(cost) for cost, (severity, _) in COSTS.items() if severity == rule.severity)
+        yield f"costs: expected what makes it {rule.severity}, {fitting}, found {costs or 'none'}"
+    if rule.severity == "info" and "drain" in str(rule.row["remedy"].get("person")):
+        yield "remedy.person: expected no drain for an info, which takes no node out of service, found one"
+
+
+def _sections(example: Any) -> set[str]:
+    """The sections, and the other top-level keys, of an example of any scope."""
+    return {key for node in (example if isinstance(example, list) else [example]) for key in node}
+
+
+def fewest_changes(rule: Rule) -> set[Path]:
+    """The deciding facts in which the match and the near miss differ that are most alike."""
+    examples = rule.row["examples"]
+    return min((_deciding(rule, match, miss) for match in examples["match"] for miss in examples["near_miss"]), key=len)
+
+
+def _deciding(rule: Rule, match: Any, near_miss: Any) -> set[Path]:
+    found = {path[1:] if path[:1] == ("*",) else path for path in _changes(match, near_miss)}
+    deciding = {path for path in found if _decides(path, rule.decision_reads)}
+    for whole in _TOGETHER:
+        if len({path for path in deciding if path[: len(whole)] == whole}) > 1:
+            deciding = {path for path in deciding if path[: len(whole)] != whole} | {whole}
+    return deciding
+
+
+def _changes(one: Any, other: Any, path: Path = ()) -> Iterator[Path]:
+    """Places at which two examples differ; an item or a key that is only on one side is one place. Numbers of items become *."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in one.keys() | other.keys():
+            yield from _changes(one.get(key, _ABSENT), other.get(key, _ABSENT), (*path, key))
+    elif isinstance(one, list) and isinstance(other, list):
+        for place in range(max(len(one), len(other))):
+            here, there = (side[place] if place < len(side) else _ABSENT for side in (one, other))
+            yield from _changes(here, there, (*path, "*"))
+    elif one is _ABSENT or other is _ABSENT or one != other:
+        yield path
+
+
+def _decides(path: Path, reads: frozenset[Path]) -> bool:
+    """Whether a change at this place can reach the verdict."""
+    return any(path[: len(read)] == read or read[: len(path)] == path or (read[-1] == "**" and path[: len(read) - 1] == read[:-1]) for read in reads)

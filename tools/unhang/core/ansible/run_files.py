@@ -1,0 +1,93 @@
+"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the functions of unhang.core.run.run_folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS
+from unhang.core.errors import UserError
+from unhang.core.run.run_folder import (
+    file_stem,
+    node_files,
+    read_node,
+    read_run,
+    utc_now,
+    write_atomically,
+    write_document,
+)
+
+RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
+NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
+NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set when a run reads only the nodes of a plan: it is no audit, so neither runs/latest nor the history has it
+GO_ON_ENV = "UNHANG_GO_ON"  # set when the play continues that run with the hosts that an earlier play did not read
+
+NOT_ASKED = "the play ended before this node was asked"
+NOT_ANSWERED = "the play ended before this node answered"
+KILLED = "the process of Ansible that read this node was killed"
+
+
+def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
+    return {"schema": "unhang/node/1", "host": host, "groups": groups, "policy": policy, "status": status, "message": message, "facts": facts}
+
+
+def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
+    """Writes nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document. Raises OSError."""
+    stem = run / "nodes" / file_stem(document["host"])
+    if raw is not None:
+        with contextlib.suppress(OSError):  # the record must be written; the raw answer is only an extra
+            write_atomically(stem.with_name(stem.name + ".raw"), raw[:ANSWER_LIMIT_CHARS])
+    write_document(stem.with_name(stem.name + ".json"), document)
+
+
+def close_for_another(run: Path) -> None:
+    """Closes the run of a play that was killed: writes each host's file, points runs/latest here, and records in run.json that the run did not finish."""
+    for host in read_run(run).hosts:
+        if not has_node(run, host):
+            write_node(run, node_document(host, [], {}, "failed", NOT_ANSWERED, None))
+    with contextlib.suppress(OSError):
+        point_latest(run)
+
+
+def finish_run(run: Path) -> None:
+    """Records in run.json that every node was asked, where the play itself could not."""
+    write_document(run / "run.json", {**read_run(run).document, "finished": utc_now()})
+
+
+def killed_hosts(run: Path) -> list[str]:
+    return [host for host, message in _messages(run) if message.startswith(KILLED)]
+
+
+def take_unread(run: Path) -> list[str]:
+    """Hosts that were not asked, or had not answered, when the play ended. Removes their records, so that they can be asked again."""
+    unread = [host for host, message in _messages(run) if message in (NOT_ASKED, NOT_ANSWERED)]
+    for host in unread:
+        (run / "nodes" / (file_stem(host) + ".json")).unlink(missing_ok=True)
+    return unread
+
+
+def _messages(run: Path) -> Iterator[tuple[str, str]]:
+    """(host, message) of each node that failed."""
+    for path in node_files(run):
+        with contextlib.suppress(UserError):
+            document = read_node(path)
+            if document.get("status") == "failed":
+                yield str(document["host"]), str(document.get("message"))
+
+
+def has_node(run: Path, host: str) -> bool:
+    return (run / "nodes" / (file_stem(host) + ".json")).exists()
+
+
+def becomes_latest() -> bool:
+    """Whether the run that is under way is the latest audit."""
+    return not os.environ.get(NOT_LATEST_ENV)
+
+
+def point_latest(run: Path) -> None:
+    link = run.parent / f".latest-{run.name}"
+    link.symlink_to(run.name)
+    link.replace(run.parent / "latest")

@@ -1,0 +1,172 @@
+"""Reads the catalogue's files strictly: rules, entries and tables as rows; each fault has its file and line. Compiles nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.core.catalogue.explains import circles
+from unhang.core.catalogue.kept_yaml import folders_of, is_built_in, read_yaml
+from unhang.core.catalogue.scope_texts import with_texts
+from unhang.core.catalogue.tables import Table, completed, date_fault, row_faults
+from unhang.core.errors import UserError
+from unhang.core.schemas.check import Fault, check_schema
+from unhang.core.schemas.shapes import nearest, read_schema
+from unhang.core.strict_yaml import Place, YamlFault
+
+OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not for the judge
+ROW = re.compile(r"^  - id: ([a-z0-9_-]+)$", re.MULTILINE)
+MAX_FILES = 500
+
+
+@dataclass(frozen=True)
+class CatalogueFile:
+    """The rows of one file that follow the schema. rows, entries: (place in the file, row)."""
+
+    path: Path
+    rows: list[tuple[int, dict[str, Any]]]
+    entries: list[tuple[int, dict[str, Any]]]
+    tables: dict[str, dict[str, Any]]
+    places: Mapping[tuple, Place]
+    refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: a row that names one of them in `also` is not at fault
+    digest: bytes = b""  # digest of its bytes, if it is one of the project's own files
+
+    def at(self, *path: object) -> str:
+        """file:line of the nearest thing that has a line."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return f"{self.path}:{self.places[path[:end]].line}"
+        return str(self.path)
+
+
+def own_folders() -> list[Path]:
+    """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no rules, because judging without rules would find nothing."""
+    if not folders_of("rules"):
+        raise UserError("expected the rules of unhang, found none: this installation is damaged; install unhang again")
+    return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
+
+
+def row_ids(*kinds: str) -> list[str]:
+    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it takes seconds."""
+    paths = (path for kind in kinds for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml")))
+    return sorted({found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))})
+
+
+def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:
+    """Every *.yml and *.yaml of the folders, in the order of their names. Adds the faults to `faults`."""
+    for folder in folders:
+        if not folder.is_dir():
+            faults.append(f"{folder}: no such folder of rules")
+            continue
+        paths = sorted(path for path in folder.rglob("*.y*ml") if path.suffix in (".yml", ".yaml"))
+        if not paths and not is_built_in(folder):
+            faults.append(f"{folder}: holds no .yml file")
+        if len(paths) > MAX_FILES:
+            faults.append(f"{folder}: {len(paths)} files, at most {MAX_FILES} are read")
+        for path in paths[:MAX_FILES]:
+            yield from read_file(path, faults)
+
+
+def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
+    """One file: its rows without a fault, or nothing if the file itself has a fault."""
+    try:
+        content, places, digest = read_yaml(path)
+    except YamlFault as problem:
+        faults.append(str(problem))
+        return
+    found = list(check_schema(content, read_schema("rule-1")))
+    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)), digest)
+    faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
+    if any(len(one.path) < 2 for one in found):
+        return  # the fault is in the file itself, not in one of its rows
+    bad = {one.path[:2] for one in found}
+    file.rows.extend((place, with_texts(row)) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
+    file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
+    file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
+    yield file
+
+
+def _ids_at_fault(content: Any, faults: list[Fault]) -> Iterator[str]:
+    for kind, place in {one.path[:2] for one in faults if len(one.path) >= 2 and one.path[0] in ("rules", "entries")}:
+        row = content[kind][place]
+        if isinstance(row, dict) and isinstance(row.get("id"), str):
+            yield row["id"]
+
+
+def _named(content: Any, fault: Fault) -> str:
+    """A fault with the id of the rule that it is in."""
+    if len(fault.path) >= 2 and fault.path[0] in ("rules", "entries"):
+        row = content[fault.path[0]][fault.path[1]]
+        inside = ".".join(str(part) for part in fault.path[2:])
+        name = row.get("id") if isinstance(row, dict) else None
+        kind = "rule" if fault.path[0] == "rules" else "entry"
+        return ": ".join(part for part in (f"{kind} {name if isinstance(name, str) else fault.path[1]}", inside, fault.message) if part)
+    return ": ".join(part for part in (".".join(str(part) for part in fault.path), fault.message) if part)
+
+
+def collect_tables(files: Iterable[CatalogueFile], faults: list[str]) -> tuple[dict[str, Table], list[dict[str, Any]]]:
+    """(table name -> its rows by key, all rows as the catalogue lists them). Adds to `faults` values that the fields of a table do not allow."""
+    tables: dict[str, Table] = {}
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        for name, table in file.tables.items():
+            if name in tables:
+                faults.append(f"{file.at('tables', name)}: the table {name} is already there at {tables[name].place}")
+                continue
+            tables[name] = Table(table, file.at("tables", name))
+            if "as_of" in table and (fault := date_fault(table["as_of"])):
+                faults.append(f"{file.at('tables', name, 'as_of')}: table {name}: as_of: {fault}")
+            for place, row in enumerate(table["rows"]):
+                found = _table_row(name, table, row, tables[name], rows)
+                faults += [f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}" for at, fault in found]
+    return tables, rows
+
+
+def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: Table, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+    """The faults of a row, with their place in the row; a row without a fault is added to both."""
+    key = row.get(table["key"])
+    if isinstance(key, bool) or not isinstance(key, (str, int)):
+        return [((), f"the key {table['key']} is missing, or neither text nor number")]
+    if str(key) in keyed:
+        return [((table["key"],), f"{key} is there twice")]
+    sources = row.get("sources") or ([{"url": row["source"], "says": ""}] if row.get("source") else None) or table["sources"]
+    confidence = row.get("confidence") or table.get("confidence")
+    if confidence is None:
+        return [((), f"{key} has no confidence")]
+    if faults := list(row_faults(table, row)):
+        return [((field,), f"{key}: {field}: {fault}") for field, fault in faults]
+    keyed[str(key)] = completed(table, row)
+    rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})
+    return []
+
+
+def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
+    """(file, rules or entries, place, row) of every row whose id is used for the first time.
+
+    Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain themselves.
+    """
+    files = list(files)
+    seen: dict[str, str] = {}
+    rows = [(file, "rules", *one) for file in files for one in file.rows] + [(file, "entries", *one) for file in files for one in file.entries]
+    for file, kind, place, row in rows:
+        if row["id"] in seen:
+            faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
+        else:
+            seen[row["id"]] = file.at(kind, place)
+            yield file, kind, place, row
+    known = {**seen, **{name: str(file.path) for file in files for name in file.refused}}
+    for file, kind, place, row in rows:
+        if kind == "rules":
+            faults += _named_rules(file, place, row, known)
+    faults += circles({row["id"]: row for _, kind, _, row in rows if kind == "rules"})
+
+
+def _named_rules(file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[str]:
+    """Ids in `also` and `explains` that no rule has."""
+    for name in ("also", "explains"):
+        for number, other in enumerate(row.get(name, ())):
+            if other not in ids:
+                yield f"{file.at('rules', place, name, number)}: rule {row['id']}: {name}: there is no rule {other}{nearest(other, ids)}"

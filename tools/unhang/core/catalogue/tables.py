@@ -1,0 +1,117 @@
+"""Tables of the catalogue: facts of vendors as rows, each checked against the fields that its table declares."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
+from unhang_node.base.versions.compare import check_version
+
+ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
+"""Fields that every row may have, whatever its table declares."""
+_KINDS = {"text": "a text", "date": "a date", "number": "a number", "flag": "yes or no", "texts": "a list of texts", "numbers": "a list of numbers"}
+
+
+class Table(dict[str, dict[str, Any]]):
+    """The rows of a table by their key.
+
+    row: the table as in its file. shape: of one of its rows, None if the table declares no fields.
+    """
+
+    def __init__(self, row: Mapping[str, Any], place: str = ""):
+        super().__init__()
+        self.row = row
+        self.place = place
+        self.shape = shape_of(row) if "fields" in row else None
+
+
+def shape_of(table: Mapping[str, Any]) -> Shape:
+    """The shape of a row for expressions, if the table declares its fields."""
+    keys = {type(row.get(table["key"])) for row in table["rows"]}
+    key = NUMBER if keys == {int} else TEXT if keys == {str} else ANY
+    return Shape("object", {table["key"]: key, **{name: _field_shape(one) for name, one in table["fields"].items()}, "note": TEXT})
+
+
+def _field_shape(field: Mapping[str, Any]) -> Shape:
+    kind = field["kind"]
+    if kind in ("texts", "numbers"):
+        return Shape("list", item=Shape("text", version=field.get("version")) if kind == "texts" else NUMBER)
+    if kind == "text":
+        return Shape("text", version=field.get("version"), values=tuple(field.get("values", ())))
+    return {"date": TEXT, "number": NUMBER, "flag": FLAG}.get(kind, ANY)
+
+
+def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(field, fault) for every value of a row that its table's declarations do not allow."""
+    fields = table.get("fields")
+    if "as_of" in row and (fault := date_fault(row["as_of"])):
+        yield "as_of", fault
+    if fields is None:
+        return
+    known = {table["key"], *fields, *ABOUT_ROW}
+    for name in row:
+        if name not in known:
+            yield name, f"unknown field{nearest(name, known)}; the table has {', '.join(fields)}"
+    for name, field in fields.items():
+        if row.get(name) is None:
+            if not field.get("optional") and "default" not in field:
+                yield name, "is missing"
+        elif fault := _value_fault(field, row[name]):
+            yield name, fault
+
+
+def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the defaults of its missing fields."""
+    return {**{name: field["default"] for name, field in table.get("fields", {}).items() if "default" in field}, **row}
+
+
+def _value_fault(field: Mapping[str, Any], value: Any) -> str | None:
+    kind = field["kind"]
+    if kind in ("texts", "numbers"):
+        if not isinstance(value, list):
+            return f"expected {_KINDS[kind]}, found {value!r}"[:200]
+        return next((fault for one in value if (fault := _scalar_fault(kind[:-1], field, one))), None)
+    return _scalar_fault(kind, field, value)
+
+
+def _scalar_fault(kind: str, field: Mapping[str, Any], value: Any) -> str | None:
+    if kind == "date":
+        return date_fault(value)
+    wanted = {"text": (str,), "number": (int, float), "flag": (bool,)}[kind]
+    if not isinstance(value, wanted) or (kind == "number" and isinstance(value, bool)):
+        hint = f"; write '{value}' in quotes" if kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+        return f"expected {_KINDS[kind]}, found {value!r}{hint}"[:200]
+    if "version" in field and (problem := check_version(value, field["version"])):
+        return problem
+    allowed = field.get("values")
+    if allowed and isinstance(value, str) and value not in allowed:
+        return f"found {value!r}{nearest(value, allowed)}; allowed are {', '.join(allowed)}"
+    return None
+
+
+def date_fault(value: Any) -> str | None:
+    """The reason why a value is no date, or None if it is one."""
+    try:
+        if isinstance(value, str) and len(value) == 10:
+            datetime.date.fromisoformat(value)
+            return None
+    except ValueError:
+        pass
+    return f"{value!r} is no date; write it as 2026-12-31"[:200]
+
+
+def stale(tables: Mapping[str, Mapping[str, Any]], before: str) -> Iterator[tuple[str, str | None, int]]:
+    """(table, day on which it was last compared with its sources, how many of its rows) for tables and rows that are older than the day `before`. A table, or
+    a row, without a day is listed with None, because its age is unknown.
+    """
+    for name, table in tables.items():
+        whole = getattr(table, "row", {}).get("as_of")
+        days: dict[str | None, int] = {}
+        for row in table.values():
+            day = row.get("as_of", whole)
+            if day is None or day < before:
+                days[day] = days.get(day, 0) + 1
+        for day, count in sorted(days.items(), key=lambda one: one[0] or ""):
+            yield name, day, count

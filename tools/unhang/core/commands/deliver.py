@@ -1,0 +1,17 @@
+"""Writes what a command shows to standard output or to a file that the user names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from unhang.core.run import run_folder
+
+
+def deliver(text: str, out: str) -> None:
+    """Writes `text` to standard output (`-`) or, atomically, to a file."""
+    if out == "-":
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+        return
+    run_folder.write_named(Path(out), text)

@@ -1,0 +1,117 @@
+"""The next command for a cause, ready to paste, with hosts in the command's syntax.
+
+| the cause | the command |
+| --- | --- |
+| its nodes were not read | `unhang audit --limit NODES`, to read them again |
+| a role repairs it | `unhang remediate RUN --rule RULE --host NODES`, which plans for it and previews |
+| a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
+| anything else | `unhang explain RULE` |
+
+Of a run that is not known as this user's own, no command has its hosts, inventory or options: INVENTORY and NODES stand there, and a person fills them in.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.core.nodeset import fold_hosts
+
+ANY_INVENTORY, ANY_NODES = "INVENTORY", "NODES"  # what a person fills in
+LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader of the command has one
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The surroundings of a command.
+
+    run: as a person types it, "" if no plan can be made of the shown run; inventories: values of `-i`; reachable: whether there is an inventory to reach the
+    nodes; list_file: a file with one host a line, "" for none.
+    """
+
+    program: str = "unhang"
+    run: str = "runs/latest"
+    inventories: tuple[str, ...] = ()
+    reachable: bool = True
+    list_file: str = ""
+    rules: tuple[str, ...] = ()  # folders of further rules, which `unhang explain` needs
+    options: tuple[str, ...] = ()  # of ansible-playbook, with which the audit reached the nodes: --become
+    is_own: bool = True  # whether the run is known as this user's own: see own_runs
+
+
+def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
+    """The next command for a cause (an object of `causes` of findings-1, its command still missing)."""
+    hosts: Sequence[str] = cause["nodes"] if setting.is_own or not cause["nodes"] else (ANY_NODES,)
+    inventories = setting.inventories if setting.is_own else (ANY_INVENTORY,)
+    inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
+    if hosts and cause["unread"] and setting.reachable:
+        through = f" -- {shlex.join(setting.options)}" if setting.options else ""
+        return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}{through}"
+    if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
+        return _role(cause, hosts, setting)
+    if hosts and leaves_service(cause):
+        return _drain(cause, hosts, setting)
+    return f"{setting.program} explain {shlex.quote(cause['rule'])}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
+
+
+def remediate_options(options: Sequence[str]) -> str:
+    """The options of ansible-playbook as `unhang remediate` takes them, each behind a blank."""
+    return "".join(f" --ansible={shlex.quote(one)}" for one in options)
+
+
+def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
+    finding = f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
+    if not setting.reachable:
+        return f"{setting.program} plan {finding}"
+    finding += "" if setting.is_own else f" -i {ANY_INVENTORY}"
+    return f"{setting.program} remediate {finding}{remediate_options(setting.options)}"
+
+
+def leaves_service(cause: Mapping[str, Any]) -> bool:
+    """Whether jobs must be kept off the nodes until a person has repaired them, and the scheduler is known."""
+    return bool(cause["scheduler"]) and (cause["severity"] == "critical" or any("drain" in text for text in cause["remedy"]["person"]))
+
+
+def needs_list(cause: Mapping[str, Any]) -> bool:
+    """Whether a cause has too many hosts for its command."""
+    return len(_written(cause)) > LONGEST_HOSTS and not command(cause).startswith("unhang explain")
+
+
+def _written(cause: Mapping[str, Any]) -> str:
+    """The hosts in the command's notation: kubectl accepts no node sets."""
+    hosts = cause["nodes"]
+    return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
+
+
+def option(name: str, host: str) -> str:
+    """The option for one host, written so that a name that begins with a dash is not read as an option."""
+    return _with_value(name, shlex.quote(host))
+
+
+def _option(name: str, hosts: Sequence[str], setting: Setting) -> str:
+    return _with_value(name, _hosts(hosts, setting))
+
+
+def _with_value(name: str, value: str) -> str:
+    return f"{name}={value}" if value.startswith("-") else f"{name} {value}"
+
+
+def _hosts(hosts: Sequence[str], setting: Setting) -> str:
+    """A node set for --host and the audit's --limit; a file if it is long."""
+    folded = fold_hosts(hosts)
+    if setting.list_file and len(folded) > LONGEST_HOSTS:
+        return shlex.quote("@" + setting.list_file)
+    return shlex.quote(folded)
+
+
+def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
+    through_file = bool(setting.list_file) and len(_written(cause)) > LONGEST_HOSTS
+    listing = shlex.quote(setting.list_file)
+    if cause["scheduler"] == "kubernetes":
+        start = f"xargs -a {listing} kubectl drain" if through_file else f"kubectl drain {' '.join(shlex.quote(host) for host in hosts)}"
+        return f"{start} --ignore-daemonsets --delete-emptydir-data"
+    nodes = f'"$(paste -sd, {listing})"' if through_file else shlex.quote(fold_hosts(hosts))
+    reason = shlex.quote(f"unhang: {cause['rule']}")
+    return f"scontrol update nodename={nodes} state=drain reason={reason}"

@@ -1,0 +1,185 @@
+"""Makes text from nodes safe for its reader. It is untrusted until it has passed through the function of the reader; docs/security.md has who uses which.
+
+    visible             a terminal, and every line for people: no control characters, no reordering marks, no endless strings
+    cell_for_csv        a spreadsheet, which would compute what begins like a formula
+    data_for_ansible    files and options that Ansible loads, where it would run what stands between {{ and }}
+
+Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.core.errors import UserError
+
+CUT_AT = 600
+_FORMULA = re.compile(r"((?:^|[;\t|])\s*)([=+@-])")
+TEMPLATE_MARKS = ("{{", "{%", "{#")
+STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
+
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_PLAIN = {
+    "·": "-",
+    "×": "x",
+    "…": "...",
+    "→": "->",
+    "–": "-",
+    "—": "-",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "≥": ">=",
+    "≤": "<=",
+    "°": " deg ",
+    "✕": "x",
+    "▲": "^",
+    "◆": "*",
+    "●": "o",
+    "µ": "u",
+}
+
+
+def visible(value: object, limit: int = CUT_AT) -> str:
+    """`value` as one line: unprintable characters become escapes (`\\x1b`, `\\u202e`), and a text that is too long is cut with a mark."""
+    text = value if isinstance(value, str) else plain_value(value)
+    size = len(text)
+    if size > limit:
+        text = text[:limit]
+    if not text.isascii() or not text.isprintable():
+        text = _unstacked("".join(_shown(letter) for letter in text))
+    return text if size <= limit else f"{text}… (cut, {size:,} characters)"
+
+
+def plain_value(value: object) -> str:
+    """A fact for a person: true, null, 535.104.05, else compact JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+    except (ValueError, RecursionError):
+        return "(a value that cannot be shown)"
+
+
+def data_for_ansible(value: object) -> str:
+    """`value` as JSON (which is YAML too) that Ansible loads as data. Raises UserError for text that it would run or refuse to read."""
+    if problem := why_not_plain(value):
+        raise UserError(f"expected plain text where Ansible reads it, found one that {problem}: {visible(value, 200)}")
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def cell_for_csv(text: str) -> str:
+    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and behind a sign at which another country's one splits cells,
+    inside the quotes of later cells too. A comma needs none: the CSV writer quotes the cell, and who splits at other signs does not split there.
+    """
+    return _FORMULA.sub(r"\1'\2", text)
+
+
+def why_not_plain(value: object) -> str | None:
+    """What makes a value more than data to Ansible: the mark of a template, or a character that YAML refuses. None for plain values."""
+    if isinstance(value, Mapping):
+        return next(filter(None, map(why_not_plain, (*value, *value.values()))), None)
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(why_not_plain, value)), None)
+    if not isinstance(value, str):
+        return None
+    if mark := next((one for one in TEMPLATE_MARKS if one in value), None):
+        return f"holds {mark}, with which a template begins"
+    odd = next((letter for letter in value if not letter.isprintable()), None)
+    return None if odd is None else f"holds the character U+{ord(odd):04X}"
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    if unicodedata.category(letter) == "Zs":
+        return " "
+    if letter in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[letter]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _unstacked(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
+        if marks <= STACKED_MARKS:
+            kept.append(letter)
+    return "".join(kept)
+
+
+def ascii_only(text: str) -> str:
+    """For terminals with ASCII only: usual signs get their plain form, other characters their escape."""
+    if text.isascii():
+        return text
+    for sign, plain in _PLAIN.items():
+        text = text.replace(sign, plain)
+    return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
+    """`text` without the names of its host or device, so that equal findings of several nodes compare equal."""
+    text = _without_word(text, host, "<host>")
+    if "-" in text:
+        text = _UUID.sub("<uuid>", text)
+    if ":" in text:
+        text = _PCI.sub("<pci>", text)
+    for value in (item or {}).values():
+        if isinstance(value, str):
+            text = _without_word(text, value, "<name>")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            text = re.sub(rf"(?i)\b(gpu|link|port|device)([ _]?){value}\b", r"\1\2<n>", text)
+    return text
+
+
+def _without_word(text: str, word: str, sign: str) -> str:
+    """Replaces each whole `word`, without compiling a pattern, because every host would need its own."""
+    if not word or word not in text:
+        return text
+    parts = text.split(word)
+    made = parts[0]
+    for after in parts[1:]:
+        alone = not (made and _in_word(made[-1])) and not (after and _in_word(after[0]))
+        made += (sign if alone else word) + after
+    return made
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "_.-"
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it can be copied."""
+    return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 node`, `2 nodes`, `1,024 nodes`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(parts: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`."""
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+
+
+def brief(value: Any) -> str:
+    """A fact in a line: empty, a text unchanged, or a few values of a list; the caller cuts what is too long."""
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(brief(one) for one in value[:6]) + (f" and {len(value) - 6} more" if len(value) > 6 else "")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {brief(one)}" for key, one in list(value.items())[:6]) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

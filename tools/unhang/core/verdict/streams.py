@@ -1,0 +1,138 @@
+"""Parses the output of a node: lines of JSON become events, and one history for each rank. Text of a node is untrusted data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_EVENTS = 200_000
+MOST_LINE_BYTES = 512 * 1024
+MOST_TEXT = 20_000
+RANK_EVENTS = ("rank_begin", "phase_begin", "phase_end", "collective", "p2p", "stall", "exit", "rank_end", "unkillable", "transports")
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One node. ranks: the planned ranks of the node; problem: why it did not answer, or stopped, in one line."""
+
+    host: str
+    ranks: tuple[int, ...]
+    events: tuple[Event, ...] = ()
+    problem: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """The node reported its end, so nothing is missing."""
+        return any(event["e"] == "node_end" for event in self.events)
+
+
+@dataclass
+class Story:
+    """The events of one rank."""
+
+    rank: int
+    host: str
+    begun: list[str] = field(default_factory=list)
+    phases: dict[str, Event] = field(default_factory=dict)
+    stall: Event | None = None
+    exit: Event | None = None
+    unkillable: Event | None = None
+    ended: bool = False
+
+    @property
+    def gpu(self) -> str | None:
+        """GPU 3 (GPU-…), or None where there is none."""
+        device = as_map(as_map(self.phases.get("binding")).get("result")).get("device")
+        device = as_map(device)
+        if not device or device.get("simulated"):
+            return None
+        return f"GPU {device.get('index')} ({device.get('uuid')})"
+
+    @property
+    def last_phase(self) -> str:
+        """The phase of its last event."""
+        if self.stall:
+            return str(self.stall.get("phase"))
+        if self.exit and self.exit.get("phase"):
+            return str(self.exit["phase"])
+        return self.begun[-1] if self.begun else "environment"
+
+    @property
+    def facts(self) -> Event:
+        """Answer of the environment phase."""
+        return as_map(as_map(self.phases.get("environment")).get("result"))
+
+
+def as_map(value: Any) -> dict[Any, Any]:
+    """An object of a node's, or {} for anything else that it sent."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_maps(value: Any) -> list[dict[str, Any]]:
+    """The objects of a node's list, and nothing else that it sent."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list of a node's, or [] for anything else that it sent."""
+    return value if isinstance(value, list) else []
+
+
+def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:
+    """The events among the lines of a node that has these ranks. Lines that are no event, or about another node's rank, are skipped."""
+    own = set(ranks)
+    for number, line in enumerate(lines):
+        if number >= MOST_EVENTS:
+            return
+        event = parse_event(line)
+        if event is not None and (event["e"] not in RANK_EVENTS or event.get("rank") in own):
+            yield event
+
+
+def parse_event(line: bytes) -> Event | None:
+    """One event, or None."""
+    if len(line) > MOST_LINE_BYTES or not line.lstrip().startswith(b"{"):
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("e"), str):
+        return None
+    if event["e"] in RANK_EVENTS and (not isinstance(event.get("rank"), int) or isinstance(event["rank"], bool)):
+        return None
+    if event["e"].startswith("phase_") and not isinstance(event.get("phase"), str):
+        return None
+    return {name: value[:MOST_TEXT] if isinstance(value, str) and name != "flight_recorder" else value for name, value in event.items()}
+
+
+def stories(streams: Iterable[Stream]) -> dict[int, Story]:
+    """One story per rank that was meant, in the order of ranks."""
+    found: dict[int, Story] = {}
+    for stream in streams:
+        for rank in stream.ranks:
+            found[rank] = Story(rank, stream.host)
+        for event in stream.events:
+            if event["e"] in RANK_EVENTS:
+                _add_event(found[event["rank"]], event)
+    return dict(sorted(found.items()))
+
+
+def _add_event(story: Story, event: Event) -> None:
+    kind = event["e"]
+    if kind == "phase_begin":
+        story.begun.append(event["phase"])
+    elif kind == "phase_end":
+        story.phases[event["phase"]] = event
+    elif kind == "rank_end":
+        story.ended = True
+    elif kind in ("stall", "exit", "unkillable"):
+        setattr(story, kind, event)
+
+
+def number(value: Any) -> float:
+    """A number of a node's, or 0 for anything else that it sent."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0

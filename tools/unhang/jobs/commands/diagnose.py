@@ -1,0 +1,133 @@
+"""`unhang diagnose FILE…`: what happened in a log, what most probably caused it, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.errors import UserError
+from unhang.core.redact import redacted
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.together import NOT_READ
+from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
+from unhang.jobs.diagnose.conclusion import EXIT_CODES
+from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
+from unhang.jobs.diagnose.log_facts import gather_facts
+from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.flight import compare_flights
+from unhang.jobs.inspect.bundle import is_bundle, read_documents
+from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdict
+from unhang.jobs.inspect.flights import flights_of
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+
+SEVERITIES = ("critical", "error", "warning", "info")
+EXAMPLES = """\
+  unhang diagnose slurm-1234.out                      one job's log
+  unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
+  unhang diagnose hang.tar.gz                         what unhang inspect --out wrote while the job hung
+  unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
+  kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, bundles of unhang inspect, "
+        "beside a log the job's scripts and configuration; - for standard input, also the default behind a pipe",
+    )
+    parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
+    add_format_option(parser, ("table", "json", "markdown"))
+    add_quiet(parser)
+    parser.add_argument(
+        "--redact", action="store_true", help="mask host names, addresses and users too; equal values get equal masks; secrets are always masked"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=SEVERITIES,
+        default="warning",
+        metavar="SEVERITY",
+        help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: warning)",
+    )
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 healthy, 1 a cause at or above --fail-on, 2 a healthy part of more than is read, 3 a failure without a known cause, 4 no end. Nothing to read raises
+    UserError, which gives 2.
+    """
+    if not arguments.files and not _is_piped():
+        raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
+    arguments.files = arguments.files or ["-"]
+    found, looked = _diagnosis(arguments)
+    if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
+        raise UserError(_unread(found, arguments.files))
+    if found["outcome"]["word"] == "nothing":
+        raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
+    if not arguments.quiet:
+        both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
+        shown = redacted(both) if arguments.redact else masked_document(both)
+        _print(shown, shown.pop("looked"), arguments.format)
+    if found["outcome"]["word"] == "healthy" and any(note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]):
+        return 2
+    if found["outcome"]["word"] != "cause":
+        return EXIT_CODES[found["outcome"]["word"]]
+    severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
+    return int(any(cause["severity"] in severe for cause in found["causes"]))
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe or a file, as in `kubectl logs job/train | unhang diagnose`."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+
+
+def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the files."""
+    bundles = [name for name in arguments.files if name != "-" and is_bundle(Path(name))]
+    documents = read_documents([Path(name) for name in bundles]) if bundles else []
+    looked = inspection_of(documents) if bundles else None
+    inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)))
+    flights += flights_of(documents)
+    facts = gather_facts(scans, compare_flights(flights) if flights else None)
+    seen = verdict_evidence(bundles[0], looked) if looked else []
+    if arguments.run:
+        path, findings = read_findings(arguments.run)
+        hosts = [*facts.hosts, *(row["host"] for row in looked["hosts"])] if looked else facts.hosts
+        found = document(inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())])
+        found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
+    else:
+        found = document(inputs, facts, seen)
+    return (with_verdict(found, bundles[0], looked) if looked else found), looked
+
+
+def _unread(found: dict[str, Any], named: list[str]) -> str:
+    if not found["inputs"]:
+        return f"expected logs, found no file in {', '.join(named)}"
+    first = next((one for one in found["inputs"] if one["kind"] != "job"), found["inputs"][0])
+    return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
+
+
+def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str) -> None:
+    """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the diagnosis of its logs."""
+    if form == "json":
+        sys.stdout.write(render_json(shown))
+    elif form == "markdown":
+        above = render_inspection(looked).replace("```", "'''") if looked else ""
+        sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
+    else:
+        from unhang.core.terminal import terminal_shape
+
+        width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        sys.stdout.write((f"{render_inspection(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))

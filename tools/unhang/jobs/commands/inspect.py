@@ -1,0 +1,103 @@
+"""`unhang inspect`: looks at a job that runs and says which rank all others wait for, where it stands, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.errors import UserError
+from unhang.core.path_arguments import checked_output
+from unhang.core.secrets_in_text import masked_document
+from unhang.jobs.commands.inspect_nodes import add_node_options, node_documents
+from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.rank_looks import rows
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
+from unhang.jobs.inspect.ways import arguments_of, slurm_documents
+from unhang_node.facts.command import load_nvidia_ml_py
+from unhang_node.job.command import add_look_options, chosen_look_options
+from unhang_node.job.look import look
+
+EXAMPLES = """\
+  unhang inspect                            your job on this machine
+  unhang inspect --pid 4711                 the job of this process
+  unhang inspect --container train          a job in a container of this machine; as root, or as the container's user
+  unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
+  unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
+  unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
+  unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""
+EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_look_options(parser)
+    add_node_options(parser)
+    parser.add_argument("--evidence", metavar="FILE", nargs="+", help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking")
+    parser.add_argument("--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked")
+    add_format_option(parser, ("table", "json"))
+    add_examples(parser, EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which gives 2."""
+    out = checked_output(arguments.out, "--out") if arguments.out else None
+    documents = _documents(arguments)
+    if not any(rows(document.get("ranks")) for document in documents):
+        by_pid = not (arguments.pid or arguments.evidence or arguments.slurm_job or arguments.hosts or arguments.inventory)
+        raise UserError(_no_rank(documents) + ("; name a process of it with --pid" if by_pid else ""))
+    found = inspection_of(_one_job(documents))
+    if arguments.format == "json":
+        sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
+    else:
+        from unhang.core.terminal import terminal_shape
+
+        _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        sys.stdout.write(render_inspection(masked_document(found), plain))
+    if out:  # after the verdict, which a full disk must not cost
+        sys.stdout.flush()
+        write_bundle(out, documents, found)
+    return EXIT_CODES.get(found["state"], 0)
+
+
+def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    if arguments.evidence:
+        return read_documents([Path(one) for one in arguments.evidence])
+    if arguments.hosts or arguments.inventory:
+        return node_documents(arguments, chosen_look_options(arguments))
+    if arguments.limit:
+        raise UserError("--limit: expected --inventory or --hosts beside it, whose hosts it chooses from")
+    if arguments.slurm_job:
+        return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
+    return [_look_here(arguments)]
+
+
+def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.kernel_log and not Path(arguments.kernel_log).is_file():
+        raise UserError(f"--kernel-log: expected a file, found none at {arguments.kernel_log}")
+    try:
+        return look(chosen_look_options(arguments), load_nvidia_ml_py)
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+
+
+def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
+    reasons = dict.fromkeys(str(document["sections"]["ranks"]["probe"]["error"]) for document in documents)
+    return f"expected the ranks of a job, found none: {'; '.join(reasons)}"
+
+
+def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a node that has several."""
+    for document in documents:
+        jobs: dict[str, int] = {}
+        for row in rows(document.get("ranks")):
+            jobs.setdefault(str(row.get("job")), row.get("pid") or 0)
+        if len(jobs) > 1:
+            named = "; ".join(f"--pid {pid} ({job[:160]})" for job, pid in list(jobs.items())[:8])
+            raise UserError(f"expected one job, found {len(jobs)}; name one: {named}")
+    return documents

@@ -1,0 +1,76 @@
+"""The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--hosts`: runs playbooks/inspect.yml and reads what the nodes answered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from unhang.core import project
+from unhang.core.ansible.play_process import play
+from unhang.core.ansible.playbook_command import inventories_of, limit_arguments, why_no_run
+from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_hosts
+from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.jobs.inspect.bundle import MOST_BYTES, SCHEMA, checked
+
+OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
+
+
+def add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="look at the nodes of this inventory, by Ansible")
+    parser.add_argument("-l", "--limit", metavar="HOSTS", help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument(
+        "--hosts", action="append", default=[], metavar="NODES", help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]"
+    )
+    parser.add_argument("-f", "--forks", type=int, default=64, metavar="N", help="nodes at a time (default: 64), so that all are seen at one moment")
+    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="arguments for ansible-playbook, for example -- --become (jobs of other users)")
+
+
+def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """One document for each node; of a node without an answer one that says why. Raises UserError if no node was asked."""
+    if options["pids"]:
+        raise UserError("--pid: expected no process beside --hosts or --inventory, because numbers differ from node to node; a job is named by --slurm-job")
+    home = project.find_project()
+    project.link_pynvml(home)
+    inventories = [",".join(expand_hosts(arguments.hosts)) + ","] if arguments.hosts else inventories_of(arguments.inventory, home)
+    with tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder, limit_arguments(arguments.limit) as limit:
+        command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "inspect.yml"), *limit, "--forks", str(arguments.forks)]
+        command += [word for inventory in inventories for word in ("-i", inventory)]
+        given = {"inspect_folder": folder, "inspect_options": {name: options[name] for name in OF_THE_MODULE if options[name]}}
+        played = play([*command, "--extra-vars", json.dumps(given), *arguments.ansible], _environment(home), shown=False)
+        found = [_document(path) for path in sorted(Path(folder).glob("*.json"))]
+    if played.stopped:
+        raise UserError("stopped by hand")
+    if not found:
+        raise UserError(why_no_run(played.output, inventories, arguments.limit))
+    return found
+
+
+def _environment(home: Path) -> dict[str, str]:
+    found = project.ansible_environment(home, os.environ)
+    return {**found, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False", "ANSIBLE_HOST_PATTERN_MISMATCH": "error"}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What one node answered, as its own evidence; the name is that of the inventory."""
+    try:
+        answer = parse_strictly(read_bounded(path, MOST_BYTES), half_characters=True)
+    except NotStrict as problem:
+        answer = {"problem": str(problem)}
+    host, evidence = str(answer.get("host") or path.stem), answer.get("evidence")
+    try:
+        return (
+            {**checked(evidence.encode("utf-8", "replace"), host), "asked_as": host} if isinstance(evidence, str) else _unanswered(host, answer.get("problem"))
+        )
+    except UserError as problem:
+        return _unanswered(host, problem)
+
+
+def _unanswered(host: str, why: object) -> dict[str, Any]:
+    probe = {"status": "error", "duration_ms": 0.0, "error": f"no answer: {' '.join(str(why or 'none').split())[:300]}", "unread": []}
+    return {"schema": SCHEMA, "asked_as": host, "collector": {"host": host}, "ranks": [], "sections": {"ranks": {"probe": probe}}}

@@ -1,0 +1,269 @@
+"""`unhang watch`: watches a running job, and when it makes no progress looks at it as `unhang inspect` does and says why."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.in_place import Screen
+from unhang.core.errors import UserError
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.text import counted, visible
+from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
+from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.inspect.ways import arguments_of, check_number, slurm_documents
+from unhang.jobs.watch.alerts import Alerts
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in
+from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
+from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
+from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
+from unhang.jobs.watch.prepared import prepared_environment
+from unhang_node.facts.command import load_nvidia_ml_py
+from unhang_node.job.command import process_number
+from unhang_node.job.look import look
+
+TERMINATED = 86
+LEAST_EVERY_S = 0.2
+SECOND_LOOK_S = 10.0
+EXAMPLES = """\
+  unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
+  unhang watch --pid 4711                                   a job that runs
+  unhang watch --slurm-job 1234                             all nodes of a job, from a login node, as its owner
+  unhang watch --on-hang terminate -- torchrun train.py     end a job that hangs, with exit code 86, so that its launcher starts it again"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
+    parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
+    parser.add_argument("--pid", type=process_number, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
+    parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm that runs: samples of all its nodes, by a step beside its own")
+    parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
+    parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
+    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
+    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (end it after two looks, each by two sources; exit code 86)"
+    parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
+    parser.add_argument(
+        "--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)"
+    )
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder of the evidence (default: here)")
+    parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
+    add_outputs(parser)
+    add_examples(parser, EXAMPLES)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is watched. is_ours: it writes to this terminal, or its nodes' GPUs fit into no table; has_ended: asked where none of its ranks is left."""
+
+    samples: Iterable[Mapping[str, Any]]
+    look: Callable[[], Sequence[dict[str, Any]]]
+    end: Callable[[], None]
+    is_ours: bool
+    has_ended: Callable[[], bool] | None = None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
+    if sum(map(bool, (arguments.command, arguments.pid, arguments.slurm_job))) != 1:
+        raise UserError("expected a command behind --, or --pid, or --slurm-job, found several or none; see unhang watch --help")
+    if not LEAST_EVERY_S <= arguments.every < math.inf:
+        raise UserError(f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}")
+    if not 0 <= arguments.grace < math.inf:
+        raise UserError(f"--grace: expected seconds, 0 or more, found {arguments.grace:g}")
+    if not arguments.no_progress >= 2 * arguments.every:
+        raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
+    if arguments.here and not arguments.slurm_job:
+        raise UserError("--here: expected --slurm-job ID beside it; a command and --pid are watched on this node anyway")
+    if not arguments.out.is_dir():
+        raise UserError(f"--out: expected a folder, found none at {arguments.out}")
+    outputs = outputs_of(arguments, _say)
+    if arguments.slurm_job:
+        return _watched(_of_slurm_here(arguments) if arguments.here else _of_slurm(arguments), arguments, outputs) or 0
+    if not arguments.command:
+        if not is_running(arguments.pid):
+            raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
+        return _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs) or 0
+    with _folder_of_dumps() as folder:
+        job = _start(arguments.command, {} if arguments.no_recorder else prepared_environment(arguments.command, os.environ, folder))
+        try:
+            if code := _watched(_of_this_machine(job.pid, arguments, is_ours=True), arguments, outputs):
+                return code
+        except KeyboardInterrupt:
+            pass  # the job got it too, and ends as it does without a watcher
+        code = job.wait()
+        return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
+
+
+def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
+    def look_here() -> list[dict[str, Any]]:
+        return _look_here({"pids": [pid]}, arguments)
+
+    return Job(live_samples(pid, arguments.every), look_here, lambda: end_job(pid, arguments.grace), is_ours)
+
+
+def _look_here(ranks: Mapping[str, Any], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    try:
+        return [look({**ranks, "py_spy": arguments.py_spy}, load_nvidia_ml_py)]
+    except ValueError as problem:
+        raise UserError(str(problem)) from None
+
+
+def _of_slurm_here(arguments: argparse.Namespace) -> Job:
+    """The ranks of a job on this node. Between two steps it has none: only Slurm knows whether it is over."""
+    job = arguments.slurm_job
+    check_number(job)
+    ranks = {"slurm_job": job}
+    samples = samples_here(ranks, lambda: not has_ended(job), arguments.every)
+    return Job(samples, lambda: _look_here(ranks, arguments), lambda: cancel(job), is_ours=True, has_ended=lambda: has_ended(job))
+
+
+def _of_slurm(arguments: argparse.Namespace) -> Job:
+    job = arguments.slurm_job
+    wanted = arguments_of({"without": [], "container": None, "gap_s": None, "py_spy": arguments.py_spy, "kernel_log": None})
+    return Job(slurm_samples(job, arguments.every), lambda: slurm_documents(job, wanted), lambda: cancel(job), is_ours=True)
+
+
+def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int | None:
+    """Watches until the job ends; TERMINATED if it was ended here."""
+    with _table_of(not job.is_ours) as show:
+        alerts = Alerts()
+
+        def update(tick: Tick, since_s: float) -> None:
+            outputs.sampled(tick, since_s)
+            for line in alerts.of(tick):
+                _say(line)
+            show(tick, since_s)
+
+        for event in detect(with_moments(_noted(job.samples), update), arguments.no_progress):
+            if job.has_ended and not outputs.ranks_left():
+                if job.has_ended():
+                    return None
+            elif _answer(event, job, arguments, outputs):
+                job.end()
+                return TERMINATED
+    return None
+
+
+@contextlib.contextmanager
+def _folder_of_dumps() -> Iterator[Path]:
+    """A private folder, which stays if torch wrote a dump into it."""
+    folder = Path(tempfile.mkdtemp(prefix="unhang-watch-"))
+    try:
+        yield folder
+    finally:
+        if any(folder.iterdir()):
+            _say(f"the flight recorder's dumps are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
+    """What shows a moment as a table, on a terminal that no output of the job is written to."""
+    if not is_free or not sys.stderr.isatty():
+        yield lambda _tick, _since_s: None
+        return
+    from unhang.core.table import printed
+    from unhang.core.terminal import terminal_shape
+    from unhang.jobs.watch.gpu_table import gpu_table  # 8 MB, which a watcher without a terminal does not need
+
+    screen = Screen(sys.stderr)
+
+    def draw(tick: Tick, since_s: float) -> None:
+        screen.draw(printed([gpu_table(tick, since_s)], *terminal_shape(screen.target, os.environ)).splitlines())
+
+    with contextlib.redirect_stderr(screen):
+        yield draw
+
+
+def _start(command: list[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    if added:
+        _say(f"set for the job: {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}")
+    try:
+        return subprocess.Popen(command, env={**os.environ, **added})
+    except OSError as problem:
+        raise UserError(f"{command[0]}: {problem.strerror}") from None
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"unhang watch, {time.strftime('%H:%M:%S')}: {text}\n")
+    sys.stderr.flush()
+
+
+def _noted(lines: Any) -> Any:
+    """The samples, with a word about what they show first."""
+    for line in lines:
+        if "schema" in line:
+            _say(f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each {line['every_s']:g} s")
+        elif "silent" in line:
+            _say("the sampler got no answer from the driver; it goes on without it. Does nvidia-smi answer?")
+        yield line
+
+
+def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
+    """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not answer) ends no watch."""
+    _say(f"{event.why}; looking at the job")
+    try:
+        return _looks_hung(event, job, arguments, outputs)
+    except UserError as problem:
+        _say(f"the look failed: {visible(str(problem), 400)}")
+        return False
+
+
+def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises UserError."""
+    documents, found = _looked_at(job)
+    outputs.looked(found, named_in(found) if is_hang(event, found) else None)
+    if not is_hang(event, found):
+        return False
+    if arguments.on_hang == "report":
+        return False
+    _dump(arguments.out, documents, found)
+    if arguments.on_hang != "terminate":
+        return False
+    _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
+    time.sleep(SECOND_LOOK_S)
+    _, again = _looked_at(job)
+    if not is_hang(event, again) or named_in(found) != named_in(again):
+        _say("the two looks do not agree: the job is left alone")
+        return False
+    sources = [name for name in agreeing(event, found) if name in agreeing(event, again)]
+    if len(sources) < 2:
+        shown = [f"it {what} by {', '.join(again['sources'][what]) or 'none'}" for what in ("stands", "works")]
+        _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
+        return False
+    _say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    return True
+
+
+def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+    """(evidence, verdict), which is printed."""
+    documents = job.look()
+    found = inspection_of(documents)
+    sys.stderr.write(render_inspection(masked_document(found)))
+    sys.stderr.flush()
+    return documents, found
+
+
+def _dump(folder: Path, documents: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> None:
+    path = folder / f"hang-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+    try:
+        write_bundle(path, documents, found)
+        _say(f"the evidence is in {path}")
+    except (OSError, UserError) as problem:  # a full disk must not keep a hung job alive
+        _say(f"the evidence could not be written: {problem}")

@@ -1,0 +1,152 @@
+"""Where `unhang watch` reports beside standard error: hooks and webhooks, syslog, and a file for the textfile collector of Prometheus' node_exporter."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from logging.handlers import SysLogHandler
+from pathlib import Path
+from typing import Any
+
+from unhang.core.commands.hooks import call_in_a_session, check_hooks, send
+from unhang.core.errors import UserError
+from unhang.core.run.run_folder import write_named
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.text import visible
+from unhang.jobs.watch.detector import GONE, Tick
+
+DEV_LOG = "/dev/log"
+METRICS_EVERY_S = 10.0
+MOST_CHARACTERS = 900  # a syslog message of RFC 3164 has at most 1,024 bytes
+Named = set[tuple[Any, Any, Any]]
+
+
+def add_outputs(parser: argparse.ArgumentParser) -> None:
+    told = "as JSON (unhang/inspection/1), once for each verdict"
+    shown = parser.add_argument_group("where a hang is reported beside standard error")
+    shown.add_argument("--webhook", action="append", default=[], metavar="URL", help=f"POST it to this URL {told}; @FILE reads the URL from a file")
+    shown.add_argument("--hook", action="append", default=[], metavar="COMMAND", help=f"run this program (no shell) with it on standard input {told}")
+    shown.add_argument(
+        "--syslog", metavar="SOCKET", nargs="?", const=DEV_LOG, help=f"one line in the system's log (the socket {DEV_LOG}), once for each verdict"
+    )
+    shown.add_argument("--textfile", type=Path, metavar="FILE.prom", help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s")
+    shown.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="a label for every series of --textfile: cluster=production")
+
+
+@dataclass
+class Outputs:
+    """What was reported so far, and where to. say: prints a line for people."""
+
+    arguments: argparse.Namespace
+    labels: Mapping[str, str]
+    say: Callable[[str], None]
+    notified: Named = field(default_factory=set)
+    hung: bool = False
+    looks: int = 0
+    hangs: int = 0
+    written: float | None = None
+    last: tuple[Tick, float] | None = None
+
+    def sampled(self, tick: Tick, since_s: float) -> None:
+        """Takes a moment; since_s: seconds since the last progress, which ends a hang."""
+        self.last, self.hung = (tick, since_s), self.hung and since_s > 0
+        if self.written is None or time.monotonic() - self.written >= METRICS_EVERY_S:
+            self._write()
+
+    def ranks_left(self) -> int:
+        """Ranks that ran in the last moment."""
+        return sum(row.get("state") not in GONE for row in self.last[0].ranks.values()) if self.last else 0
+
+    def looked(self, found: Mapping[str, Any], named: Named | None) -> None:
+        """Takes a verdict; named: the suspects of a hang, None for no hang. A hang is reported once for each set of suspects."""
+        self.looks, self.hung = self.looks + 1, named is not None
+        if named is None:
+            self.notified = set()
+        elif named != self.notified:
+            self.notified, self.hangs = named, self.hangs + 1
+            document = masked_document(found)
+            for line in (*send(document, self.arguments, call_in_a_session), *_logged(document, self.arguments.syslog)):
+                self.say(line)
+        self._write()
+
+    def _write(self) -> None:
+        path = self.arguments.textfile
+        if path is None or self.last is None:
+            return
+        self.written = time.monotonic()
+        try:
+            write_named(path, render_metrics(self, time.time()))
+        except OSError as problem:  # a full disk ends no watch
+            self.say(f"the metrics could not be written: {problem}")
+
+
+def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Outputs:
+    """Checks the options before a job is started. Raises UserError."""
+    check_hooks(arguments)
+    if arguments.label and not arguments.textfile:
+        raise UserError("--label: expected --textfile beside it, whose series it is for")
+    if arguments.textfile and not arguments.textfile.parent.is_dir():
+        raise UserError(f"--textfile: expected an existing folder, found none at {arguments.textfile.parent}")
+    if arguments.syslog:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:  # logging's handler does not say that nobody listens
+                probe.connect(arguments.syslog)
+        except OSError as problem:
+            raise UserError(f"--syslog: expected a log socket at {visible(arguments.syslog, 200)}: {problem.strerror}; it would be missed at a hang") from None
+    return Outputs(arguments, _labels(arguments.label), say)
+
+
+def _labels(given: list[str]) -> Mapping[str, str]:
+    if not given:
+        return {}
+    from unhang.core.labels import parse_labels  # with all that judges a fleet: a watcher is to stay small on a node that trains
+
+    return parse_labels(given)
+
+
+def _logged(found: Mapping[str, Any], path: str | None) -> Iterator[str]:
+    """Writes the verdict to the log; yields why that failed."""
+    if not path:
+        return
+    try:
+        handler = _Strict(path, SysLogHandler.LOG_DAEMON)
+        handler.ident = "unhang-watch: "
+        text = visible(f"{found['state']}: {found['headline']}", MOST_CHARACTERS)
+        handler.emit(logging.makeLogRecord({"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}))
+        handler.close()
+    except OSError as problem:
+        yield f"syslog at {visible(path, 200)}: {problem.strerror or problem}"
+
+
+class _Strict(SysLogHandler):
+    """logging prints a traceback of its own where a message cannot be sent."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise  # noqa: PLE0704 -- it is called where the error is handled
+
+
+def render_metrics(outputs: Outputs, now_s: float) -> str:
+    """The series of one watcher, in the text format of Prometheus."""
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # the import takes 0.1 s, and no other output needs it
+
+    assert outputs.last is not None
+    tick, since_s = outputs.last
+    alive = outputs.ranks_left()
+    series = (
+        ("watch_hung", "1 from the look that called the job hung until its next progress.", int(outputs.hung)),
+        ("watch_seconds_without_progress", "Seconds since a rank, a GPU, a file or the log moved.", round(since_s, 1)),
+        ("watch_ranks", "Ranks of the job that run here.", alive),
+        ("watch_ranks_ended", "Ranks of the job that have ended here.", len(tick.ranks) - alive),
+        ("watch_looks", "Looks at the job since the watch began.", outputs.looks),
+        ("watch_hangs", "Hangs reported since the watch began.", outputs.hangs),
+        ("watch_timestamp_seconds", "When this was written, seconds since 1970.", round(now_s, 1)),
+    )
+    registry = CollectorRegistry()
+    for name, meaning, value in series:
+        gauge = Gauge(f"unhang_{name}", meaning, tuple(outputs.labels), registry=registry)
+        (gauge.labels(*outputs.labels.values()) if outputs.labels else gauge).set(value)
+    return generate_latest(registry).decode()

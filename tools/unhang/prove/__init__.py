@@ -1,1 +1,0 @@
-"""Nodes in, the results of smoke tests and burn-ins out."""

@@ -1,0 +1,98 @@
+"""Starts the payload's agent on this machine and reads its events. If this process ends, the agent ends too, with its ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from unhang.core.child_processes import ENDING_S, die_with_parent, end_process
+from unhang.core.verdict.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+from unhang.smoke.bootstrap import carried, node_arguments
+from unhang.smoke.node_plans import NodePlan
+
+SURVEY_S = 60.0
+OnEvent = Callable[[str, Event], None]
+
+
+def free_port() -> int:
+    """A free TCP port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def survey_here(payload: bytes) -> dict[str, Any]:
+    """The payload's survey of this machine; {} if it gives none."""
+    argv = carried([sys.executable], payload, "survey", "--remove-self")
+    try:
+        asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False)
+        found = json.loads(asked.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def run_local(
+    plan: NodePlan, payload: bytes, program: Sequence[str] | None = None, on_event: OnEvent | None = None, environment: Mapping[str, str] | None = None
+) -> Stream:
+    """Runs one node's part here, to its end or its deadline. program: a container's command that ends in an interpreter; None for this one."""
+    argv = carried(program or [sys.executable], payload, *node_arguments(plan, watch_stdin=True))
+    try:
+        agent = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+        )  # fmt: skip
+    except OSError as problem:
+        return Stream(plan.host, plan.ranks, (), f"could not start {argv[0]}: {problem.strerror}")
+    deadline = time.monotonic() + float(plan.document.get("total_timeout_s", 600)) + ENDING_S
+    with agent:
+        try:
+            output, errors = listen(agent, plan.host, deadline, on_event)
+        finally:
+            end_process(agent)
+    events = tuple(parse_events(output.split(b"\n"), plan.ranks))
+    problem_text = None if any(event["e"] == "node_end" for event in events) else _reason(agent.returncode, errors)
+    return Stream(plan.host, plan.ranks, events, problem_text)
+
+
+def listen(
+    agent: subprocess.Popen[bytes], host: str, deadline: float, on_event: OnEvent | None, parse: Callable[[bytes], Event | None] = parse_event
+) -> tuple[bytes, bytes]:
+    """The agent's output until it closes it, or until the deadline; complete events are reported on the way."""
+    assert agent.stdout is not None
+    assert agent.stderr is not None
+    received: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
+    reported = 0
+    with selectors.DefaultSelector() as selector:
+        for descriptor in received:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map() and time.monotonic() < deadline:
+            for key, _ in selector.select(0.5):
+                piece = os.read(key.fd, MOST_LINE_BYTES)
+                received[key.fd] += piece
+                if not piece:
+                    selector.unregister(key.fd)
+            reported = _report_new(received[agent.stdout.fileno()], reported, host, on_event, parse)
+    return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
+
+
+def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent | None, parse: Callable[[bytes], Event | None]) -> int:
+    end = output.rfind(b"\n") + 1
+    if on_event and end > reported:
+        for line in bytes(output[reported:end]).splitlines():
+            event = parse(line)
+            if event:
+                on_event(host, event)
+    return max(reported, end)
+
+
+def _reason(code: int | None, errors: bytes) -> str:
+    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f"the agent ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")

@@ -1,0 +1,50 @@
+"""Which phases there are, in which order, and how long each may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bandwidth import phase_bandwidth, phase_pace
+from .binding import phase_binding
+from .burn_in import BURN_IN_S, PREPARE_S, phase_burn_in
+from .burn_products import KINDS
+from .consistency import phase_consistency
+from .environment import phase_environment
+from .extension import phase_build
+from .groups import phase_all_to_all
+from .init import phase_init
+from .limits import STEP_S
+from .operations import OPERATIONS, phase_agreement, phase_operation
+from .p2p import phase_p2p_matrix
+from .rendezvous import phase_rendezvous
+from .shapes import phase_shapes
+from .storm import phase_overlap, phase_storm
+from .training import phase_ddp, phase_fsdp
+
+PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 240.0}
+PHASES = {
+    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
+    **dict.fromkeys(OPERATIONS, phase_operation), "all_to_all": phase_all_to_all,
+    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
+    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build, "burn_in": phase_burn_in,
+}  # fmt: skip
+OPTIONAL = ("p2p_matrix", "build", "burn_in")
+ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
+
+
+def phases_of(plan: dict[str, Any]) -> list[str]:
+    """Names of the phases to run, in order."""
+    asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
+    checked = any(name in OPERATIONS for name in asked)
+    return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
+
+
+def phase_limit_s(plan: dict[str, Any], name: str) -> float:
+    """How long a phase may take in all. The steps in it have their own, much shorter limit."""
+    base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
+    base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
+    if name == "burn_in":
+        base += (plan.get("burn_in_s") or BURN_IN_S) + PREPARE_S * len(KINDS)
+    if name not in ALWAYS:
+        base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
+    return float(base + plan.get("world_size", 1) * 0.05)

@@ -1,0 +1,178 @@
+"""A smoke test whose programs something else starts, such as the playbook. The two exchange files: plans and events of each round, and the result.
+
+    FOLDER/hosts.json                    {hosts: [names that are meant], switches: {host: switch}, command: what a person typed}
+    FOLDER/surveys/HOST.json             what the payload's survey answered there; HOST.why: in one line why it did not
+    FOLDER/rounds/001/round.json         written by `next_step`: what this round is, who is in it, when it began
+    FOLDER/rounds/001/plans/HOST.json    what the agent there is to do: {plan, program: argv of a container or null, deadline_s}
+    FOLDER/rounds/001/events/HOST.jsonl  what the agent reported; HOST.why: why there is nothing, or not all of it
+    FOLDER/rounds/001/over               the next step was asked for, so the round is over; its time is the end
+    FOLDER/notes/*.txt                   what went wrong beside the test: HOST, a tab, one line
+    FOLDER/result.json                   unhang/smoke/1, once nothing is left to be done
+
+Each step goes through the whole session again from what lies there, so that nothing has to be kept in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from unhang.core.bounded_reads import read_at_most
+from unhang.core.errors import UserError
+from unhang.core.run.run_folder import write_atomically
+from unhang.core.text import visible
+from unhang.core.verdict.streams import Stream, parse_events
+from unhang.smoke.container import Container
+from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
+from unhang.smoke.group import SessionOptions
+from unhang.smoke.node_plans import Request
+from unhang.smoke.session import Round, RoundResult, smoke_session
+
+MOST_SURVEY_BYTES = 4 << 20
+MOST_EVENT_BYTES = 256 << 20
+MOST_ROUNDS = 200
+ENDING_S = 40  # seconds for an agent to end its ranks and report
+PLACE = "{place}"  # in a container's argv: the folder on the node, which is not known yet
+NOT_ASKED = "could not be asked"
+NOT_FETCHED = "its results could not be fetched"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepInputs:
+    """Inputs of a step besides the folder. container: None for the Python of the node."""
+
+    request: Request
+    options: SessionOptions
+    container: Container | None = None
+    expectations: Expectations = NOTHING_KNOWN
+
+
+def file_name(host: str, suffix: str) -> str:
+    """A host's file; its name comes from the inventory and may be anything."""
+    name = quote(host, safe="")
+    return ("%2E" * len(name) if name.strip(".") == "" else name) + suffix
+
+
+def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
+    """{round, what, hosts, limit_s} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
+    meant = hosts_in(folder)
+    hosts = meant["hosts"]
+    surveys = {host: _survey(folder / "surveys", host) for host in hosts}
+    switches = meant["switches"] | dict(inputs.options.switches or {})
+    session = smoke_session(hosts, surveys, inputs.request, dataclasses.replace(inputs.options, switches=switches), inputs.expectations)
+    try:
+        wanted = next(session)
+        for number in range(1, MOST_ROUNDS):
+            place = folder / "rounds" / f"{number:03d}"
+            if not (place / "round.json").is_file():
+                return _write_round(place, number, wanted, inputs.container)
+            wanted = session.send(_outcome(place))
+    except StopIteration as done:
+        result: dict[str, Any] = done.value
+    else:
+        raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
+    result |= {"launcher": "ansible", "command": meant["command"], "notes": notes_in(folder / "notes"), **_times(folder)}
+    write_atomically(folder / "result.json", json.dumps(result))
+    return {"round": 0, "what": "the end", "hosts": []}
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """The finished result. Raises UserError."""
+    found = json_in(folder / "result.json")
+    if not isinstance(found, dict):
+        raise UserError(f"{folder / 'result.json'}: expected a result of the smoke test, found something else")
+    return found
+
+
+def _write_round(place: Path, number: int, wanted: Round, container: Container | None) -> dict[str, Any]:
+    for part in ("plans", "events"):
+        (place / part).mkdir(parents=True, exist_ok=True)
+    program = container.argv(PLACE) if container else None
+    for group in wanted.groups:
+        for plan in group:
+            limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
+            write_atomically(place / "plans" / file_name(plan.host, ".json"), json.dumps({"plan": plan.document, "program": program, "deadline_s": limit_s}))
+    groups = [[{"host": plan.host, "ranks": list(plan.ranks)} for plan in group] for group in wanted.groups]
+    write_atomically(place / "round.json", json.dumps({"what": wanted.what, "groups": groups, "began": time.time()}))
+    limit_s = max(float(plan.document.get("total_timeout_s", 600)) for group in wanted.groups for plan in group)
+    return {"round": number, "what": wanted.what, "hosts": [plan.host for group in wanted.groups for plan in group], "limit_s": int(limit_s)}
+
+
+def _outcome(place: Path) -> RoundResult:
+    """The outcome of a finished round. The round ends when this is first called."""
+    written = json_in(place / "round.json")
+    over = place / "over"
+    if not over.is_file():
+        write_atomically(over, str(time.time()))
+    groups = [[_stream(place / "events", row["host"], tuple(row["ranks"])) for row in group] for group in written["groups"]]
+    return RoundResult(groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"])))
+
+
+def hosts_in(folder: Path) -> dict[str, Any]:
+    found = json_in(folder / "hosts.json")
+    hosts = found.get("hosts") if isinstance(found, dict) else None
+    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
+        raise UserError(f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something else")
+    return {"hosts": list(dict.fromkeys(hosts)), "switches": dict(found.get("switches") or {}), "command": found.get("command")}
+
+
+def _times(folder: Path) -> dict[str, Any]:
+    began = (folder / "hosts.json").stat().st_mtime
+    started = datetime.datetime.fromtimestamp(began, datetime.UTC).isoformat(timespec="seconds")
+    return {"started": started, "duration_s": round(max(0.0, time.time() - began), 2)}
+
+
+def json_in(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
+
+
+def reason_in(folder: Path, host: str, otherwise: str) -> str:
+    """Why there is no answer, in a line fit to be shown."""
+    try:
+        return visible(" ".join((folder / file_name(host, ".why")).read_text(encoding="utf-8", errors="replace").split()), 400) or otherwise
+    except OSError:
+        return otherwise
+
+
+def _survey(folder: Path, host: str) -> dict[str, Any] | str:
+    """The content of a node's file, which may be anything."""
+    try:
+        with (folder / file_name(host, ".json")).open("rb") as source:
+            for line in read_at_most(source, MOST_SURVEY_BYTES).splitlines():
+                found = json.loads(line) if line.startswith(b"{") else None
+                if isinstance(found, dict) and found.get("e") == "survey":
+                    return found
+    except OSError:
+        return reason_in(folder, host, NOT_ASKED)
+    except (ValueError, RecursionError):
+        return "its survey is no JSON"
+    return reason_in(folder, host, NOT_ASKED)
+
+
+def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
+    """A host's events. A problem beside a full stream is none: the end was reported."""
+    try:
+        with (folder / file_name(host, ".jsonl")).open("rb") as source:
+            events = tuple(parse_events(read_at_most(source, MOST_EVENT_BYTES).split(b"\n"), ranks))
+    except OSError:
+        return Stream(host, ranks, (), reason_in(folder, host, NOT_FETCHED))
+    stream = Stream(host, ranks, events)
+    why = reason_in(folder, host, "")
+    return stream if stream.ended or not why else Stream(host, ranks, events, why)
+
+
+def notes_in(folder: Path) -> list[dict[str, str]]:
+    """{host, text} of what the playbook could not do."""
+    rows = []
+    for path in sorted(folder.glob("*.txt")):
+        host, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\t")
+        rows.append({"host": host, "text": visible(" ".join(text.split()), 400)})
+    return rows
