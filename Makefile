@@ -8,12 +8,13 @@ PYTHON := $(VENV)/bin/python
 INVENTORY ?= inventory/local
 LIMIT ?=
 ARGS ?=
+SIGNING_KEY ?=
 TEST_ARGS ?=
 
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +27,13 @@ setup-dev: $(DEV_STAMP)
 $(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
 
-$(DEV_STAMP): $(STAMP) requirements-dev.txt
+$(DEV_STAMP): $(STAMP) requirements-dev.txt requirements-torch.txt
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt
+
+requirements: ## Write requirements*.txt anew with the checksums of their versions, after one was edited
+	$(PYTHON3) -m venv --clear build/uv
+	build/uv/bin/python -m pip install --quiet uv==0.13.9
+	UV=build/uv/bin/uv sh tools/setup/requirements.sh requirements.txt requirements-dev.txt requirements-build.txt
 
 audit: $(STAMP) ## Audit every node:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
 	@sh tools/setup/audit.sh $(PYTHON) --inventory '$(INVENTORY)' $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
@@ -74,24 +80,28 @@ manual: $(STAMP) ## Build the pages about every rule, fact and cause: build/manu
 man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py
 
-wheel: man manual ## Build the release: dist/unhang-*.whl and the source archive
-	$(PYTHON) -P -m hatchling build -d dist
+wheel: ## Build dist/unhang-*.whl and the source archive, with the pages of `make man manual` if these are built
+	$(PYTHON3) -m venv --clear build/hatchling
+	build/hatchling/bin/python -m pip install --quiet --require-hashes -r requirements-build.txt
+	build/hatchling/bin/python -P -m hatchling build -d dist
 
-sbom: wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
+sbom: $(DEV_STAMP) man manual wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
 	$(PYTHON) -m venv --clear --without-pip build/sbom
-	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet -r requirements.txt
+	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --require-hashes -r requirements.txt
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: passed-nightly clean-dist sbom collector ## Build everything that a release has, checked: wheel, source archive, programs of one file, bill of materials, checksums
+release: passed-nightly clean-dist sbom collector ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
+	ssh-keygen -q -Y sign -f '$(SIGNING_KEY)' -n unhang-release dist/SHA256SUMS
 	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/*.tar.gz"
 
 .PHONY: clean-dist passed-nightly
 passed-nightly:
+	@[ -f '$(SIGNING_KEY)' ] || { echo 'unhang: expected the ssh key that signs a release, found none: make release SIGNING_KEY=~/.ssh/id_ed25519' >&2; exit 2; }
 	@sh tests/nightly passed
 
 clean-dist:

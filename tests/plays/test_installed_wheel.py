@@ -13,6 +13,7 @@ from documented_command import as_typed
 from installed_wheel import PROJECT, build, contents, finished, install
 from local_fleet import Fleet, envelope
 from packaging.markers import Marker
+from packaging.utils import canonicalize_name
 
 from unhang import __version__
 from unhang.commands import COMMANDS
@@ -177,9 +178,9 @@ def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_pa
     assert done.returncode == 0, done.stderr
     document = json.loads(target.read_text())
     assert (document["metadata"]["component"]["name"], document["metadata"]["component"]["version"]) == ("unhang", __version__)
-    lines = (line.partition("#")[0].partition(";") for line in (PROJECT / "requirements.txt").read_text().splitlines())
-    wanted = {tuple(pin.strip().split("==")) for pin, _, marker in lines if pin.strip() and (not marker or Marker(marker).evaluate())}
-    assert {(one["name"], one["version"]) for one in document["components"]} == wanted
+    lines = (line.removesuffix("\\").partition(";") for line in (PROJECT / "requirements.txt").read_text().splitlines() if line[:1].isalpha())
+    wanted = {tuple(pin.strip().split("==")) for pin, _, marker in lines if not marker or Marker(marker).evaluate()}
+    assert {(canonicalize_name(one["name"]), one["version"]) for one in document["components"]} == wanted
     assert [one["name"] for one in document["components"] if not one.get("licenses")] == []
 
 

@@ -43,7 +43,12 @@ def release(tmp_path_factory):
     (tree / "dist" / "unhang-0.0.1-py3-none-any.whl").touch()  # what an earlier release left is not uploaded again
     venv = PROJECT / ".venv"
     stamps = [part for name in (".ready", ".ready-dev") for part in ("-o", venv / name)]  # the copy is never installed in place of the checkout
+    key = tree.with_name("key")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     command = ["make", *stamps, "release", f"VENV={venv}"]
+    unsigned = finished(command, cwd=tree)
+    assert (unsigned.returncode, "expected the ssh key that signs a release" in unsigned.stderr) == (2, True), unsigned.stderr
+    command.append(f"SIGNING_KEY={key}")
     refused = finished(command, cwd=tree)
     assert (refused.returncode, "make nightly has not passed on" in refused.stderr) == (2, True), refused.stderr
     for step in ("begin", "end"):  # the tests between the two take hours
@@ -79,9 +84,22 @@ def unhang(request, release, installers, tmp_path_factory):
 
 def test_a_release_is_these_files_and_their_checksums(release):
     _done, dist = release
-    assert {path.name for path in dist.iterdir()} == NAMES | {"SHA256SUMS"}
+    assert {path.name for path in dist.iterdir()} == NAMES | {"SHA256SUMS", "SHA256SUMS.sig"}
     sums = dict(reversed(line.split("  ")) for line in (dist / "SHA256SUMS").read_text().splitlines())
     assert sums == {name: hashlib.sha256((dist / name).read_bytes()).hexdigest() for name in NAMES}
+
+
+def test_the_checksums_are_signed_and_the_documented_check_refuses_another_key(release, tmp_path):
+    _done, dist = release
+    public = (dist.parents[1] / "key.pub").read_text()
+    page = (PROJECT / "docs" / "install.md").read_text()
+    [check] = [line for line in page.splitlines() if line.startswith("ssh-keygen -Y verify")]
+    stranger = tmp_path / "stranger"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
+    for signer, right in ((public, True), (stranger.with_suffix(".pub").read_text(), False)):
+        (dist.parent / "signers").write_text(f"unhang {signer}")
+        done = subprocess.run(["sh", "-c", check.replace("-f signers", "-f ../signers")], cwd=dist, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0, "Good" in done.stdout) == (right, right), done.stderr
 
 
 def test_twine_finds_nothing_to_say_about_what_it_would_upload(release):

@@ -10,7 +10,7 @@ import pytest
 from local_fleet import PROJECT, run
 
 BASE_LIMIT_BYTES = 120 * 1000 * 1000
-NEEDED = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "ansible.cfg")
+NEEDED = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "requirements-torch.txt", "ansible.cfg")
 FOLDERS = ("library", "module_utils", "playbooks", "plugins", "tools")
 SET_UP = PROJECT / "tools" / "setup" / "venv.sh"
 
@@ -124,6 +124,15 @@ def test_no_python_at_all_is_one_line(tmp_path):
 
 
 def test_no_file_names_a_package_registry():
-    for name in ("requirements.txt", "requirements-dev.txt", "pyproject.toml", "requirements.yml", "Makefile"):
+    for name in (
+        "requirements.txt",
+        "requirements-dev.txt",
+        "requirements-torch.txt",
+        "requirements-build.txt",
+        "tools/setup/requirements.sh",
+        "pyproject.toml",
+        "requirements.yml",
+        "Makefile",
+    ):
         assert "://" not in (PROJECT / name).read_text().replace("https://www.apache.org", ""), name
     assert "index-url" not in (PROJECT / "requirements.txt").read_text()

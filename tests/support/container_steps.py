@@ -52,7 +52,7 @@ def script_of(steps, context, then):
             place = arguments
             lines.append(f'mkdir -p "$ROOT"{place} && chown "$(chroot "$ROOT" id -u {user})" "$ROOT"{place}')
         else:
-            assert name in ("FROM", "ENTRYPOINT"), f"no way to play {name}"
+            assert name in ("ARG", "FROM", "ENTRYPOINT"), f"no way to play {name}"
     inside = f"cd {place} && {then}"
     return "\n".join([*lines, f'chroot --userspec={user} "$ROOT" env HOME=/home/{user} PATH=/usr/local/bin:/usr/bin:/bin sh -ec {shlex.quote(inside)}'])
 

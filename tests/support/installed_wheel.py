@@ -62,7 +62,7 @@ def with_dependencies():
     if not (place / ".ready").exists():
         for command in (
             [sys.executable, "-m", "venv", "--clear", "--without-pip", place],
-            [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet", "-r", PROJECT / "requirements.txt"],
+            [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet", "--require-hashes", "-r", PROJECT / "requirements.txt"],
         ):
             done = finished(command)
             assert done.returncode == 0, done.stderr

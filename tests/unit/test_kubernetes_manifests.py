@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -85,6 +86,20 @@ def test_the_collector_writes_one_folder_of_its_own_and_has_three_capabilities()
     assert (pod["automountServiceAccountToken"], pod["securityContext"]["seccompProfile"]["type"]) == (False, "RuntimeDefault")
 
 
+def test_the_condition_has_a_pod_of_its_own_with_nothing_of_the_node_but_the_documents():
+    pod = collector_pod("node-condition/pod.yaml")
+    assert {"hostPID", "hostNetwork", "hostIPC", "runtimeClassName"} & {*pod} == set()
+    assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    (documents,) = [one for one in pod["volumes"] if "hostPath" in one]
+    assert {one["readOnly"] for each in pod["containers"] for one in each["volumeMounts"] if one["name"] == documents["name"]} == {True}
+    (written,) = collector_pod("node-condition/documents.yaml")["volumes"]
+    assert (written["name"], written["hostPath"]) == ("work", documents["hostPath"])
+    command = container(pod, "node-problem-detector")["command"]
+    assert [one for one in command if "address" in one] == ["--prometheus-address=127.0.0.1"]
+    assert "--port=0" in command
+    assert [one for one in pod["containers"] if "ports" in one] == []
+
+
 def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none():
     pod = collector_pod("node-condition/pod.yaml")
     assert {one["name"] for one in pod["containers"]} == {"judge", "node-problem-detector"}
@@ -96,6 +111,7 @@ def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none
 def test_no_registry_is_named_but_a_placeholder():
     images = [one for folder in KUSTOMIZATIONS for one in documents_of(folder / "kustomization.yaml")[0].get("images", [])]
     assert {one["newName"].partition("/")[0] for one in images} == {"registry.invalid"}
+    assert {(one["digest"], "newTag" in one) for one in images} == {("sha256:replace-me", False)}
     named = {one["image"] for path in ("collector.yaml", "node-condition/pod.yaml") for one in collector_pod(path)["containers"]}
     assert named == {one["name"] for one in images}
 
@@ -185,3 +201,22 @@ def test_the_judge_keeps_the_code_and_the_line_of_the_quick_check(tmp_path):
 
 def test_an_old_document_is_not_judged(tmp_path):
     assert judged(tmp_path, "echo fine", age_s=3 * 3600) == ["2", "not checked: the collector sent no document in 150 minutes"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
+def test_kustomize_makes_two_pods_of_the_component(tmp_path):
+    """Without a cluster: what is applied, with the component chosen."""
+    shutil.copytree(DEPLOY, tmp_path / "mine")
+    chosen = tmp_path / "mine" / "kustomization.yaml"
+    chosen.write_text(chosen.read_text().replace("# components:", "components:").replace("#   - node-condition ", "  - node-condition "))
+    done = subprocess.run(["kubectl", "kustomize", chosen.parent], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    sets = {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in yaml.safe_load_all(done.stdout) if one["kind"] == "DaemonSet"}
+    assert {name: [one["name"] for one in pod["containers"]] for name, pod in sets.items()} == {
+        "unhang-collector": ["collector"],
+        "unhang-condition": ["judge", "node-problem-detector"],
+    }
+    places = [next(one for one in pod["volumes"] if one["name"] == "work") for pod in sets.values()]
+    assert places[0] == places[1] == {"name": "work", "hostPath": {"path": "/run/unhang-collector", "type": "DirectoryOrCreate"}}
+    images = {one["image"] for pod in sets.values() for one in pod["containers"]}
+    assert {image.partition("/")[2] for image in images} == {"unhang-node@sha256:replace-me", "node-problem-detector@sha256:replace-me"}

@@ -105,6 +105,25 @@ def test_the_pod_reads_the_node_its_driver_and_its_kernel_log(log_of_the_pod):
     assert root["read_only"] is bool(os.statvfs("/").f_flag & os.ST_RDONLY)  # the node's mount, not the pod's
 
 
+def test_a_list_of_host_paths_would_keep_nothing_from_the_pod():
+    """Its capabilities and the node's processes, which it needs for jobs of other users, reach the node's root without any mount of it."""
+    (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    added = container["securityContext"]["capabilities"]["add"]
+
+    def read(pid, *names):
+        kept = ",".join(["-all", *(f"+{name.lower()}" for name in names)])
+        command = ["setpriv", f"--bounding-set={kept}", "--inh-caps=-all", "--no-new-privs", "cat", f"/proc/{pid}/root/etc/hostname"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    with subprocess.Popen(["sleep", "600"]) as of_the_node:
+        try:
+            assert read(of_the_node.pid, *added) == Path("/etc/hostname").read_text()
+            assert read(of_the_node.pid, *(name for name in added if name != "SYS_PTRACE")) == ""
+        finally:
+            of_the_node.kill()
+
+
 def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):
     environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs"), "UNHANG_HISTORY": "off"}
     logs = f"[pod/unhang-collector-x7k2p/collector] {log_of_the_pod}"

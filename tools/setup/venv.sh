@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the virtual environment and installs one requirements file into it; a set-up that was interrupted starts over.
+# Makes the virtual environment and installs one requirements file into it, with torch for requirements-dev.txt; a set-up that was interrupted starts over.
 # usage: PYTHON3=python3 venv.sh VENV STAMP REQUIREMENTS
 set -eu
 venv=$1 stamp=$2 requirements=$3
@@ -24,7 +24,10 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 printf 'unhang: installing %s into %s\n' "$requirements" "$venv" >&2
 log=$venv/setup.log
-if ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet -r "$requirements" >"$log" 2>&1 ||
+torch=requirements-torch.txt
+case $requirements in *-dev.txt) ;; *) torch=/dev/null ;; esac
+if ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet --require-hashes -r "$requirements" >"$log" 2>&1 ||
+   ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet -r "$torch" >>"$log" 2>&1 ||
    ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet --no-deps --editable . >>"$log" 2>&1; then
     if grep -q 'externally-managed-environment' "$log"; then
         say "pip refused (PEP 668): $venv is no virtual environment of its own; remove it and install python$version-venv: apt-get install python$version-venv"
