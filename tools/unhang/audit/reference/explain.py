@@ -338,7 +338,7 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """A cause by its id, or by a title that diagnose shows: its own, or that of a line."""
-    for row in [*cause_rows(_joined(word).lower().replace("-", "_")), *causes_titled(word, catalogue.tables)]:
+    for row in [*cause_rows(_joined(word).lower().replace("-", "_")), *causes_titled(word)]:
         yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
 
 

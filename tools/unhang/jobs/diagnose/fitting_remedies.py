@@ -10,10 +10,10 @@ from typing import Any
 from unhang.core import catalogue
 from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang_node.base.versions.compare import compare_versions, holds
 
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
-OWN_WORDS = ("words_for_networks", "words_for_gpus", "words_for_launches", "words_for_memory", "words_for_programs")
 LIVE_BRANCH = "580.65.06"  # the first release of a branch that serves all GPUs of the catalogue and is still maintained
 P2P_OFF = "NCCL_P2P_DISABLE=1"
 OF_ADAPTERS = ("ib-completion-protection",)  # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
@@ -35,21 +35,22 @@ _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP
 
 
 @cache
-def _own_words() -> dict[str, list[tuple[int, Mapping[str, Any]]]]:
-    """{id of the evidence: its rows of the tables OWN_WORDS, each with its place}."""
-    found: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-    for place, row in enumerate(row for name in OWN_WORDS for row in catalogue.table(name).values()):
-        for one in row["evidence"]:
-            found.setdefault(one, []).append((place, row))
+def _own_words() -> dict[str, list[Mapping[str, Any]]]:
+    """{id of the evidence: its words}, of signatures and of rules."""
+    rows = [(one, (signature.id, *one.get("also", ()))) for signature in load_signatures() for one in signature.words]
+    rows += [(row, (row["id"],)) for row in catalogue.table("words_of_rules").values()]
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row, ids in rows:
+        for one in ids:
+            found.setdefault(one, []).append(row)
     return found
 
 
 def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
-    """The row of the tables OWN_WORDS for the strongest evidence of a cause, of equals the first; {} if it has none."""
+    """The words of the strongest evidence of a cause, of equals the first; {} if it has none of its own."""
     most = max((one.weight for one in evidence), default=0)
-    strongest = [one.id for one in evidence if one.weight == most]
-    known = [(place, row) for one in strongest for place, row in _own_words().get(one, ()) if row.get("cause", cause) == cause]
-    return min(known, key=lambda one: one[0])[1] if known else {}
+    known = (row for one in evidence if one.weight == most for row in _own_words().get(one.id, ()))
+    return next((row for row in known if row.get("cause", cause) == cause), {})
 
 
 def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def test_plugin_that_failed_before_the_network_was_taken_did_no_harm(answer):
         ("XlaRuntimeError: INTERNAL: no supported devices found for platform CUDA\n", "local_device_ids", ("hvd.", "torchrun")),
         (
             "E0129 03:12:52.118000 118 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 185)\n",
-            "number by LOCAL_RANK",
+            "LOCAL_RANK",
             ("hvd.", "local_device_ids"),
         ),
     ],

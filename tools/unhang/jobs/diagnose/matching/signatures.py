@@ -42,6 +42,7 @@ class Signature:
     sources: tuple[Mapping[str, str], ...] = ()
     confidence: str = "documented"
     examples: Mapping[str, list[str]] = field(default_factory=dict)
+    words: tuple[Mapping[str, Any], ...] = ()  # instead of those of its causes
     reads_on: int = 0  # number of further lines that the pattern gets: the output of a command is below it
     reads_digits: bool = True  # whether of lines that differ only in their digits one may match and another not
 
@@ -110,7 +111,7 @@ def read_signature(row: Mapping[str, Any], checked: Collection[str] | None = Non
     return Signature(
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"], row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
-        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], row.get("reads_on", 0),
+        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], tuple(row.get("words", ())), row.get("reads_on", 0),
         row["id"] in checked if checked is not None else _depends_on_digits(row),
     )  # fmt: skip
 
