@@ -1,5 +1,6 @@
-"""Batches of logs that the signatures were learnt from are still answered correctly, as far as what programs print decides them. docs/diagnosis-scores.md has their
-blind scores, which differ.
+"""Batches of logs that the signatures were learnt from are still answered, as far as lines of programs decide them.
+
+docs/diagnosis-scores.md has their blind scores, which differ.
 """
 
 from __future__ import annotations
