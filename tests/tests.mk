@@ -51,7 +51,7 @@ pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, fro
 	PYTHONPATH=tests/support $(PYTHON) tests/support/report_picture.py runs/latest/report.html
 
 # What reads the rules, signatures and tables that are shipped; one process, so that they are compiled once.
-OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/core/catalogue unhang/jobs unhang/audit unhang/audit/rules unhang/audit/reference test_small_catalogue.py test_named_commands.py)
+OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/core/catalogue unhang/jobs unhang/audit unhang/audit/rules unhang/audit/reference test_named_commands.py)
 
 test-rules: system-packages ## Prove a rule, a signature or a row of a table in five minutes: its unit tests, the sweeps, the commands with the shipped rules
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

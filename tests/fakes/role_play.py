@@ -42,7 +42,7 @@ def read_play(done):
 
 def environment(folder):
     """Ansible's environment, without the caller's own settings."""
-    kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ", "CI", "PATH", "UNHANG_CATALOGUE")}
+    kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ", "CI", "PATH")}
     more = {"HOME": str(folder), "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"), "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
     return {**kept, "LC_ALL": "C.UTF-8", "ANSIBLE_LOCALHOST_WARNING": "False", **more, "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}"}
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from node_fixtures import bed, class_fleet, fake_library, fleet, nccl, pytest_configure, pytest_report_header, shared_fleet, why_not
 from pinned_fleet import pinned
-from small_catalogue import judge_with_it
-
-judge_with_it()
 
 __all__ = ["bed", "class_fleet", "fake_library", "fleet", "nccl", "pinned", "pytest_configure", "pytest_report_header", "shared_fleet"]
 

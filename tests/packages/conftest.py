@@ -20,13 +20,10 @@ from archive import ORIGIN, Archive, Repository, Wanted
 from debian_node import CONTROL_PACKAGE, PROPRIETARY, SOURCE, T470, T535, Equipped
 from four_nodes import CACHE, Fleet
 from repository import build_package
-from small_catalogue import judge_with_it
 from testbed import Testbed
 from testbed.bed import CONTROLLER
 from testbed.tree import ready_tree
 from trial_node import Trial, booted
-
-judge_with_it()
 
 MORE = ("unattended-upgrades", "dkms")
 TREES = {"deb12": ("bookworm", MORE), "deb13": ("trixie", MORE)}

@@ -1,12 +1,9 @@
-"""Playbooks, roles, rollouts and NVML as complete programs on this machine: Ansible with a local connection, a fake driver library, the small catalogue."""
+"""Playbooks, roles, rollouts and NVML as complete programs on this machine: Ansible with a local connection, a fake driver library."""
 
 from __future__ import annotations
 
-import small_catalogue
 from forked_commands import compiled_rules
 from local_fleet import fleet, shared_fleet
 from page_visit import browser
 
 __all__ = ["browser", "compiled_rules", "fleet", "shared_fleet"]
-
-small_catalogue.judge_with_it()

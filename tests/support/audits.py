@@ -116,7 +116,7 @@ def environment_of(bed, work):
     home.mkdir(exist_ok=True)
     sockets = bed.folder / "sockets" / str(len(list((bed.folder / "sockets").glob("*"))))
     sockets.mkdir(parents=True)
-    kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ", "CI", "UNHANG_CATALOGUE")}
+    kept = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ", "CI")}
     return {
         **kept,
         "HOME": str(home),

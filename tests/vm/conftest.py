@@ -12,9 +12,6 @@ import pytest
 from kernel_plays import GPUS, boots, site_of
 from machine.image import ready_image
 from machine.machine import Frozen, Machine
-from small_catalogue import judge_with_it
-
-judge_with_it()
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
