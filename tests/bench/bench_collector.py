@@ -63,7 +63,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import _frozen_importlib_external as external
 sys.path.insert(0, sys.argv[1] + "/code-" + external.MAGIC_NUMBER.hex())
-from unhang_node import collect
+from unhang_node.facts import collect
 collect.SOURCES = tuple(source for source in collect.SOURCES if source[0] != "nvml")
 document = collect.collect({"nccl_roots": [sys.argv[2]], "collected_via": "file"}, None)
 from unhang_node.base.document import encode

@@ -91,6 +91,7 @@ DOORS = {
         "unhang.audit.rules.node_rules",
         "unhang.core.schemas.shapes",
     },
+    "unhang.audit.judge": {"changed_nodes"},  # a recorded node with a fault, judged
     "unhang.commands": {"unhang.cli"},
     "unhang_node.facts.sections": {"recorded_roots"},
 }

@@ -23,7 +23,7 @@ def table(name: str) -> Table:
     """One of the project's own tables: its rows by key. Raises UserError if there is no such table, or its file has a fault."""
     path = _files_by_table().get(name)
     if path is None:
-        raise UserError(f"expected the table {name} in the catalogue, found none; unhang rule check has details")
+        raise UserError(f"expected the table {name}, found none; unhang rule check has details")
     return _tables_of(path)[name]
 
 

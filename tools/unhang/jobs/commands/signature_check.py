@@ -22,7 +22,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=PACKAGE / "signatures", help="a folder of the catalogue (default: %(default)s)")
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=PACKAGE / "jobs" / "catalogue" / "signatures", help="a folder of the catalogue (default: %(default)s)")
     add_examples(parser, EXAMPLES)
 
 

@@ -83,8 +83,8 @@ def rules_of(top: Path) -> Path:
 def kept_of(top: Path) -> dict[str, Path]:
     """yaml and rules -> the file that is kept of them."""
     found = {path.name.partition("-")[0]: path for path in sorted((top / ".cache" / "kept").iterdir())}
-    assert set(found) == {"rules", "compiled"}, "the folder holds what is kept and nothing else"
-    return {"yaml": found["rules"], "rules": found["compiled"]}
+    assert set(found) == {"audit", "compiled"}, "the folder holds what is kept and nothing else"
+    return {"yaml": found["audit"], "rules": found["compiled"]}
 
 
 def started(top: Path, **environment: str) -> subprocess.Popen:
@@ -279,7 +279,7 @@ def test_a_catalogue_at_fault_is_not_kept(checkout):
     rules_of(checkout).write_text(RULE.replace("limits.swap_total_bytes > tables", "limits.swap_totals > tables"))
     first = read(checkout)
     assert "swap_totals" in first[2][0]
-    assert [path.name.partition("-")[0] for path in (checkout / ".cache" / "kept").iterdir()] == ["rules"]
+    assert [path.name.partition("-")[0] for path in (checkout / ".cache" / "kept").iterdir()] == ["audit"]
     assert read(checkout) == first
 
 

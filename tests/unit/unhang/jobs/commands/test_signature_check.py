@@ -11,7 +11,8 @@ import pytest
 
 from unhang.core.catalogue.kept_yaml import PACKAGE
 
-FILE = "signatures/nccl/own.yml"
+HOME = PACKAGE.parents[1]
+FILE = "tools/unhang/jobs/catalogue/signatures/nccl/own.yml"
 ROW = """signatures:
   - id: own-row
     kind: error
@@ -26,11 +27,12 @@ ROW = """signatures:
 """
 
 
-def checked(folder):
-    """(exit code, lines) of the command over a catalogue of one's own."""
+def checked(top):
+    """(exit code, lines) of the command in a checkout of one's own."""
+    folders = [str(top / name) for name in ("tools", "module_utils")]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "unhang", "signature", "check", str(folder / "signatures" / "nccl")],
-        env={**os.environ, "UNHANG_CATALOGUE": str(folder), "XDG_CACHE_HOME": str(folder / "cache")},
+        [sys.executable, "-P", "-m", "unhang", "signature", "check", str((top / FILE).parent)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "XDG_CACHE_HOME": str(top / "cache")},
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.stderr == ""
@@ -46,9 +48,10 @@ def checked(folder):
     ],
 )
 def test_a_row_with_a_fault_is_named_with_its_file(tmp_path, old, new, fault):
-    folder = tmp_path / "catalogue"
-    shutil.copytree(PACKAGE / "jobs" / "catalogue", folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    (folder / FILE).write_text(ROW.replace(old, new, 1) if old else ROW)
-    code, lines = checked(folder)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("tools/unhang", "module_utils"):
+        shutil.copytree(HOME / name, tmp_path / name, ignore=ignored)
+    (tmp_path / FILE).write_text(ROW.replace(old, new, 1) if old else ROW)
+    code, lines = checked(tmp_path)
     assert code == int(bool(fault))
     assert (fault in lines[0] and FILE in lines[0]) if fault else "no fault" in lines[0]
