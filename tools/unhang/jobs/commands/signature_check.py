@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.core.catalogue.kept_yaml import PACKAGE
+from unhang.core.catalogue.kept_yaml import PACKAGE, folders_of
 from unhang.core.catalogue.signature_files import signature_files
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
@@ -22,7 +22,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=PACKAGE / "jobs" / "catalogue" / "signatures", help="a folder of the catalogue (default: %(default)s)")
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=folders_of("signatures")[0], help="a folder of the catalogue (default: %(default)s)")
     add_examples(parser, EXAMPLES)
 
 
