@@ -19,7 +19,9 @@ from unhang_node.facts.collect import SECTIONS
 PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
 BESIDE = ("__init__", "base/__init__", "facts/__init__", "facts/collect", "facts/command", "facts/merging")
-BESIDE += tuple(f"base/{name}" for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "root", "section"))
+BESIDE += tuple(
+    f"base/{name}" for name in ("context", "document", "links", "mount_table", "named_tuple", "probe", "probe_child", "process", "program", "root", "section")
+)
 BESIDE += ("base/untrusted_files", "base/version", "base/versions/__init__", "base/versions/packages")
 STARTED_BY = {"__main__.py", "unhang_entry.py"}  # of any Python
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]

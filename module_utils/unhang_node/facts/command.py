@@ -6,6 +6,7 @@ import os
 import sys
 
 from ..base.document import clean_text, encode
+from ..base.program import load_nvidia_ml_py, open_standard_descriptors
 from .collect import collect
 
 TYPE_CHECKING = False
@@ -70,16 +71,6 @@ def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-def open_standard_descriptors() -> None:
-    """Opens /dev/null for each of descriptors 0 to 2 that the caller has closed: otherwise the next pipe or file would get its number, and our messages."""
-    number = 0
-    while number < 3:
-        number = os.open(os.devnull, os.O_RDWR)
-    os.close(number)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
-
-
 def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | None = None) -> int:
     """Collects and writes one line of JSON to stdout. Returns 0, or 2 with one line on stderr."""
     open_standard_descriptors()
@@ -99,10 +90,3 @@ def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | Non
         sys.stderr.write(f"unhang collect: could not write the document: {problem.strerror}\n")
         return 2
     return 0
-
-
-def load_nvidia_ml_py() -> Any:
-    """nvidia-ml-py's module, beside this package or installed."""
-    import pynvml
-
-    return pynvml

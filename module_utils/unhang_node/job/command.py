@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..base.document import clean_text, encode
-from ..facts.command import load_nvidia_ml_py, open_standard_descriptors
+from ..base.program import load_nvidia_ml_py, open_standard_descriptors
 from .look import MOST_SECONDS, NAMES, look
 from .samples import write_samples
 

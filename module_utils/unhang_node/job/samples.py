@@ -20,9 +20,9 @@ from ..base.document import encode
 from ..base.nvml.calls import Asking, Lost
 from ..base.nvml.live import LiveSession
 from ..base.parse.values import parse_json
+from ..base.program import load_nvidia_ml_py
 from ..base.root import Root
 from ..base.section import Absent, Denied, Unread, one_line
-from ..facts.command import load_nvidia_ml_py
 from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
 from .containers import has_own_network
 from .finding import read_ranks

@@ -11,8 +11,8 @@ import time
 
 from unhang_quick.host_programs import FAIL, NOT_MADE, PASS, PROGRAMS, UNKNOWN, answer_for, give, write_line
 
+from unhang_node.base.program import load_nvidia_ml_py, open_standard_descriptors
 from unhang_node.facts.collect import collect
-from unhang_node.facts.command import load_nvidia_ml_py, open_standard_descriptors
 
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_BYTES = 64 * 1024 * 1024

@@ -56,4 +56,4 @@ WINGS = {
     "smoke": ("smoke",),
 }
 # {package that the base install has not: the extra that brings it}, as pyproject.toml has them
-EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client", "pynvml"), "fleet") | {"torch": "smoke"}
+EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client"), "fleet") | {"torch": "smoke"}

@@ -20,7 +20,7 @@ from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
-from unhang_node.facts.command import load_nvidia_ml_py
+from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import look
 

@@ -22,7 +22,9 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=folders_of("signatures")[0], help="a folder of the catalogue (default: %(default)s)")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=folders_of("signatures")[0], help="a folder of the catalogue (default: %(default)s)"
+    )
     add_examples(parser, EXAMPLES)
 
 

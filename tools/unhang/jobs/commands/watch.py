@@ -33,7 +33,7 @@ from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
 from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
-from unhang_node.facts.command import load_nvidia_ml_py
+from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import process_number
 from unhang_node.job.look import look
 
