@@ -76,7 +76,7 @@ def rules_sources() -> dict[str, str]:
     found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")}
     found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
     found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")))
-    found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
+    found["unhang/core/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
     return found
 
 
