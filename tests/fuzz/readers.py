@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import pickle
@@ -27,6 +28,7 @@ from unhang.core.nodeset import expand_limit
 from unhang.core.plain_pickle import NotPlain, load_plain
 from unhang.core.run.documents import InvalidNode, decode_node
 from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.secrets_in_text import masked_document
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang.core.strict_yaml import YamlFault, parse_yaml
 from unhang.core.table import printed
@@ -37,6 +39,9 @@ from unhang.jobs.diagnose.logs.reading import Input, kind_of, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.ranking import rank_causes
+from unhang.jobs.inspect.bundle import checked, is_bundle, read_documents, write_bundle
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.fixing import fix_text
 from unhang.jobs.lint.linting import lint_text
@@ -258,6 +263,36 @@ def _arrive(data: bytes) -> None:
                 assert (node.groups, node.policy) == ((), {})
 
 
+@cache
+def _evidence() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((FIXTURES / "inspect" / "evidence").glob("*.json"))[:8]]
+
+
+def _inspect(data: bytes) -> None:
+    """Evidence that somebody sent, as `unhang inspect --evidence` judges and shows it."""
+    document = checked(data, "sent.json")
+    assert render_inspection(masked_document(inspection_of([document])), True).isascii()
+
+
+def _unpack(data: bytes) -> None:
+    """A bundle that somebody sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sent.tar.gz"
+        path.write_bytes(data)
+        if is_bundle(path):
+            read_documents([path])
+
+
+@cache
+def _bundles() -> list[bytes]:
+    documents = [json.loads(one) for one in _evidence()[:2]]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "hang.tar.gz"
+        write_bundle(path, documents, inspection_of(documents))
+        packed = path.read_bytes()
+    return [packed, gzip.compress(gzip.decompress(packed), 0)]  # of the second, damage reaches the archive in it
+
+
 _PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
 READERS: Mapping[str, Reader] = {
     "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
@@ -269,6 +304,8 @@ READERS: Mapping[str, Reader] = {
     "shared": Reader(lambda: list(HOSTILE), share),
     "slurm-inventory": Reader(lambda: list(SLURM), list_slurm, (ValueError, UserError), structured=True),
     "commands": Reader(lambda: list(HOSTILE), type_commands),
+    "evidence": Reader(_evidence, _inspect, (UserError,), structured=True),
+    "bundles": Reader(_bundles, _unpack, (UserError,)),
     "arrivals": Reader(_node_files, _arrive, structured=True),
     "watch-samples": Reader(_samples, _watch),
     "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),

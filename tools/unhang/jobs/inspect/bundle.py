@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.errors import UserError
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document, without_secrets
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.core.text import visible
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
 
@@ -98,8 +101,15 @@ def checked(text: bytes, where: str) -> dict[str, Any]:
     """A document of a node. Raises UserError for anything else."""
     try:
         found = parse_strictly(text, half_characters=True)
+        if b"\\ud" in text.lower():  # half a character is written as ?, which the check of the schema can read
+            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        faults = check_schema(found, read_schema("evidence-1"))
+        fault = next(faults, None) if isinstance(found, dict) and found.get("schema") == SCHEMA else None
     except NotStrict as problem:
         raise UserError(f"{where}: {problem}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise UserError(f"{where}: expected a document {SCHEMA}, found {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}")
+    if fault:
+        place = ".".join(map(str, fault.path))[:200] or "it"
+        raise UserError(visible(f"{where}: expected a document {SCHEMA}, found a fault in {place}: {fault.message}", 1000))
     return found

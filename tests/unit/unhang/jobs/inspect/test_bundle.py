@@ -247,3 +247,22 @@ def test_odd_dumps_are_survived():
         document = look("never")
         document["sections"]["log_tail"]["flights"] = odd
         assert inspection_of([document])["state"] == "hung"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda _: {"schema": "unhang/evidence/1"}, "the key collector is missing"),
+        (lambda document: {**document, "ranks": "none"}, "ranks: expected"),
+        (lambda document: {**document, "sections": {}}, "sections: the key ranks is missing"),
+        (lambda document: {**document, "asked_as": "gpu1; touch owned"}, "asked_as: found"),
+        (lambda document: {**document, "asked_as": "--become"}, "asked_as: found"),
+    ],
+)
+def test_evidence_is_read_by_its_schema(tmp_path, capsys, change, fault):
+    path = tmp_path / "sent.json"
+    path.write_text(json.dumps(change(look("first"))))
+    assert main(["inspect", "--evidence", str(path)]) == 2
+    errors = capsys.readouterr().err
+    assert fault in errors and "a fault of unhang itself" not in errors
+    assert len(errors.splitlines()) == 1
