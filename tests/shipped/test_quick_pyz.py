@@ -97,6 +97,8 @@ def judges_own(case):
     world, rows = node_world(node, view), []
     for rule in CHOSEN:
         for judged in judge_rule(rule, world) if case["rules"] is None or rule.id in case["rules"] else ():
+            if judged.severity in ("warning", "info"):
+                continue
             row = {
                 "rule": rule.id,
                 "severity": judged.severity or rule.severity,

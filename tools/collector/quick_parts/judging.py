@@ -83,6 +83,8 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
         if rule_ids is not None and rule.id not in rule_ids:
             continue
         for judged in judge_rule(rule, world):
+            if judged.severity in ("warning", "info"):  # of a row of a table in which others are errors
+                continue
             finding = {"rule": rule.id, "severity": judged.severity or rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
             finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
