@@ -34,6 +34,7 @@ REASONS = {
         for way in ("torch's rank: [rank3]: ", "torchrun: [default3]:", "srun -l")
     },
     ("cut at 200 columns", "diagnose_batches/6/347-vllm-ray-deepseek-ifname/log.txt"): "the text of the error is cut in two",
+    ("each line eight times", "diagnose_batches/9/032-transformers-ci-nvme-test/log.txt"): "the start of the build is no longer among the last lines",
     (BARS, "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "bars stand between lsmod and the module that it lists",
     ("ranks interleaved", "diagnose_batches/3/018-peermem-loaded-but-gdr-disabled/log.txt"): "the command comes after the table that it prints",
     ("ranks interleaved", "diagnose_batches/3/123-nanogpt-2node-crash-before-step0/log.txt"): "what the rank was doing comes after the timeouts",

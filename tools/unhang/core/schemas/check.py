@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema_rs
-
 from unhang.core.schemas.shapes import nearest, resolved
 
 _TYPES = {"str": "a text", "int": "a number", "float": "a number", "bool": "yes or no", "dict": "a map", "list": "a list", "NoneType": "nothing"}
@@ -28,6 +26,8 @@ _VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}  # by the schema's ident
 
 
 def _validator(schema: dict[str, Any]) -> Any:
+    import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
+
     if id(schema) not in _VALIDATORS:
         _VALIDATORS[id(schema)] = (schema, jsonschema_rs.validator_for(schema))
     return _VALIDATORS[id(schema)][1]
