@@ -15,10 +15,10 @@ from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.together import NOT_READ
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
-from unhang.jobs.diagnose.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 from unhang.jobs.flight import compare_flights
 from unhang.jobs.inspect.bundle import is_bundle, read_documents

@@ -14,31 +14,28 @@ from typing import Any
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
 from unhang.jobs.diagnose.affected import who_is_meant
-from unhang.jobs.diagnose.circumstances import circumstances
-from unhang.jobs.diagnose.concluding import conclude
-from unhang.jobs.diagnose.conclusion import NO_LOG, describe_conclusion
-from unhang.jobs.diagnose.error_words import SPECIAL, explained, library_of, with_library
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
     commands_of_others,
     experiments_made,
     fitting_remedy,
     fitting_workaround,
+    how_to_raise,
     launchers,
     other_accelerator,
     own_words,
 )
-from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
 from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
+from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
+from unhang.jobs.diagnose.next_steps import SPECIAL, circumstances, commands_with_output, explained, library_of, what_to_run_next, with_library
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
-from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
 
 SCHEMA = "unhang/diagnosis/1"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.jobs.diagnose.counted_events import events_that_count
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
+from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
 MOST_LISTED = 64

@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.jobs.diagnose.endings import unfinished_traceback
-from unhang.jobs.diagnose.evidence import Evidence, signature_evidence
-from unhang.jobs.diagnose.job_evidence import job_evidence
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.combining import combined_evidence
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
+from unhang.jobs.diagnose.meaning.evidence import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, Evidence, added_up, shares, signature_evidence
+from unhang.jobs.diagnose.meaning.rules.combining import combined_evidence
+from unhang.jobs.diagnose.meaning.rules.job_file_rules import job_evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, unfinished_traceback
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5

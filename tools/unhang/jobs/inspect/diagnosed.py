@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.inspect.ends import clues
 from unhang.jobs.inspect.rank_looks import host_of, rows, section
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN

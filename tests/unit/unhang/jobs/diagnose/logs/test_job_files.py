@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from unhang import cli
-from unhang.jobs.diagnose.conclusion import NO_LOG
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.job_files import MOST_JOB_FILES, job_kind
+from unhang.jobs.diagnose.meaning.conclusion import NO_LOG
 
 PAIRS = yaml.safe_load((Path(__file__).parents[5] / "fixtures" / "diagnose_job_files" / "held_back.yml").read_text())
 STUCK = (

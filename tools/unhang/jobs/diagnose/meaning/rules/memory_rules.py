@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")

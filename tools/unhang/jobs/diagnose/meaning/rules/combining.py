@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules import collective_rules as collective
-from unhang.jobs.diagnose.rules import device_rules as device
-from unhang.jobs.diagnose.rules import failures
-from unhang.jobs.diagnose.rules import guard_rules as guard
-from unhang.jobs.diagnose.rules import memory_rules as memory
-from unhang.jobs.diagnose.rules import network_rules as network
-from unhang.jobs.diagnose.rules import recording_rules as recording
-from unhang.jobs.diagnose.rules import work_rules as work
+from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
+from unhang.jobs.diagnose.meaning.rules import device_rules as device
+from unhang.jobs.diagnose.meaning.rules import failures
+from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
+from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
+from unhang.jobs.diagnose.meaning.rules import network_rules as network
+from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
+from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,

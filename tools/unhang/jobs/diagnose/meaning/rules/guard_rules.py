@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 NO_ANSWER = ("nccl-connect-timed-out", "torch-connect-no-answer", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")

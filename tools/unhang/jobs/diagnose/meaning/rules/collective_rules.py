@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts, Timeout
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks
-from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end, speed_falls
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running

@@ -7,7 +7,7 @@ import pytest
 from unhang.core import catalogue
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.next_commands import ANSWERED_BY, MOST_BESIDE_CAUSES, MOST_COMMANDS, what_to_run_next
+from unhang.jobs.diagnose.next_steps import ANSWERED_BY, MOST_BESIDE_CAUSES, MOST_COMMANDS, what_to_run_next
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 
 HANGS = frozenset({"hangs", "machine", "nvidia", "torch", "silent"})

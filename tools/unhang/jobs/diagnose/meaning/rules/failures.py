@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.signs import hang_signs, own_errors
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
 
 ENDINGS = ("crash", "host_lost", "task_lost")
 # A launcher's report of a failure, and the end of a failed job's remaining processes.
