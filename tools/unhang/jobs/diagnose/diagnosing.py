@@ -175,7 +175,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     causes = [cause for cause in causes if not (maker and cause.id in OF_NVIDIA)]
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
-    trouble = is_trouble(facts, more)
+    trouble = is_trouble(facts, more, without)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
     if conclusion.word == "failure" and _raised_alone(facts):
         causes = [cause for cause in causes if cause.id not in OF_WAITS]

@@ -23,7 +23,7 @@ SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "li
 OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
-TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
+TROUBLE = ("p2p-silent",)  # evidence that by itself shows a fault
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
     evidence = [*signature_evidence(facts, WEIGHTS), *_combined(facts, without), *more, *_of_first_error(facts)]
     evidence = _without_needless_hints(evidence)
     if facts.job:
-        evidence += job_evidence(facts, evidence)
+        evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
     trouble = is_trouble(facts, more, without)
     points = _points(rows, evidence)
     believed = shares(one.score for one in points)

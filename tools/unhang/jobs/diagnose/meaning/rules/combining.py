@@ -1,7 +1,10 @@
-"""Causes that follow from several facts together: ranks that differ, work that was in progress, a hang without a message.
+"""Causes that follow from several facts together: ranks that differ, work that was in progress, a
+hang without a message.
 
-Each rule is a function facts -> evidence, with the same weights as signatures. The order does not matter; rules are independent of each other. A rule stays
-if it decides logs that it was not learnt from (each docstring names them), or if it reads a document that no single line decides.
+Each rule is a function facts -> evidence, with the same weights as signatures. The order does not
+matter; rules are independent of each other. A rule stays if it decides logs or keeps a healthy one
+silent. Its docstring names them below tests/fixtures; a log of a batch by the first part of its
+folder's name. A test takes each rule away and looks at these logs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,11 @@ HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 
 
 def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
-    """A rank raised, crashed or lost its host, and other ranks show the consequences."""
+    """A rank raised, crashed or lost its host, and other ranks show the consequences.
+
+    Decides diagnose_real/pipeline-send-send, diagnose_user_jobs/upload-tries-used-up,
+    diagnose_batches/13/e26.
+    """
     first = first_failure(facts)
     if first is None:
         return
@@ -46,8 +50,12 @@ def _is_own_fault(first: Event) -> bool:
 
 
 def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
-    """The scheduler or somebody ended a job that had not failed before. Without a step until then it may have hung, and with steps too, so that the time limit
-    is never sure. Who cancels a job has a reason: any other evidence comes first. Where steps follow, what ended was another job or pod, or an earlier start.
+    """The scheduler or somebody ended a job that had not failed before. Without a step until then
+    it may have hung, and with steps too, so that the time limit is never sure. Who cancels a job
+    has a reason: any other evidence comes first. Where steps follow, what ended was another job or
+    pod, or an earlier start.
+
+    Decides diagnose_batches/14/f08.
     """
     ends = {event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted}
     for name, end in ends.items():

@@ -23,7 +23,11 @@ ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
 
 
 def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
-    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold the rest."""
+    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold
+    the rest.
+
+    Decides diagnose_batches/4/239, diagnose_batches/7/027, diagnose_batches/13/e36.
+    """
     held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
     if not held:
         return
@@ -66,7 +70,10 @@ def _gib(event: Event, name: str) -> float:
 
 
 def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
-    """Two processes hold equal parts of the full GPU: ranks of one job that all use it."""
+    """Two processes hold equal parts of the full GPU: ranks of one job that all use it.
+
+    Decides diagnose_batches/8/020, diagnose_batches/16/h45.
+    """
     for event in facts.of("oom_other_process"):
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
@@ -79,7 +86,11 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its id is known."""
+    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its
+    id is known.
+
+    Decides diagnose/rank_device_mapping/same-bus.
+    """
     seen: dict[tuple, dict[str, Event]] = {}
     for name in ("init_start", "init_complete"):
         for event in facts.of(name):
@@ -99,6 +110,10 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
 
 
 def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """nvidia-smi lists several processes on one GPU and none on others.
+
+    Decides diagnose/rank_device_mapping/nvidia-smi-crowd.
+    """
     by_gpu: dict[str, set[str]] = {}
     for event in facts.of("gpu_process"):
         by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
@@ -115,7 +130,11 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
 
 
 def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its own. Decides the fifth of docs/situations.md."""
+    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its
+    own.
+
+    Decides diagnose_batches/9/016, diagnose_batches/12/c10.
+    """
     rows = facts.of("compute_app")
     pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
     gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
