@@ -56,6 +56,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
     memory.ranks_share_a_gpu,
+    memory.rank_changes_its_gpu,
     memory.processes_share_a_gpu,
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,

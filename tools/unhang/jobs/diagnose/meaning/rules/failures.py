@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.log_facts import Facts, most_telling
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
@@ -114,7 +114,7 @@ def first_failure(facts: Facts) -> Event | None:
         if (event.file, event.line) in explained:
             continue
         if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
-            return event
+            return most_telling(event, ended)
     return None
 
 

@@ -109,6 +109,26 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
             return
 
 
+def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
+    """torch warns that it chose the GPU of a barrier, a rank then builds a communicator of the same
+    ranks on another GPU, and no step follows: the barrier took a GPU that is not the rank's own.
+
+    Decides diagnose_batches/3/045.
+    """
+    if not facts.has("torch-barrier-device-unknown") or facts.of("training_step") or facts.of("healthy_end"):
+        return
+    by_rank: dict[tuple, dict[str, Event]] = {}
+    for event in (*facts.of("init_complete"), *facts.of("init_start")):
+        if event.prefix.pid and event.fields.get("bus"):
+            who = (event.prefix.host, event.prefix.pid, event.fields["rank"], event.fields["nranks"])
+            by_rank.setdefault(who, {}).setdefault(str(event.fields["bus"]), event)
+    for (host, _pid, rank, _size), by_gpu in by_rank.items():
+        if len(by_gpu) > 1:
+            why = f"rank {rank} on {host} builds communicators on GPUs {' and '.join(list(by_gpu)[:2])}"
+            yield Evidence("rank_device_mapping", STRONG, why, tuple(by_gpu.values())[:2], "rank-changes-gpu")
+            return
+
+
 def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
     """nvidia-smi lists several processes on one GPU and none on others.
 
