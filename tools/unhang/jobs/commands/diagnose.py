@@ -26,6 +26,7 @@ from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdic
 from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.job_files import job_reader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -98,7 +99,7 @@ def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str,
     bundles = [name for name in arguments.files if name != "-" and is_bundle(Path(name))]
     documents = read_documents([Path(name) for name in bundles]) if bundles else []
     looked = inspection_of(documents) if bundles else None
-    inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)))
+    inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)), reader=job_reader(arguments))
     flights += flights_of(documents)
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
     seen = verdict_evidence(bundles[0], looked) if looked else []

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.jobs.diagnose.logs.calls import compare_calls
-from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.rank_names import UNNAMED
+from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name

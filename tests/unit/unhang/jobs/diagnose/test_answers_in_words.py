@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import facts_in_words, path_shown, render_markdown, render_table
 
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"

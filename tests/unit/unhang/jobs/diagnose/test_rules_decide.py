@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from diagnosis_scores import learnt_from, logs_of
+from job_diagnosis import read_all
 
 from unhang.core.strict_yaml import load_yaml
-from unhang.jobs.diagnose.diagnosing import document, read_all
+from unhang.jobs.diagnose.diagnosing import document
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_signatures

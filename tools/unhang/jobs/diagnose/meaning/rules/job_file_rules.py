@@ -6,17 +6,14 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.logs.job_files import JobFile, Trait
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, added_up
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs, speed_falls
-
-if TYPE_CHECKING:
-    from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding, JobFile, Trait
 
 DECISIVE, STRONG, SUPPORTING, HINTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 MOST_OF_A_RULE = 3
