@@ -5,19 +5,32 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.root import Root
+from unhang_node.job import ras
 from unhang_node.job.look import look
 from unhang_node.job.samples import ras_sample
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users, which needs root")
 NOBODY, OWNER = 65534, 12345
+PATIENCE = {"silence_s": 60, "deadline_s": 200}
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """A loaded machine is slow, and no test here is about that."""
+    monkeypatch.setattr(ras, "FIRST_WORD_S", 20.0)
+    monkeypatch.setattr(ras, "ANSWER_S", 60.0)
+
+
 # Answers as NCCL does about a rank: that it lives and launched more operations each time, or that it is dead.
 SERVER = """
 import json, os, socket, sys, threading, time
@@ -75,7 +88,7 @@ def free_port() -> int:
 
 
 def looked(process) -> dict:
-    document = look({"pids": [process.pid], "gap_s": 0.3, "without": ["nvml", "stacks", "sockets", "log_tail", "kernel_log", "locks"]}, None)
+    document = look({"pids": [process.pid], "gap_s": 0.3, **PATIENCE, "without": ["nvml", "stacks", "sockets", "log_tail", "kernel_log", "locks"]}, None)
     assert [row["pid"] for row in document["ranks"]] == [process.pid]
     return document
 
@@ -125,21 +138,44 @@ def test_an_address_that_a_user_names_elsewhere_is_not_asked():
     assert document["sections"]["ras"]["probe"]["status"] == "denied"
 
 
-def test_who_has_the_port_between_the_look_and_the_connection_is_not_believed(monkeypatch):
-    """The job's listener is there when it is looked for; the connection lands at a stranger's."""
-    from unhang_node.job import ras
+# The job's own listener, which closes when it is signalled.
+CLOSES = """
+import os, signal, socket, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    os.write(int(sys.argv[-1]), b"1")
+    signal.sigwait({signal.SIGUSR1})
+signal.pause()
+"""
 
-    port = free_port()
-    with rank(port) as process, program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid):
-        monkeypatch.setattr(ras, "_own_listener", lambda *_: ("127.0.0.1", port))
+
+def has_socket(pid: int) -> bool:
+    return any(os.readlink(entry).startswith("socket:") for entry in os.scandir(f"/proc/{pid}/fd"))
+
+
+def test_who_takes_the_port_between_the_look_and_the_connection_is_not_believed():
+    """The job's listener is there when it is looked for; then it closes, and the connection lands at a stranger's."""
+    port, moments = free_port(), []
+    with contextlib.ExitStack() as strangers, rank(port, CLOSES, port) as process:
+
+        def mark(moment: str, _limit_s: float = 0) -> None:
+            if moment.startswith("ask RAS") and not moments:
+                process.send_signal(signal.SIGUSR1)
+                while has_socket(process.pid):
+                    time.sleep(0.01)
+                strangers.enter_context(program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid))
+                moments.append(moment)
+
         with pytest.raises(PermissionError, match="no process of the job: not believed"):
-            ras.ask(Root(), f"localhost:{port}", [process.pid], lambda *_: None, tries=2)
+            ras.ask(Root(), f"localhost:{port}", [process.pid], mark, tries=2)
+    assert moments
 
 
 def test_a_process_that_runs_is_not_gone_because_ras_says_so():
     """By the job's own RAS: what /proc shows outweighs it."""
     port = free_port()
     with rank(port, SERVER, "127.0.0.1", port, "dead", 0) as process:
-        found = inspection_of([looked(process)])
-    assert found["state"] == "unknown", json.dumps(found)
-    assert "it is there, in state S" in found["headline"]
+        document = looked(process)
+    found, state = inspection_of([document]), document["sections"]["proc"]["ranks_2"][0]["state"]
+    assert (found["state"], state in "SR") == ("unknown", True), json.dumps(found)
+    assert f"it is there, in state {state}" in found["headline"]
