@@ -14,8 +14,8 @@ import time
 from ..base.section import Absent, Denied, one_line, status_of_error
 from ..facts.sections.reading import text_if_there
 from ..facts.sections.users import read_users, user_name
-from .containers import has_own_network
 from .finding import MORE, targets_of
+from .namespaces import has_own_network
 from .parse.process_state import parse_tcp
 from .parse.ras import parse_json_form, parse_ras
 

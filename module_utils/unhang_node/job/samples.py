@@ -24,10 +24,10 @@ from ..base.program import load_nvidia_ml_py
 from ..base.root import Root
 from ..base.section import Absent, Denied, Unread, one_line
 from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
-from .containers import has_own_network
 from .finding import read_ranks
 from .gpus import work_of_gpu
 from .looks import GONE, REUSED, TICKS, log_size_of
+from .namespaces import has_own_network
 from .parse.process_state import parse_io, parse_switches
 from .parse.ras import parse_ras
 from .process_table import descendants, read_stats, read_stats_again, stat_of

@@ -7,10 +7,10 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import time
 
 import pytest
+from other_users import program
 
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
@@ -59,22 +59,6 @@ os.write(ready, b"1")
 while True:
     threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 """
-
-
-@contextlib.contextmanager
-def program(uid: int, code: str, *arguments: object, **settings: str):
-    """A process of a user, once it has said that it is ready on the descriptor that it gets as its last argument."""
-    reader, writer = os.pipe()
-    argv = ["/usr/bin/python3", "-c", code, *map(str, arguments), str(writer)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(argv, env=settings, user=uid, group=uid, extra_groups=(), pass_fds=(writer,), cwd="/", **quiet) as process:
-        os.close(writer)
-        try:
-            assert os.read(reader, 1) == b"1"
-            yield process
-        finally:
-            os.close(reader)
-            process.kill()
 
 
 def rank(port: int, code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)", *arguments: object):
