@@ -14,6 +14,7 @@ from .owners import Process, call_libc
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ..base.root import Root
 
@@ -59,9 +60,13 @@ def _kept(opened: contextlib.ExitStack, descriptor: int) -> int:
     return descriptor
 
 
-def has_own_network(root: Root, pid: int) -> bool:
-    """Whether localhost is another one for this process."""
-    return namespace_of(root, pid, "net") not in (None, namespace_of(root, os.getpid(), "net"))
+def by_network(root: Root, ranks: list[dict[str, Any]]) -> list[tuple[bool, list[dict[str, Any]]]]:
+    """[(whether they are in this process's network, ranks of one network)], this one first. A rank whose network is hidden counts as in it."""
+    ours = namespace_of(root, os.getpid(), "net")
+    networks: dict[str | None, list[dict[str, Any]]] = {}
+    for row in ranks:
+        networks.setdefault(namespace_of(root, row["pid"], "net") or ours, []).append(row)
+    return sorted(((network == ours, rows) for network, rows in networks.items()), key=lambda pair: not pair[0])
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from other_users import program
@@ -61,9 +63,45 @@ while True:
 """
 
 
-def rank(port: int, code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)", *arguments: object):
-    address = f"localhost:{port}"
-    return program(OWNER, code, *arguments, RANK="0", WORLD_SIZE="1", MASTER_ADDR=f"ras-{os.getpid()}-{port}", NCCL_RAS_ADDR=address)
+def rank(port: int, code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)", *arguments: object, within: tuple[str, ...] = ()):
+    address, uid = f"localhost:{port}", 0 if within else OWNER
+    return program(uid, code, *arguments, within=within, RANK="0", WORLD_SIZE="1", MASTER_ADDR=f"ras-{os.getpid()}-{port}", NCCL_RAS_ADDR=address)
+
+
+# In a network of its own, whose localhost is up.
+APART = """
+import fcntl, os, socket, struct, sys
+with socket.socket() as link:
+    flags, = struct.unpack_from("16xh22x", fcntl.ioctl(link, 0x8913, struct.pack("16s24x", b"lo")))
+    fcntl.ioctl(link, 0x8914, struct.pack("16sh22x", b"lo", flags | 1))
+os.setgroups([])
+os.setresgid(*[int(sys.argv[1])] * 3)
+os.setresuid(*[int(sys.argv[1])] * 3)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def apart(uid: int) -> tuple[str, ...]:
+    return ("/usr/bin/unshare", "--net", "/usr/bin/python3", "-c", APART, str(uid))
+
+
+def as_user(uid: int, act: Callable[[], object]) -> Any:
+    """What a child returns that has become the user."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            os.write(writer, json.dumps(act()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
 
 
 def free_port() -> int:
@@ -101,6 +139,41 @@ def test_the_job_s_own_listener_is_believed(host):
     assert document["sections"]["ras"]["probe"]["status"] == "ok"
     assert len(document["sections"]["ras"]["looks"]) == 2
     assert sample["ras"]["counts"]["0"] >= 300
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+def test_the_job_is_asked_in_a_network_of_its_own(host):
+    """As a container has it; a stranger listens at the same port of the node."""
+    port = free_port()
+    with rank(port, SERVER, host, port, "growing", 0, within=apart(OWNER)) as process, program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid):
+        before = os.readlink("/proc/self/ns/net")
+        assert os.readlink(f"/proc/{process.pid}/ns/net") != before
+        document = looked(process)
+        sample = ras_sample(Root(), document["ranks"], 1.0)
+        assert os.readlink("/proc/self/ns/net") == before
+    assert document["sections"]["ras"]["probe"]["status"] == "ok", document["sections"]["ras"]["probe"]
+    assert all(look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"])
+    assert sample["ras"]["counts"]["0"] >= 300
+
+
+def test_a_stranger_in_the_job_s_network_is_not_believed_there():
+    port = free_port()
+    with rank(port, within=apart(OWNER)) as process:
+        inside = ("/usr/bin/nsenter", f"--net=/proc/{process.pid}/ns/net", "/usr/bin/setpriv", f"--reuid={NOBODY}", "--clear-groups")
+        with program(0, SERVER, "127.0.0.1", port, "dead", process.pid, within=inside):
+            document = looked(process)
+    probe = document["sections"]["ras"]["probe"]
+    assert (probe["status"], "user nobody" in probe["error"]) == ("denied", True)
+
+
+def test_who_may_not_enter_the_job_s_network_reads_why():
+    """As the job's owner, whose container root started."""
+    port = free_port()
+    with rank(port, SERVER, "127.0.0.1", port, "growing", 0, within=apart(OWNER)) as process:
+        ranks = looked(process)["ranks"]
+        sample = as_user(OWNER, lambda: ras_sample(Root(), ranks, 1.0))
+    assert sample["ras"] is None
+    assert "a network of its own, which root alone may enter" in sample["why"]
 
 
 def test_the_job_is_asked_where_a_stranger_listens_at_the_other_kind_of_address():
@@ -151,7 +224,7 @@ def test_who_takes_the_port_between_the_look_and_the_connection_is_not_believed(
                 moments.append(moment)
 
         with pytest.raises(PermissionError, match="no process of the job: not believed"):
-            ras.ask(Root(), f"localhost:{port}", [process.pid], mark, tries=2)
+            ras.ask(Root(), ras.Service(f"localhost:{port}", [{"pid": process.pid}], True), mark, tries=2)
     assert moments
 
 
