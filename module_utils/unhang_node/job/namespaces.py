@@ -43,9 +43,9 @@ def maker_of_users(root: Root, pid: int) -> Person | None:
     ours = os.stat("/proc/self/ns/user")
     with contextlib.ExitStack() as opened:
         try:
-            here = _kept(opened, os.open(root.candidates(f"/proc/{pid}/ns/user")[0], os.O_RDONLY | os.O_CLOEXEC))
+            here = _owned_descriptor(opened, os.open(root.candidates(f"/proc/{pid}/ns/user")[0], os.O_RDONLY | os.O_CLOEXEC))
             while not os.path.samestat(os.fstat(here), ours):
-                above = _kept(opened, fcntl.ioctl(here, NS_GET_PARENT))
+                above = _owned_descriptor(opened, fcntl.ioctl(here, NS_GET_PARENT))
                 if os.path.samestat(os.fstat(above), ours):
                     (uid,) = struct.unpack("=I", fcntl.ioctl(here, NS_GET_OWNER_UID, bytes(4)))
                     return Person(uid, "" if uid else f"user:[{os.fstat(here).st_ino}]")
@@ -55,7 +55,7 @@ def maker_of_users(root: Root, pid: int) -> Person | None:
     return None
 
 
-def _kept(opened: contextlib.ExitStack, descriptor: int) -> int:
+def _owned_descriptor(opened: contextlib.ExitStack, descriptor: int) -> int:
     opened.callback(os.close, descriptor)
     return descriptor
 
@@ -73,9 +73,9 @@ def by_network(root: Root, ranks: list[dict[str, Any]]) -> list[tuple[bool, list
 def network_of(pid: int, started: int) -> Iterator[None]:
     """Sockets that are opened within are of that process's network. Raises Denied when this process may not enter it, OSError."""
     with contextlib.ExitStack() as opened:
-        ours = _kept(opened, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        ours = _owned_descriptor(opened, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         with Process(pid, started) as process:
-            theirs = _kept(opened, os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder))
+            theirs = _owned_descriptor(opened, os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder))
         try:
             call_libc("setns", theirs, CLONE_NEWNET)
         except PermissionError:
