@@ -58,7 +58,7 @@ def _answered(answers: dict[str, int | str | None]) -> str:
     return "; ".join([*said, *([f"not installed: {', '.join(missing)}"] if missing else [])])
 
 
-def _said(*argv: str) -> str | None:
+def _output_of(*argv: str) -> str | None:
     """What an engine printed, None if it is not installed. Raises ValueError with its own words."""
     done = run_process(argv, ENGINE_S, variables=_variables(), limit_bytes=LIMIT_BYTES)
     if done.is_missing:
@@ -88,34 +88,34 @@ def parse_pid(text: str | None) -> int | None:
 
 
 def _docker(name: str) -> int | None:
-    return parse_pid(_said("docker", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
+    return parse_pid(_output_of("docker", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
 
 
 def _podman(name: str) -> int | None:
-    return parse_pid(_said("podman", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
+    return parse_pid(_output_of("podman", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
 
 
 def _nerdctl(name: str) -> int | None:
-    return parse_pid(_said("nerdctl", "inspect", "--mode", "dockercompat", "--format", "{{.State.Pid}}", name))
+    return parse_pid(_output_of("nerdctl", "inspect", "--mode", "dockercompat", "--format", "{{.State.Pid}}", name))
 
 
 def _crictl(name: str) -> int | None:
     """A container's name in Kubernetes is that of its pod's specification, so that several may have it."""
-    known = name if ID.match(name) else _said("crictl", "ps", "--state", "running", "--quiet", "--no-trunc", "--name", f"^{re.escape(name)}$")
+    known = name if ID.match(name) else _output_of("crictl", "ps", "--state", "running", "--quiet", "--no-trunc", "--name", f"^{re.escape(name)}$")
     if known is None:
         return None
     ids = known.split()
     if len(ids) != 1:
         raise ValueError(f"{len(ids)} containers of that name run: {', '.join(one[:12] for one in ids[:8])}; give an ID" if ids else "none of that name runs")
-    return parse_pid(_said("crictl", "inspect", "--output", "go-template", "--template", "{{.info.pid}}", ids[0]))
+    return parse_pid(_output_of("crictl", "inspect", "--output", "go-template", "--template", "{{.info.pid}}", ids[0]))
 
 
 def _apptainer(name: str) -> int | None:
-    return pid_of_instance(_said("apptainer", "instance", "list", "--json"), name)
+    return pid_of_instance(_output_of("apptainer", "instance", "list", "--json"), name)
 
 
 def _enroot(name: str) -> int | None:
-    return pid_of_enroot(_said("enroot", "list", "--fancy"), name)
+    return pid_of_enroot(_output_of("enroot", "list", "--fancy"), name)
 
 
 def pid_of_instance(text: str | None, name: str) -> int | None:

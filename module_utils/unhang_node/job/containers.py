@@ -11,6 +11,7 @@ import re
 from ..base.section import Absent
 from ..facts.sections.reading import text_if_there
 from .container_engines import ID, pid_of_engines
+from .namespaces import namespace_of
 from .process_table import ancestors
 
 TYPE_CHECKING = False
@@ -41,19 +42,6 @@ def processes_of_container(ctx: Context, name: str, stats: dict[int, Stat]) -> d
     if not seeds:
         raise Absent(f"no process of this node is in the namespace {name}, or another user's and hidden without root")
     return _with_the_same(ctx.root, stats, set(seeds))
-
-
-def has_own_network(root: Root, pid: int) -> bool:
-    """Whether localhost is another one for this process."""
-    return namespace_of(root, pid, "net") not in (None, namespace_of(root, os.getpid(), "net"))
-
-
-def namespace_of(root: Root, pid: int, kind: str) -> str | None:
-    """Such as mnt:[4026531841] for kind mnt; None where that is hidden."""
-    try:
-        return root.link(f"/proc/{pid}/ns/{kind}")
-    except OSError:
-        return None
 
 
 def _of_namespace(root: Root, stats: dict[int, Stat], number: str) -> list[int]:

@@ -14,6 +14,7 @@ from ..base.section import Absent
 from ..facts.sections.reading import text_if_there
 from ..facts.sections.users import read_users, user_name
 from .containers import processes_of_container
+from .namespaces import Person, maker_of_users, namespace_of
 from .parse.process_state import parse_own_pid
 from .process_table import ancestors, read_stats
 
@@ -81,10 +82,10 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
         if outside:
             raise Absent(f"process {outside[0]} is not in the container {container}; its number on the node is meant, not the one inside")
     users = read_users(root)
-    people = _by_user(root, stats)
+    people = _by_person(root, stats)
     found, denied, claims = 0, 0, []
-    for at, (uid, own) in enumerate(people):
-        candidates, refused = _candidates(ctx, stats, own, uid)
+    for at, (person, uids) in enumerate(people):
+        candidates, refused = _candidates(ctx, stats, uids)
         denied += refused
         if ctx.options.get("slurm_job"):
             candidates = _of_slurm_job(ctx, stats, candidates, ctx.options["slurm_job"])
@@ -97,7 +98,8 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
             found += 1
             yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
         if len(share) < len(groups):
-            who, jobs = user_name(users, uid), len({job for job, _ in groups})
+            jobs, who = len({job for job, _ in groups}), user_name(users, person.uid)
+            who = f"{who} ({person.space})" if person.space else who
             reason = f"of user {who}: {len(groups) - len(share)} of {len(groups)} ranks ({jobs} jobs) left out; at most {MOST_RANKS} of a node are looked at"
             yield "ranks", {}, [{"field": f"ranks of {who}", "status": "error", "reason": f"{reason}; name a job with --pid"}], MORE
     for candidate in _holders(ctx, stats, pids)[: MOST_RANKS - found] if not found and (claims or not denied or pids) else ():
@@ -110,11 +112,15 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     yield "ranks", {"denied": denied}, []
 
 
-def _by_user(root: Root, stats: dict[int, Stat]) -> list[tuple[int | None, list[int]]]:
-    """[(uid, its processes)], those with few first: whoever starts thousands is read last, and delays himself alone."""
-    people: dict[int | None, list[int]] = {}
+def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[int, int | None]]]:
+    """[(person, {process: uid})], those with few first: whoever starts thousands is read last, and delays himself alone."""
+    people: dict[Person, dict[int, int | None]] = {}
+    makers: dict[str | None, Person | None] = {None: None}
     for pid in stats:
-        people.setdefault(_uid(root, pid), []).append(pid)
+        uid, space = _uid(root, pid), namespace_of(root, pid, "user")
+        if space not in makers:
+            makers[space] = maker_of_users(root, pid)
+        people.setdefault(makers[space] or Person(uid), {})[pid] = uid
     return sorted(people.items(), key=lambda row: len(row[1]))
 
 
@@ -140,10 +146,10 @@ def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
     return sorted(sorted(places, key=lambda key: places[key])[: max(0, most)])
 
 
-def _candidates(ctx: Context, stats: dict[int, Stat], pids: list[int], uid: int | None) -> tuple[list[Candidate], int]:
+def _candidates(ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None]) -> tuple[list[Candidate], int]:
     found, denied = [], 0
     skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}  # a look under srun has the environment of a rank itself
-    for pid in pids:
+    for pid, uid in uids.items():
         if pid in skipped or stats[pid].state == "Z":
             continue
         try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
-from ..base.nvml.devices import THROTTLE_REASONS
 from ..base.nvml.live import begin_warming
-from ..base.nvml.names import ALL_LINKS, FIELDS, error_name
+from ..base.nvml.names import ALL_LINKS, FIELDS, THROTTLE_REASONS, error_name
 from ..base.section import Unread
-from ..facts.sources.nvml import open_handles, open_session
+from ..facts.sources.nvml_session import open_handles, open_live_session
 from .finding import MORE
 
 TYPE_CHECKING = False
@@ -27,7 +26,7 @@ IDLE = "gpu_idle"
 
 def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section nvml: gpus [{index, uuid, looks: [...]}] as gpus_1 and gpus_2, the first and the second look. Raises Absent without a GPU."""
-    session = open_session(ctx, begin_warming(ctx))
+    session = open_live_session(ctx, begin_warming(ctx))
     ctx.mark("nvmlInitWithFlags")
     try:
         session.nvmlInit()

@@ -176,27 +176,27 @@ def _take_rights(owner: Owner, capability: int | None, allowed: int) -> None:
     """Groups, then ids, then capabilities. No process of the user may read this one's memory, which holds other users' answers."""
     kept = 0 if capability is None else 1 << capability
     if owner.uid == 0 or kept:
-        _call("prctl", SET_SECUREBITS, NO_ROOT, 0, 0, 0)
-        _call("prctl", SET_KEEPCAPS, int(bool(kept)), 0, 0, 0)
+        call_libc("prctl", SET_SECUREBITS, NO_ROOT, 0, 0, 0)
+        call_libc("prctl", SET_KEEPCAPS, int(bool(kept)), 0, 0, 0)
     if tuple(sorted(os.getgroups())) != owner.groups:
         os.setgroups(owner.groups)
     os.setresgid(owner.gid, owner.gid, owner.gid)
     os.setresuid(owner.uid, owner.uid, owner.uid)
     permitted = (owner.capabilities if capability is None else kept) & allowed
     halves = [(value & 0xFFFFFFFF, value >> 32) for value in (permitted, permitted, kept)]
-    _call("capset", struct.pack("=Ii", CAPABILITY_VERSION, 0), struct.pack("=6I", *(half[at] for at in (0, 1) for half in halves)))
+    call_libc("capset", struct.pack("=Ii", CAPABILITY_VERSION, 0), struct.pack("=6I", *(half[at] for at in (0, 1) for half in halves)))
     if capability is not None:
-        _call("prctl", CAP_AMBIENT, AMBIENT_RAISE, capability, 0, 0)
-    _call("prctl", SET_DUMPABLE, 0, 0, 0, 0)
-    _call("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        call_libc("prctl", CAP_AMBIENT, AMBIENT_RAISE, capability, 0, 0)
+    call_libc("prctl", SET_DUMPABLE, 0, 0, 0, 0)
+    call_libc("prctl", PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getresuid() != (owner.uid,) * 3 or os.getresgid() != (owner.gid,) * 3:
         raise Denied(f"this process could not become uid {owner.uid}")
 
 
-def _call(name: str, *arguments: int | bytes) -> None:
-    """A function of the C library. Raises OSError."""
+def call_libc(name: str, *arguments: int | bytes) -> None:
+    """Calls a function of the C library: the first argument as an int, others as unsigned long. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    whole = [ctypes.c_ulong(one) if isinstance(one, int) and at else one for at, one in enumerate(arguments)]
+    whole = [ctypes.c_ulong(argument) if isinstance(argument, int) and at else argument for at, argument in enumerate(arguments)]
     if getattr(libc, name)(*whole) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{name}: {os.strerror(code)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..facts.sections.processes import kernel_threads
+from ..facts.sections.reading import kernel_threads
 from .parse.process_state import Stat, parse_stat
 
 TYPE_CHECKING = False

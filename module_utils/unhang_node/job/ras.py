@@ -7,21 +7,23 @@ answered are among the descriptors of a process of the job. Source: src/ras/clie
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import socket
 import time
 
+from ..base.named_tuple import NamedTuple
 from ..base.section import Absent, Denied, one_line, status_of_error
 from ..facts.sections.reading import text_if_there
 from ..facts.sections.users import read_users, user_name
-from .containers import has_own_network
 from .finding import MORE, targets_of
+from .namespaces import by_network, network_of
 from .parse.process_state import parse_tcp
 from .parse.ras import parse_json_form, parse_ras
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from ..base.context import Context
@@ -39,34 +41,47 @@ TABLE_BYTES = 64 << 20  # of all sockets of a network; those that listen come fi
 OFFERS_JSON = b"OK"
 
 
+class Service(NamedTuple):
+    """A place where RAS of the job may listen. address: host:port; ranks: those of one network; is_here: whether it is this process's own network."""
+
+    address: str
+    ranks: list[dict[str, Any]]
+    is_here: bool
+
+    def net(self) -> str:
+        """Where the kernel lists the sockets of the network: by a rank, because older kernels show a process that changed its network those of the former."""
+        return "/proc/self/net" if self.is_here else f"/proc/{self.ranks[0]['pid']}/net"
+
+
 def read_ras(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section ras: looks [{address, at_s, answered_s, tries, version, form, communicators}], of the first address that answers about this job."""
-    ranks = [row for row in ctx.options["ranks"] if not has_own_network(ctx.root, row["pid"])]
-    if not ranks:
-        raise Absent("the ranks have a network of their own, and RAS listens at its localhost; run unhang-inspect.pyz in the container")
-    chosen, first = _first_answer(ctx, ranks)
+    chosen, first = _first_answer(ctx)
     begun = time.monotonic()
     yield "ras", {"looks": [first]}, [], MORE
     wait_s = max(0.0, ctx.options["gap_s"] - (time.monotonic() - begun))
     ctx.mark("the time between two looks", wait_s + 1)
     time.sleep(wait_s)
     try:
-        yield "ras", {"looks": [_look(ctx, chosen, ranks)]}, []
+        yield "ras", {"looks": [_look(ctx, chosen)]}, []
     except (OSError, ValueError) as problem:
         yield "ras", {}, [{"field": "looks[1]", "status": status_of_error(problem), "reason": one_line(problem)}]
 
 
-def ras_addresses(ranks: list[dict[str, Any]]) -> list[str]:
-    """Where the ranks' RAS may listen: what NCCL_RAS_ADDR of a rank says, and the default."""
-    named = [row["settings"].get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS for row in ranks]
-    return list(dict.fromkeys([*named, DEFAULT_ADDRESS]))
+def services_of(root: Root, ranks: list[dict[str, Any]]) -> list[Service]:
+    """Where the ranks' RAS may listen: what NCCL_RAS_ADDR of a rank says, and the default, in each network that ranks have."""
+    found = []
+    for is_here, rows in by_network(root, ranks):
+        named = [row["settings"].get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS for row in rows]
+        found += [Service(address=address, ranks=rows, is_here=is_here) for address in dict.fromkeys([*named, DEFAULT_ADDRESS])]
+    return found
 
 
-def _first_answer(ctx: Context, ranks: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+def _first_answer(ctx: Context) -> tuple[Service, dict[str, Any]]:
+    ranks = ctx.options["ranks"]
     problem: Exception | None = None
-    for address in ras_addresses(ranks):
+    for service in services_of(ctx.root, ranks):
         try:
-            return address, _look(ctx, address, ranks)
+            return service, _look(ctx, service)
         except (OSError, ValueError, Absent) as found:
             problem = problem or found
     if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ranks) and not isinstance(problem, Denied):
@@ -74,30 +89,37 @@ def _first_answer(ctx: Context, ranks: list[dict[str, Any]]) -> tuple[str, dict[
     raise problem or Absent("no rank")
 
 
-def _look(ctx: Context, address: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    begun = time.monotonic()
-    text, tries = ask(ctx.root, address, [row["pid"] for row in ranks], ctx.mark)
+def _look(ctx: Context, service: Service) -> dict[str, Any]:
+    begun, address = time.monotonic(), service.address
+    text, tries = ask(ctx.root, service, ctx.mark)
     answer = parse_ras(text)
-    pids = {number for row in ctx.options["ranks"] for number in (row["pid"], row["own_pid"])}
-    members = {row[2] for one in answer["communicators"] for row in (*one["members"], *one["missing"])}
+    pids = {number for row in service.ranks for number in (row["pid"], row["own_pid"])}
+    members = {row[2] for group in answer["communicators"] for row in (*group["members"], *group["missing"])}
     if members and not members & pids:
         raise Absent(f"RAS at {address} answers for another job: none of its {len(members)} processes is a rank of this one")
     return {"address": address, "at_s": round(time.time(), 3), "answered_s": round(time.monotonic() - begun, 3), "tries": tries, **answer}
 
 
-def ask(root: Root, address: str, pids: Collection[int], mark: Callable[..., None], tries: int = TRIES) -> tuple[str, int]:
-    """(answer, tries) of the first of these processes that answers. Raises Absent when nothing listens, Denied when a stranger does, TimeoutError, OSError,
-    ValueError."""
-    port = address.rpartition(":")[2]
-    if not (port.isdigit() and 0 < int(port) < 65536 and ":" in address):
-        raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {address[:80]!r}")
+def ask(root: Root, service: Service, mark: Callable[..., None], tries: int = TRIES) -> tuple[str, int]:
+    """(answer, tries) of the first process of the job that answers there. Raises Absent when nothing listens, Denied when a stranger does or the network may
+    not be entered, TimeoutError, OSError, ValueError."""
+    port = service.address.rpartition(":")[2]
+    if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
+        raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {service.address[:80]!r}")
+    first = service.ranks[0]
+    with contextlib.nullcontext() if service.is_here else network_of(first["pid"], first["started"]):
+        return _ask(root, service, int(port), mark, tries)
+
+
+def _ask(root: Root, service: Service, port: int, mark: Callable[..., None], tries: int) -> tuple[str, int]:
+    address = service.address
     mark(f"see who listens at port {port}")
-    place = _own_listener(root, pids, int(port))
+    place = _own_listener(root, service, port)
     problem: OSError = TimeoutError(errno.ETIMEDOUT, f"{tries} connections to {address} were accepted and none was answered: is every rank stopped?")
     for count in range(1, tries + 1):
         mark(f"ask RAS at {address}", FIRST_WORD_S + ANSWER_S + 2)
         try:
-            answer = _ask_once(root, place, pids)
+            answer = _ask_once(root, service, place)
         except ConnectionRefusedError:
             raise Absent(f"nothing listens at {address} any more") from None
         except socket.timeout as found:
@@ -111,10 +133,10 @@ def ask(root: Root, address: str, pids: Collection[int], mark: Callable[..., Non
     raise problem
 
 
-def _own_listener(root: Root, pids: Collection[int], port: int) -> tuple[str, int]:
+def _own_listener(root: Root, service: Service, port: int) -> tuple[str, int]:
     """Where one of the processes listens on a port: what NCCL_RAS_ADDR names is a user's text, and is not asked. Raises Absent, Denied."""
-    rows = [row for row in _sockets_at(root, port) if row.state == "LISTEN" and row.local.endswith(f":{port}")]
-    inodes = _inodes_of(root, pids)
+    rows = [row for row in _sockets_at(root, service, port) if row.state == "LISTEN" and row.local.endswith(f":{port}")]
+    inodes = _inodes_of(root, service)
     for row in rows:
         if row.inode in inodes:
             host = row.local.rpartition(":")[0].strip("[]")
@@ -126,25 +148,25 @@ def _own_listener(root: Root, pids: Collection[int], port: int) -> tuple[str, in
     raise Denied(f"who listens at {rows[0].local} ({who}) is no process of the job, or its descriptors are not to be seen: not asked")
 
 
-def _sockets_at(root: Root, port: int) -> list[TcpSocket]:
-    """The sockets of this network with this port at either end."""
+def _sockets_at(root: Root, service: Service, port: int) -> list[TcpSocket]:
+    """The sockets of a network with this port at either end."""
     mark = f":{port:04X} "
     found: list[TcpSocket] = []
     for name in ("tcp", "tcp6"):
-        table = text_if_there(root, f"/proc/self/net/{name}", TABLE_BYTES)
+        table = text_if_there(root, f"{service.net()}/{name}", TABLE_BYTES)
         found += parse_tcp(line for line in table.splitlines()[1:] if mark in line)
     return found
 
 
-def _inodes_of(root: Root, pids: Collection[int]) -> set[str]:
-    return {target[8:-1] for pid in pids for target in targets_of(root, pid).values() if target.startswith("socket:[")}
+def _inodes_of(root: Root, service: Service) -> set[str]:
+    return {target[8:-1] for row in service.ranks for target in targets_of(root, row["pid"]).values() if target.startswith("socket:[")}
 
 
-def _demand_own_end(root: Root, link: socket.socket, pids: Collection[int]) -> None:
+def _demand_own_end(root: Root, service: Service, link: socket.socket) -> None:
     """Whoever answered has the other end of the connection among its descriptors. Raises Denied when that is none of the processes."""
     (here, port), (there, its_port) = ((_plain(name[0]), name[1]) for name in (link.getsockname(), link.getpeername()))
-    ends = [row for row in _sockets_at(root, port) if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")]
-    if not any(row.inode in _inodes_of(root, pids) for row in ends):
+    ends = [row for row in _sockets_at(root, service, port) if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")]
+    if not any(row.inode in _inodes_of(root, service) for row in ends):
         raise Denied(f"who answers at {there}:{its_port} is no process of the job: not believed")
 
 
@@ -152,14 +174,14 @@ def _plain(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _ask_once(root: Root, place: tuple[str, int], pids: Collection[int]) -> str:
+def _ask_once(root: Root, service: Service, place: tuple[str, int]) -> str:
     """One answer. Raises Denied; socket.timeout: silent to the first request, or with "late" when an answer had begun."""
     with socket.create_connection(place, timeout=FIRST_WORD_S) as link:
         link.sendall(b"set format json\n")
         first = link.recv(4096)
         if not first:
             raise ConnectionResetError(errno.ECONNRESET, "the connection was closed before an answer")
-        _demand_own_end(root, link, pids)
+        _demand_own_end(root, service, link)
         link.sendall(b"timeout %d\nverbose status\n" % LEG_S)
         received, until, is_json = bytearray(first), time.monotonic() + ANSWER_S, first.startswith(OFFERS_JSON)
         while len(received) <= MOST_BYTES:

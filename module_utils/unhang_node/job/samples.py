@@ -24,14 +24,13 @@ from ..base.program import load_nvidia_ml_py
 from ..base.root import Root
 from ..base.section import Absent, Denied, Unread, one_line
 from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
-from .containers import has_own_network
 from .finding import read_ranks
 from .gpus import work_of_gpu
 from .looks import GONE, REUSED, TICKS, log_size_of
 from .parse.process_state import parse_io, parse_switches
 from .parse.ras import parse_ras
 from .process_table import descendants, read_stats, read_stats_again, stat_of
-from .ras import ask, ras_addresses
+from .ras import ask, services_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,10 +86,10 @@ def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: lis
 
 def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3) -> dict[str, Any]:
     """What RAS counts, by rank of the largest communicator; null with the reason where it does not answer."""
-    why, pids = "no rank", [row["pid"] for row in ranks if not has_own_network(root, row["pid"])]
-    for address in ras_addresses(ranks) if pids else ():
+    why = "no rank"
+    for service in services_of(root, ranks):
         try:
-            answer = parse_ras(ask(root, address, pids, no_mark, tries)[0])
+            answer = parse_ras(ask(root, service, no_mark, tries)[0])
         except (OSError, ValueError, Absent) as problem:
             why = one_line(problem) if why == "no rank" or isinstance(problem, Denied) else why
             continue

@@ -7,7 +7,7 @@ limit's bounds: 7 to 9 ms) is asked once per board and VBIOS, not once per GPU.
 from __future__ import annotations
 
 from ..section import Unread
-from .names import FIELDS, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED, error_name
+from .names import FIELDS, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED, THROTTLE_REASONS, error_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,17 +19,6 @@ MIB = 1024.0 * 1024.0
 ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 FABRIC_STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
-THROTTLE_REASONS = (
-    (0x001, "gpu_idle"),
-    (0x002, "applications_clocks"),
-    (0x004, "sw_power_cap"),
-    (0x008, "hw_slowdown"),
-    (0x010, "sync_boost"),
-    (0x020, "sw_thermal"),
-    (0x040, "hw_thermal"),
-    (0x080, "hw_power_brake"),
-    (0x100, "display_clocks"),
-)
 CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN, THRESHOLD_MEMORY = 1, 2, 1, 2
 MEMORY_TEMPERATURE, RECOVERY = FIELDS["NVML_FI_DEV_MEMORY_TEMP"], FIELDS["NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"]
 UNKNOWN_FIELD = (0, INVALID_ARGUMENT, NOT_SUPPORTED)  # an older driver, or a board without it

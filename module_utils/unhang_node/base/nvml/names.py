@@ -38,6 +38,18 @@ RESET_REQUIRED = 16
 LIB_RM_VERSION_MISMATCH = 18
 ARGUMENT_VERSION_MISMATCH = 25
 
+THROTTLE_REASONS = (
+    (0x001, "gpu_idle"),
+    (0x002, "applications_clocks"),
+    (0x004, "sw_power_cap"),
+    (0x008, "hw_slowdown"),
+    (0x010, "sync_boost"),
+    (0x020, "sw_thermal"),
+    (0x040, "hw_thermal"),
+    (0x080, "hw_power_brake"),
+    (0x100, "display_clocks"),
+)
+
 ERROR_NAMES = {
     1: "NVML_ERROR_UNINITIALIZED",
     2: "NVML_ERROR_INVALID_ARGUMENT",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from ...base.parse.values import clean, clean_or_none, integer_or_none
 from ..parse.pci_config import is_redirecting, parse_acs
+from .nvidia_devices import ADDRESS, DEVICES
 from .reading import integer_if_there, line_if_there, names_if_there, text_if_there, there
 
 TYPE_CHECKING = False
@@ -16,28 +15,9 @@ if TYPE_CHECKING:
     from ...base.root import Root
     from ...base.section import Unread
 
-DEVICES = "/sys/bus/pci/devices"
-NVIDIA = "0x10de"
-DISPLAY_CLASS, BRIDGE_CLASS = "0x03", "0x0680"
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
 CONFIG_BYTES = 4096
 GROUP_TYPES = {"identity": "passthrough", "DMA": "translated", "DMA-FQ": "translated"}
-
-
-def find_nvidia(root: Root) -> dict[str, list[str]]:
-    """{"gpus": [address], "switches": [address]} of NVIDIA's display controllers (no virtual functions) and NVSwitches. Raises OSError."""
-    gpus, switches = [], []
-    for address in root.names(DEVICES):
-        folder = DEVICES + "/" + address
-        if not ADDRESS.fullmatch(address) or line_if_there(root, folder + "/vendor") != NVIDIA:
-            continue
-        kind = line_if_there(root, folder + "/class") or ""
-        if kind.startswith(DISPLAY_CLASS) and not there(root, folder + "/physfn"):
-            gpus.append(address)
-        elif kind.startswith(BRIDGE_CLASS):
-            switches.append(address)
-    return {"gpus": gpus, "switches": switches}
 
 
 def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:

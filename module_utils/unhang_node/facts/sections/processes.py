@@ -24,7 +24,7 @@ from ...base.section import Unread
 from ...base.untrusted_files import lstat_place
 from ..parse.launch_paths import Setting
 from .nccl_libraries import is_plugin, plugin_name, read_library
-from .reading import text_if_there
+from .reading import kernel_threads, text_if_there
 from .torch import read_environment
 from .users import user_name
 
@@ -43,7 +43,6 @@ MAX_DESCRIPTORS = 200000
 MAX_SETTINGS = 512
 MAPS_LIMIT_BYTES = 16 << 20
 ENVIRON_LIMIT_BYTES = 2 << 20
-KTHREADD, PF_KTHREAD = "/proc/2", 0x200000  # include/linux/sched.h
 
 
 class Holder(NamedTuple):
@@ -88,16 +87,6 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
     if denied:
         unread.add("holders", "denied", f"open files of other users' processes ({denied}) need root")
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
-
-
-def kernel_threads(root: Root) -> frozenset[str]:
-    """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores has more than a thousand, and listing the files of each
-    takes time. In a container process 2 may be any program, so its children are inspected.
-    """
-    flags = text_if_there(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
-    if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
-        return frozenset()
-    return frozenset(text_if_there(root, KTHREADD + "/task/2/children", MAPS_LIMIT_BYTES).split())
 
 
 def _place(root: Root, path: str) -> str:

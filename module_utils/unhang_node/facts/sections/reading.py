@@ -1,4 +1,5 @@
-"""Readers that several sections share: one value of one file, the first of several paths, the drop-in files of a configuration."""
+"""Readers that several sections share: one value of one file, the first of several paths, the drop-in files of a configuration, the
+kernel's own threads."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...base.root import Root
+
+KTHREADD, PF_KTHREAD = "/proc/2", 0x200000  # include/linux/sched.h
+CHILDREN_BYTES = 16 << 20
 
 
 def read_line(root: Root, path: str, limit: int = 4096) -> str:
@@ -92,3 +96,13 @@ def drop_ins(root: Root, folders: Iterable[str], suffix: str = ".conf") -> list[
             if name.endswith(suffix):
                 chosen.setdefault(name, folder + "/" + name)
     return [chosen[name] for name in sorted(chosen)]
+
+
+def kernel_threads(root: Root) -> frozenset[str]:
+    """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores has more than a thousand, and listing the files of each
+    takes time. In a container process 2 may be any program, so its children are inspected.
+    """
+    flags = text_if_there(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
+    if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
+        return frozenset()
+    return frozenset(text_if_there(root, KTHREADD + "/task/2/children", CHILDREN_BYTES).split())

@@ -18,11 +18,11 @@ from ...base.nvml.interconnect import (
     read_pair,
     sum_up_fabric,
 )
-from ...base.nvml.live import LiveSession
 from ...base.nvml.names import DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, NO_PERMISSION, error_name
 from ...base.nvml.process_rows import read_processes
 from ...base.section import Absent, Unread
-from ..sections.pci import find_nvidia, read_pci_device
+from ..sections.pci import read_pci_device
+from .nvml_session import gpus_on_bus, open_handles, open_live_session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,56 +79,23 @@ def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
         return RecordedSession(load_recording(recording))
     if warmth is None:
         raise Absent("a recorded root without a recording of NVML (option nvml_recording)")
-    if isinstance(warmth, Absent):
-        gpus = _gpus_on_bus(ctx)
-        if gpus:
-            raise OSError(f"{warmth}, yet the PCI bus has {len(gpus)} NVIDIA GPUs: no driver installed")
-    if isinstance(warmth, Exception):
-        raise warmth
-    if ctx.load_pynvml is None:
-        raise Absent("no nvidia-ml-py was given")
-    return LiveSession(ctx.load_pynvml(), warmth)
+    return open_live_session(ctx, warmth)
 
 
 def read_places(ctx: Context) -> dict[str, dict[str, Any]]:
     """{PCI address: read_pci_device's answer} of the GPUs on the bus, read while the driver starts up."""
-    return {address: read_pci_device(ctx.root, address) for address in _gpus_on_bus(ctx)}
-
-
-def _gpus_on_bus(ctx: Context) -> list[str]:
-    try:
-        return find_nvidia(ctx.root)["gpus"]
-    except OSError:
-        return []
+    return {address: read_pci_device(ctx.root, address) for address in gpus_on_bus(ctx)}
 
 
 def _explain_failed_init(ctx: Context, code: int) -> Iterator[SourcePiece]:
     reason = f"{error_name(code)} from nvmlInitWithFlags"
     if code == LIB_RM_VERSION_MISMATCH and ctx.wanted("driver"):
         yield "driver", {"mismatch": True, "mismatch_text": reason}, []
-    if code == DRIVER_NOT_LOADED and not _gpus_on_bus(ctx):
+    if code == DRIVER_NOT_LOADED and not gpus_on_bus(ctx):
         raise Absent(f"{reason}: no NVIDIA GPU on the PCI bus")
     if code == NO_PERMISSION:
         raise PermissionError(13, reason)
     raise OSError(reason)
-
-
-def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int, str], float]:
-    """({index: handle}, {index: why there is none}, monotonic seconds when the first handle was open) of every GPU that NVML counts."""
-    allow_s = getattr(asking.session, "first_handle_s", 0.0)
-    count, code = asking.try_ask("nvmlDeviceGetCount")
-    if code:
-        raise OSError(f"{error_name(code)} from nvmlDeviceGetCount_v2")
-    handles, lost, first_s = {}, {}, time.monotonic()
-    for index in range(count):
-        ctx.mark(f"nvmlDeviceGetHandleByIndex_v2({index})", allow_s)
-        try:
-            handles[index] = asking.session.nvmlDeviceGetHandleByIndex(index)
-        except asking.session.NVMLError as problem:
-            lost[index] = f"{error_name(problem.value)} from nvmlDeviceGetHandleByIndex_v2"
-        if index == 0:
-            first_s = time.monotonic()
-    return handles, lost, first_s
 
 
 def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> SectionPiece:

@@ -9,7 +9,8 @@ from ..sections.kernel import read_kernel
 from ..sections.limits import read_limits
 from ..sections.network import read_network
 from ..sections.node import read_node
-from ..sections.pci import find_nvidia, read_acs_and_iommu, read_pci_count
+from ..sections.nvidia_devices import find_nvidia
+from ..sections.pci import read_acs_and_iommu, read_pci_count
 from ..sections.slurm import BESIDE, is_shared, read_shared_slurm
 from .path_thread import read_alone
 

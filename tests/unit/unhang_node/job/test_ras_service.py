@@ -78,6 +78,10 @@ def context(address: str, pid: int = 519) -> Context:
     return Context(Root(), {**OPTIONS, "ranks": [rank], "gap_s": 0.05}, (), None)
 
 
+def here(address: str) -> ras.Service:
+    return ras.Service(address=address, ranks=[{**RANK, "pid": os.getpid()}], is_here=True)
+
+
 def looks_of(ctx):
     return [look for _, fields, *_ in ras.read_ras(ctx) for look in fields.get("looks", [])]
 
@@ -113,7 +117,7 @@ def test_a_stopped_process_behind_the_port_is_passed_over(monkeypatch):
             as_nccl(recorded("stopped-second"))(link, number)
 
     with service(answer) as address:
-        text, tries = ras.ask(Root(), address, [os.getpid()], no_mark)
+        text, tries = ras.ask(Root(), here(address), no_mark)
     assert tries == 3
     assert "missing_ranks" in text
 
@@ -126,7 +130,7 @@ def test_every_process_stopped_is_a_timeout(monkeypatch):
             pass
 
     with service(silent) as address, pytest.raises(TimeoutError, match="is every rank stopped"):
-        ras.ask(Root(), address, [os.getpid()], no_mark, tries=3)
+        ras.ask(Root(), here(address), no_mark, tries=3)
 
 
 def test_an_answer_without_an_end_is_given_up(monkeypatch):
@@ -140,7 +144,7 @@ def test_an_answer_without_an_end_is_given_up(monkeypatch):
             threading.Event().wait(0.02)
 
     with service(endless) as address, pytest.raises(TimeoutError, match="did not end its answer"):
-        ras.ask(Root(), address, [os.getpid()], no_mark)
+        ras.ask(Root(), here(address), no_mark)
 
 
 def test_an_answer_without_bounds_is_given_up(monkeypatch):
@@ -152,7 +156,7 @@ def test_an_answer_without_bounds_is_given_up(monkeypatch):
             link.sendall(b"x" * 65536)
 
     with service(flood) as address, pytest.raises(ValueError, match="more than 100000 bytes"):
-        ras.ask(Root(), address, [os.getpid()], no_mark)
+        ras.ask(Root(), here(address), no_mark)
 
 
 def test_another_service_is_told_by_its_words():
@@ -174,12 +178,12 @@ def test_nobody_listens():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(Absent, match="nothing listens"):
-        ras.ask(Root(), address, [os.getpid()], no_mark)
+        ras.ask(Root(), here(address), no_mark)
 
 
 def test_an_address_that_is_none_is_named():
-    with pytest.raises(ValueError, match="NCCL_RAS_ADDR: expected host:port, found 'here'"):
-        ras.ask(Root(), "here", [os.getpid()], no_mark)
+    with pytest.raises(ValueError, match="NCCL_RAS_ADDR: expected host:port, found 'nowhere'"):
+        ras.ask(Root(), here("nowhere"), no_mark)
 
 
 def test_a_service_that_goes_between_the_looks_costs_the_second_look():

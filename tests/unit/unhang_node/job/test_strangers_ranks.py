@@ -21,7 +21,7 @@ class Tree:
     """A folder that stands for /proc."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.next = folder, 100
+        self.folder, self.next = folder, 1 << 22  # no process of this machine has such a number: a look passes over its own
         folder.mkdir()
 
     def add(self, uid: int, parent: int = 1, command: str = "python", **variables: object) -> int:

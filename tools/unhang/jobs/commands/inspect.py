@@ -51,18 +51,18 @@ def run(arguments: argparse.Namespace) -> int:
     if not any(rows(document.get("ranks")) for document in documents):
         by_pid = not (arguments.pid or arguments.evidence or arguments.slurm_job or arguments.hosts or arguments.inventory)
         raise UserError(_no_rank(documents) + ("; name a process of it with --pid" if by_pid else ""))
-    found = inspection_of(_one_job(documents))
+    inspection = inspection_of(_one_job(documents))
     if arguments.format == "json":
-        sys.stdout.write(json.dumps(masked_document(found), indent=1) + "\n")
+        sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
     else:
         from unhang.core.terminal import terminal_shape
 
         _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(render_inspection(masked_document(found), plain))
+        sys.stdout.write(render_inspection(masked_document(inspection), plain))
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
-        write_bundle(out, documents, found)
-    return EXIT_CODES.get(found["state"], 0)
+        write_bundle(out, documents, inspection)
+    return EXIT_CODES.get(inspection["state"], 0)
 
 
 def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:

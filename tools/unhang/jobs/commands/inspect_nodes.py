@@ -15,7 +15,7 @@ from unhang.core.ansible.playbook_command import inventories_of, limit_arguments
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.jobs.inspect.bundle import MOST_BYTES, SCHEMA, checked
+from unhang.jobs.inspect.bundle import MOST_BYTES, checked, unanswered
 
 OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
 
@@ -65,12 +65,7 @@ def _document(path: Path) -> dict[str, Any]:
     host, evidence = str(answer.get("host") or path.stem), answer.get("evidence")
     try:
         return (
-            {**checked(evidence.encode("utf-8", "replace"), host), "asked_as": host} if isinstance(evidence, str) else _unanswered(host, answer.get("problem"))
+            {**checked(evidence.encode("utf-8", "replace"), host), "asked_as": host} if isinstance(evidence, str) else unanswered(host, answer.get("problem"))
         )
     except UserError as problem:
-        return _unanswered(host, problem)
-
-
-def _unanswered(host: str, why: object) -> dict[str, Any]:
-    probe = {"status": "error", "duration_ms": 0.0, "error": f"no answer: {' '.join(str(why or 'none').split())[:300]}", "unread": []}
-    return {"schema": SCHEMA, "asked_as": host, "collector": {"host": host}, "ranks": [], "sections": {"ranks": {"probe": probe}}}
+        return unanswered(host, problem)

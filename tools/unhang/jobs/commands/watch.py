@@ -227,22 +227,22 @@ def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outp
 
 def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises UserError."""
-    documents, found = _looked_at(job)
-    outputs.looked(found, named_in(found) if is_hang(event, found) else None)
-    if not is_hang(event, found):
+    documents, inspection = _looked_at(job)
+    outputs.looked(inspection, named_in(inspection) if is_hang(event, inspection) else None)
+    if not is_hang(event, inspection):
         return False
     if arguments.on_hang == "report":
         return False
-    _dump(arguments.out, documents, found)
+    _dump(arguments.out, documents, inspection)
     if arguments.on_hang != "terminate":
         return False
     _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
     time.sleep(SECOND_LOOK_S)
     _, again = _looked_at(job)
-    if not is_hang(event, again) or named_in(found) != named_in(again):
+    if not is_hang(event, again) or named_in(inspection) != named_in(again):
         _say("the two looks do not agree: the job is left alone")
         return False
-    sources = [name for name in agreeing(event, found) if name in agreeing(event, again)]
+    sources = [name for name in agreeing(event, inspection) if name in agreeing(event, again)]
     if len(sources) < 2:
         shown = [f"it {what} by {', '.join(again['sources'][what]) or 'none'}" for what in ("stands", "works")]
         _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
@@ -254,16 +254,16 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
 def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed."""
     documents = job.look()
-    found = inspection_of(documents)
-    sys.stderr.write(render_inspection(masked_document(found)))
+    inspection = inspection_of(documents)
+    sys.stderr.write(render_inspection(masked_document(inspection)))
     sys.stderr.flush()
-    return documents, found
+    return documents, inspection
 
 
-def _dump(folder: Path, documents: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> None:
+def _dump(folder: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
     path = folder / f"hang-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
     try:
-        write_bundle(path, documents, found)
+        write_bundle(path, documents, inspection)
         _say(f"the evidence is in {path}")
     except (OSError, UserError) as problem:  # a full disk must not keep a hung job alive
         _say(f"the evidence could not be written: {problem}")

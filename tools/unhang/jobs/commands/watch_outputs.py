@@ -61,14 +61,14 @@ class Outputs:
         """Ranks that ran in the last moment."""
         return sum(row.get("state") not in GONE for row in self.last[0].ranks.values()) if self.last else 0
 
-    def looked(self, found: Mapping[str, Any], named: Named | None) -> None:
+    def looked(self, inspection: Mapping[str, Any], named: Named | None) -> None:
         """Takes a verdict; named: the suspects of a hang, None for no hang. A hang is reported once for each set of suspects."""
         self.looks, self.hung = self.looks + 1, named is not None
         if named is None:
             self.notified = set()
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
-            document = masked_document(found)
+            document = masked_document(inspection)
             for line in (*send(document, self.arguments, call_in_a_session), *_logged(document, self.arguments.syslog)):
                 self.say(line)
         self._write()
@@ -108,14 +108,14 @@ def _labels(given: list[str]) -> Mapping[str, str]:
     return parse_labels(given)
 
 
-def _logged(found: Mapping[str, Any], path: str | None) -> Iterator[str]:
+def _logged(inspection: Mapping[str, Any], path: str | None) -> Iterator[str]:
     """Writes the verdict to the log; yields why that failed."""
     if not path:
         return
     try:
         handler = _Strict(path, SysLogHandler.LOG_DAEMON)
         handler.ident = "unhang-watch: "
-        text = visible(f"{found['state']}: {found['headline']}", MOST_CHARACTERS)
+        text = visible(f"{inspection['state']}: {inspection['headline']}", MOST_CHARACTERS)
         handler.emit(logging.makeLogRecord({"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}))
         handler.close()
     except OSError as problem:

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, computing_gpus, number_of, rows, section
 
 IDLE_LINK_KIB_S = 1024
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"
 
 
-def sources_of(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> dict[str, list[str]]:
+def sources_of(job: JobLook) -> dict[str, list[str]]:
     """{stands, works}: the sources that show the one or the other; one that was not read, or does not tell, is in neither."""
-    alive = [look for look in looks if not look.is_ended]
-    is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in looks)
-    on_gpus = any(gpu.get("processes") for document in documents for gpu in rows(section(document, "nvml").get("gpus_2")))
-    said = {
-        RAS: None if standing is None or standing.moved is None else standing.moved,
+    standing = job.standing
+    alive = [look for look in job.looks if not look.is_ended]
+    is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
+    on_gpus = any(gpu.get("processes") for document in job.documents for gpu in rows(section(document, "nvml").get("gpus_2")))
+    shown = {
+        RAS: standing.moved if standing else None,
         STACKS: any(look.moved for look in alive) if any(look.moved is not None for look in alive) else None,
         PROC: False if is_broken else True if any(map(_works, alive)) else False if alive and any(look.waited for look in alive) else None,
-        DRIVER: not gpus_idle(documents) if on_gpus else None,
+        DRIVER: not gpus_idle(job) if on_gpus else None,
     }
-    return {"stands": [name for name, works in said.items() if works is False], "works": [name for name, works in said.items() if works]}
+    return {"stands": [name for name, works in shown.items() if works is False], "works": [name for name, works in shown.items() if works]}
 
 
 def _works(look: RankLook) -> bool:
     return bool(look.log_grew) or (look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S
 
 
-def gpus_idle(documents: Sequence[Mapping[str, Any]]) -> bool:
+def gpus_idle(job: JobLook) -> bool:
     """No GPU moved its memory or its links; True without GPUs, as for a job on processors."""
-    for document in documents:
+    for document in job.documents:
         nvml = section(document, "nvml")
         if computing_gpus(document):
             return False

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import tarfile
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -23,6 +24,7 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
+from unhang_node.base.version import VERSION
 
 MOST_BYTES = 64 << 20
 MOST_DOCUMENTS = 4096
@@ -95,6 +97,15 @@ def bundle_texts(path: Path) -> dict[str, bytes]:
         return {entry.name: unpacked[entry.offset_data : entry.offset_data + entry.size] for entry in entries}
     except (tarfile.TarError, ValueError, RecursionError, *BROKEN) as problem:
         raise UserError(f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked: {problem}") from None
+
+
+def unanswered(host: str, why: object) -> dict[str, Any]:
+    """The document of a node that gave no evidence, with the reason."""
+    reason = f"no answer: {' '.join(str(why or 'none').split())[:300]}"
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    collector = {"version": VERSION, "host": host, "collected_at": now, "duration_ms": 0.0, "as_root": False, "cut": []}
+    probe = {"status": "error", "duration_ms": 0.0, "error": reason, "unread": []}
+    return {"schema": SCHEMA, "asked_as": host, "collector": collector, "ranks": [], "sections": {"ranks": {"probe": probe}}}
 
 
 def checked(text: bytes, where: str) -> dict[str, Any]:

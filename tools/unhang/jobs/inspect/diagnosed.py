@@ -54,9 +54,9 @@ def _joined(lines: Sequence[Any]) -> bytes:
     return "".join(f"{line}\n" for line in lines if isinstance(line, str)).encode("utf-8", "replace")
 
 
-def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
+def verdict_evidence(file: str, inspection: Mapping[str, Any]) -> list[Evidence]:
     """The suspects of an inspection as evidence for their causes. Hints are left out, and so is a job that does not hang."""
-    suspects = [one for one in found["suspects"] if one["cause"] and not one["blind"]] if found["state"] == HUNG else []
+    suspects = [one for one in inspection["suspects"] if one["cause"] and not one["blind"]] if inspection["state"] == HUNG else []
     seen: dict[str, Evidence] = {}
     for one in suspects:
         who = f"rank {one['rank']}" if one["rank"] is not None else "a rank"
@@ -69,21 +69,21 @@ def verdict_evidence(file: str, found: Mapping[str, Any]) -> list[Evidence]:
     return list(seen.values())
 
 
-def with_verdict(diagnosis: Mapping[str, Any], file: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def with_verdict(diagnosis: Mapping[str, Any], file: str, inspection: Mapping[str, Any]) -> dict[str, Any]:
     """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line of a log names a cause or a failure."""
-    state = found["state"] if found["state"] in (HUNG, UNKNOWN) else f"not hung when it was looked at, {found['state']}"
-    line = {"file": file, "line": 1, "text": cut_without_secrets(f"{state}: {found['headline']}", 500)}
+    state = inspection["state"] if inspection["state"] in (HUNG, UNKNOWN) else f"not hung when it was looked at, {inspection['state']}"
+    line = {"file": file, "line": 1, "text": cut_without_secrets(f"{state}: {inspection['headline']}", 500)}
     bundle = {"file": file, "kind": "log", "lines": 0, "bytes": 0, "notes": [f"what unhang inspect saw: {state}"]}
     outcome = diagnosis["outcome"]
-    if outcome["word"] not in ("cause", "failure") or (found["state"] == HUNG and outcome["word"] != "cause"):
-        word, why = _OUTCOMES.get(found["state"], ("no_end", "the job ran when it was looked at"))
+    if outcome["word"] not in ("cause", "failure") or (inspection["state"] == HUNG and outcome["word"] != "cause"):
+        word, why = _OUTCOMES.get(inspection["state"], ("no_end", "the job ran when it was looked at"))
         outcome = {"word": word, "why": why, "line": line}
-    hosts = list(dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in found["hosts"])]))
+    hosts = list(dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in inspection["hosts"])]))
     facts = {**diagnosis["facts"], "hosts": hosts}
     return {
         **diagnosis,
         "facts": facts,
         "inputs": [bundle, *diagnosis["inputs"]],
         "outcome": outcome,
-        "trouble": diagnosis["trouble"] or found["state"] == HUNG,
+        "trouble": diagnosis["trouble"] or inspection["state"] == HUNG,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.verdict.rendering import fold_ranks
@@ -11,6 +10,7 @@ from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
 from unhang.jobs.inspect.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.job_look import JobLook, Named
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 
 NEXT = {
@@ -28,16 +28,9 @@ NEXT = {
 TICKS_PER_S = 100  # USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
 
 
-@dataclass(frozen=True)
-class Named:
-    """A suspect and the cause's id, where the evidence shows one."""
-
-    suspect: Suspect
-    cause: str | None
-
-
-def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+def ended_ranks(job: JobLook) -> list[Named]:
     """Ranks whose process is gone while others go on: between the looks, or known to RAS alone."""
+    looks, standing = job.looks, job.standing
     alive = [look for look in looks if not look.is_ended]
     found = [
         _ended(look.host, look.rank, look.gpu, look.pid, "its process has ended" if look.state != "Z" else "its process ended and is a zombie")
@@ -47,13 +40,14 @@ def ended_ranks(looks: Sequence[RankLook], standing: Standing | None) -> list[Na
     known = {look.rank for look in looks}
     hosts = {look.host for look in looks}
     there = {look.own_pid for look in alive}  # what /proc shows outweighs what RAS says
-    addresses = {standing.places[look.rank][0]: look.host for look in looks if look.rank is not None and look.rank in standing.places} if standing else {}
+    placed = [look for look in looks if look.rank is not None and look.rank in standing.places] if standing else []
+    addresses = {standing.places[look.rank or 0][0]: look.host for look in placed} if standing else {}
     for rank in sorted(standing.missing) if standing else []:
         address, pid = standing.places[rank] if standing else ("", 0)
         if rank not in known and pid not in there and address in addresses and addresses[address] in hosts:
             found.append(_ended(addresses[address], rank, None, pid, "its process is gone, and RAS misses it"))
     if not found:
-        found = _fewer_than_local(looks, standing)
+        found = _fewer_than_local(job)
     return found
 
 
@@ -61,13 +55,13 @@ def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> 
     return Named(Suspect(host, rank, gpu, "ended", f"{why} (pid {pid}); the others wait for it", NEXT["gone"].format(host=host)), "rank_failed")
 
 
-def _fewer_than_local(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+def _fewer_than_local(job: JobLook) -> list[Named]:
     """A launcher that says how many ranks it started on this node, of which some are not there."""
-    if standing and standing.moved:
+    if job.standing and job.standing.moved:
         return []
     found = []
-    for host in dict.fromkeys(look.host for look in looks):
-        own = [look for look in looks if look.host == host and look.rank is not None]
+    for host in dict.fromkeys(look.host for look in job.looks):
+        own = [look for look in job.looks if look.host == host and look.rank is not None]
         meant = max((int(size) for look in own if (size := str(look.settings.get("LOCAL_WORLD_SIZE", ""))).isdigit() and len(size) < 5), default=0)
         if own and len(own) < meant and any(look.doing is None or look.doing.name != STARTING for look in own):
             first = min(look.rank or 0 for look in own) // meant * meant
@@ -77,12 +71,12 @@ def _fewer_than_local(looks: Sequence[RankLook], standing: Standing | None) -> l
     return found
 
 
-def stopped_or_stuck(looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+def stopped_or_stuck(job: JobLook) -> list[Named]:
     """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke test's code."""
     stories = {}
-    for number, look in enumerate(looks):
+    for number, look in enumerate(job.looks):
         if look.is_stopped or look.in_kernel:
-            seq = max(standing.total.values(), default=0) if standing else 0
+            seq = max(job.standing.total.values(), default=0) if job.standing else 0
             stall = {
                 "phase": look.doing.name if look.doing else "job",
                 "state": look.state,
@@ -93,11 +87,11 @@ def stopped_or_stuck(looks: Sequence[RankLook], standing: Standing | None) -> li
             stories[number] = Story(number, look.host, stall=stall)
     found = []
     for suspect in find_suspects([], stories):
-        look = looks[suspect.rank or 0]
+        look = job.looks[suspect.rank or 0]
         then = NEXT["debugger"].format(tracer=look.tracer, host=look.host) if look.tracer else suspect.next
         if look.is_stopped and not look.tracer:
             then += f"; kill -CONT {look.pid} on {look.host} lets it go on"
-        why = suspect.why if standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
+        why = suspect.why if job.standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
         where = f"; it stands in {look.doing.where}" if look.doing else ""
         found.append(Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None))
     return found
@@ -136,13 +130,13 @@ def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     return found
 
 
-def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> list[Named]:
+def never_came(job: JobLook) -> list[Named]:
     """Ranks that still meet, and the peer that they wait for."""
-    starting = [look for look in looks if (look.doing and look.doing.name == STARTING) or (standing and look.rank in standing.starting)]
-    if not starting or len(starting) < len(looks):
+    starting = [look for look in job.looks if (look.doing and look.doing.name == STARTING) or (job.standing and look.rank in job.standing.starting)]
+    if not starting or len(starting) < len(job.looks):
         return []
-    world = max((look.world_size or 0 for look in looks), default=0)
-    absent = sorted({*range(world)} - {look.rank for look in looks}) if world <= 1 << 20 else []
+    world = max((look.world_size or 0 for look in job.looks), default=0)
+    absent = sorted({*range(world)} - {look.rank for look in job.looks}) if world <= 1 << 20 else []
     dialled = sorted({one["remote"] for look in starting for one in look.sockets if one.get("state") == "SYN_SENT" and one.get("remote")})
     where = starting[0].doing.where if starting[0].doing else "the setup of a communicator"
     host = starting[0].host
@@ -154,7 +148,7 @@ def never_came(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook]
         why = f"its launcher waits in {where} for the launchers of the other nodes"
         return [Named(Suspect(host, None, None, STARTING, why, NEXT["others"]), None)]
     if absent:
-        hosts = ", ".join(dict.fromkeys(host_of(document) for document in documents))
+        hosts = ", ".join(dict.fromkeys(host_of(document) for document in job.documents))
         why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {ranks_wait(len(starting))} for it in {where}"
         return [Named(Suspect(None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]), None)]
     return []

@@ -13,7 +13,8 @@ from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.flight import Flight, collectives_of, compare_flights
-from unhang.jobs.inspect.ends import NEXT, Named
+from unhang.jobs.inspect.ends import NEXT
+from unhang.jobs.inspect.job_look import Named, Verdict
 from unhang.jobs.inspect.rank_looks import rows, section
 
 MOST_RANKS = 1 << 20
@@ -56,20 +57,22 @@ def _missed(group: Mapping[str, Any], flights: Sequence[Flight]) -> Iterator[tup
             yield rank, f"called {visible(what, 80)} as number {group['seq']} of group {visible(group['group'], 80)}, others something else: {others}"
 
 
-def with_recorded(named: Sequence[Named], headline: str, documents: Sequence[Mapping[str, Any]]) -> tuple[list[Named], str]:
-    """Suspects and headline of a job that hangs or may hang, with what the dumps say; where nobody is suspected, those who are missing in them."""
+def with_recorded(verdict: Verdict, documents: Sequence[Mapping[str, Any]]) -> Verdict:
+    """The verdict on a job that hangs or may hang, with what the dumps say; where nobody is suspected, those who are missing in them."""
     missed, sentence = recorded(documents)
     if not missed:
-        return list(named), headline
-    told = [
-        replace(one, suspect=replace(one.suspect, why=f"{one.suspect.why}; by torch's flight recorder it {missed[one.suspect.rank]}"))
-        if one.suspect.rank in missed
-        else one
-        for one in named
-    ]
+        return verdict
+    named = [_with_reason(one, missed) for one in verdict.named]
     if not any(one.suspect.rank is not None for one in named):
-        told += [
+        named += [
             Named(Suspect(None, rank, None, "collective", f"by torch's flight recorder it {why}", NEXT["missed"], True), None)
             for rank, why in list(missed.items())[:8]
         ]
-    return told, f"{headline}; by torch's flight recorder {sentence}"
+    return replace(verdict, named=named, headline=f"{verdict.headline}; by torch's flight recorder {sentence}")
+
+
+def _with_reason(named: Named, missed: Mapping[int, str]) -> Named:
+    suspect = named.suspect
+    if suspect.rank is None or suspect.rank not in missed:
+        return named
+    return replace(named, suspect=replace(suspect, why=f"{suspect.why}; by torch's flight recorder it {missed[suspect.rank]}"))

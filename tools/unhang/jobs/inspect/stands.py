@@ -8,7 +8,8 @@ from typing import Any
 from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
 from unhang.jobs.inspect.communicators import Standing
-from unhang.jobs.inspect.ends import NEXT, Named
+from unhang.jobs.inspect.ends import NEXT
+from unhang.jobs.inspect.job_look import Named
 from unhang.jobs.inspect.rank_looks import RankLook
 
 BUSY_CORES = 0.2

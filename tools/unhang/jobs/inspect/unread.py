@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from unhang.jobs.inspect.communicators import Standing
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.job_look import JobLook
+from unhang.jobs.inspect.rank_looks import host_of, section
 
 HELPS = {
     "ras": "NCCL 2.24 or later with NCCL_RAS_ENABLE=1 (the default); a job with an address of its own: NCCL_RAS_ADDR",
@@ -21,15 +21,15 @@ MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log")
 FOLDED_REASON = 200
 
 
-def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook], standing: Standing | None) -> list[dict[str, Any]]:
+def unread_rows(job: JobLook) -> list[dict[str, Any]]:
     """[{hosts, what, status, why, helps}]; equal reasons of several hosts once. RAS of one node answers for all."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for document in documents:
+    for document in job.documents:
         for what in MATTERS:
             for status, why in _reasons(document, what):
-                if what == "ras" and standing is not None:
+                if what == "ras" and job.standing is not None:
                     continue
-                if what in ("nvml", "ras") and status == "absent" and _on_processors(document, looks) and standing is None:
+                if what in ("nvml", "ras") and status == "absent" and _on_processors(document, job) and job.standing is None:
                     continue
                 row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
                 row["hosts"].append(host_of(document))
@@ -37,9 +37,9 @@ def unread_rows(documents: Sequence[Mapping[str, Any]], looks: Sequence[RankLook
     return list(found.values())[:64]
 
 
-def _on_processors(document: Mapping[str, Any], looks: Sequence[RankLook]) -> bool:
+def _on_processors(document: Mapping[str, Any], job: JobLook) -> bool:
     """Whether the job has no GPU, and so neither driver nor NCCL."""
-    return not any(look.gpu for look in looks) and any(status == "absent" for status, _ in _reasons(document, "nvml"))
+    return not any(look.gpu for look in job.looks) and any(status == "absent" for status, _ in _reasons(document, "nvml"))
 
 
 def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:

@@ -12,12 +12,13 @@ from unhang.core import project
 from unhang.core.errors import UserError
 from unhang.core.line_pieces import PIECE, joined_by_key
 from unhang.core.secrets_in_text import without_secrets
-from unhang.jobs.inspect.bundle import checked
+from unhang.jobs.inspect.bundle import checked, unanswered
 
 PROGRAM = "unhang-inspect.pyz"
 MOST_MASKED_BYTES = 65536
 LOOK_S = 60.0  # srun's own start, and a look
 NODE = "asked_as"  # in a document: the node that it is of
+NAMED = re.compile(rb'\{"asked_as": ?"([A-Za-z0-9_][A-Za-z0-9_.-]{0,254})"')  # as LOADER begins a line
 TASK = re.compile(rb" *(\d{1,6}): ?")  # before each line of `srun --label`
 # Takes the program from standard input, runs it, and prints its one line in short pieces, because srun mixes long lines of its tasks.
 LOADER = (
@@ -35,14 +36,26 @@ LOADER = (
 
 
 def slurm_documents(job: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """The evidence of all nodes of a job. arguments: of the program. Raises UserError."""
+    """The evidence of all nodes of a job; of a node whose answer is none, or that gave none, one that says why. arguments: of the program. Raises UserError."""
     check_number(job)
-    program = program_bytes()
-    done = run_of_slurm([*step_of(job, nodes_of(job)), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program)
+    program, count = program_bytes(), nodes_of(job)
+    done = run_of_slurm([*step_of(job, count), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program)
     lines = list(lines_of_tasks(done.stdout.split(b"\n")))
     if not lines:
         raise UserError(f"--slurm-job {job}: srun brought no answer: {end_of(done.stderr, 300) or 'it printed nothing'}")
-    return list(named_by_task((task, checked(line, f"a node of job {job}")) for task, line in lines))
+    silent = sorted({*range(count)} - {int(task) for task, _ in lines})
+    why = end_of(done.stderr, 300) or "srun brought none"
+    return [*named_by_task((task, _document(task, line)) for task, line in lines), *(unanswered(f"task{task}", why) for task in silent)]
+
+
+def _document(task: bytes, line: bytes) -> dict[str, Any]:
+    """What a task answered, as its own evidence: one node's answer costs no other's."""
+    named = NAMED.match(line)
+    host = (named[1] if named else b"task" + task).decode()
+    try:
+        return checked(line, host)
+    except UserError as problem:
+        return unanswered(host, problem)
 
 
 def lines_of_tasks(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -62,7 +75,7 @@ def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator
     for task, document in documents:
         if task not in names:
             said = str(document.get(NODE) or "?")
-            names[task] = f"{said} (task {task.decode()})" if said in names.values() else said
+            names[task] = f"{said}/task{task.decode()}" if said in names.values() else said
         yield {**document, NODE: names[task]}
 
 

@@ -120,7 +120,7 @@ def test_no_other_module_opens_files_of_the_catalogue():
     tools = Path(catalogue.__file__).parents[2]
     texts = {path.relative_to(tools).as_posix(): path.read_text() for path in tools.rglob("*.py") if path.parent.name != "catalogue"}
     opening = [name for name, text in texts.items() if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)]
-    # activities.py names one table of its own, and reads it through the catalogue's reader: a fleet that is judged with another catalogue has the same torch.
+    # activities.py names one table of its own, which a test reads by the catalogue's reader: a fleet that is judged with another catalogue has the same torch.
     assert sorted(opening) == ["core/schemas/shapes.py", "jobs/inspect/activities.py"]
 
 

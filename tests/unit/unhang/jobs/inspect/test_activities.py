@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.core.errors import UserError
+from unhang.core.catalogue.reading import collect_tables, read_file
 from unhang.jobs.inspect import activities as module
 from unhang.jobs.inspect.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks
@@ -65,13 +65,20 @@ def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(na
     assert (named.cause, named.suspect.next) == (ROWS[name]["cause"], ROWS[name]["next"].format(pid=look.pid, host=look.host))
 
 
+def read_by_the_catalogue(path):
+    faults: list[str] = []
+    tables, _ = collect_tables(read_file(path, faults), faults)
+    return tables["job_activities"], faults
+
+
+def test_the_table_has_no_fault_and_is_read_as_the_catalogue_reads_it():
+    assert read_by_the_catalogue(module._TABLE) == (ROWS, [])
+
+
 @pytest.mark.parametrize("missing", ["shown_by", "near_miss"])
-def test_a_row_that_nothing_proves_does_not_load(missing, tmp_path, monkeypatch):
+def test_a_row_that_nothing_proves_is_a_fault(missing, tmp_path):
     table = yaml.safe_load(module._TABLE.read_text(encoding="utf-8"))
     del table["tables"]["job_activities"]["rows"][0][missing]
     (tmp_path / "activities.yml").write_text(yaml.safe_dump(table), encoding="utf-8")
-    monkeypatch.setattr(module, "_TABLE", tmp_path / "activities.yml")
-    activities.cache_clear()
-    with pytest.raises(UserError, match=f"waiting for a lock: {missing}: is missing"):
-        activities()
-    activities.cache_clear()
+    [fault] = read_by_the_catalogue(tmp_path / "activities.yml")[1]
+    assert f"waiting for a lock: {missing}: is missing" in fault

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from unhang.core.errors import UserError
 from unhang.jobs.inspect import ways
+from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.rank_looks import host_of
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.of_slurm import cancel, slurm_samples
 
+EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 SECRET = "hf_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
 SAID = f"slurmstepd: error: execve(): HF_TOKEN={SECRET}: no such file"
 
@@ -45,6 +54,55 @@ def test_no_part_of_a_secret_is_shown_wherever_it_is_cut(commands, action, paddi
     text = refused(action)
     assert not [part for part in (SECRET[at : at + 8] for at in range(len(SECRET) - 8)) if part in text]
     assert "no such file" in text or padding
+
+
+@pytest.fixture
+def nodes(commands, tmp_path, monkeypatch):
+    """answers, one for each node of a job: a Slurm whose srun runs the real loader on each, for a program that prints the node's."""
+    program = f"import os, pathlib; print((pathlib.Path({str(tmp_path)!r}) / os.environ['SLURMD_NODENAME']).read_text())"
+    monkeypatch.setattr(ways, "program_bytes", program.encode)
+
+    def make(*answers):
+        for number, answer in enumerate(answers):
+            (tmp_path / f"gpu0{number}").write_text(answer)
+        names = " ".join(f"{number}" for number, answer in enumerate(answers) if answer)
+        commands("squeue", f"echo {len(answers)}")
+        commands(
+            "srun",
+            "while [ $1 != python3 ]; do shift; done; shift",
+            f"cat > {tmp_path}/program",
+            f'for n in {names}; do SLURMD_NODENAME=gpu0$n {sys.executable} "$@" < {tmp_path}/program | sed "s/^/$n: /"; done',
+            "echo 'srun: error: gpu: task failed' >&2",
+        )
+
+    return make
+
+
+def real_look(scene):
+    return (EVIDENCE / f"{scene}-RAS-and-stacks.json").read_text()
+
+
+REFUSED = {
+    "no JSON": ('{"schema": ', "gpu01", "JSON"),
+    "another schema": ('{"schema": "unhang/evidence/9"}', "gpu01", "expected a document unhang/evidence/1"),
+    "a field of another type": (None, "gpu01", "a fault in collector.as_root"),
+    "no document": ("Traceback (most recent call last):", "task1", "JSON"),
+    "none": ("", "task1", "srun: error: gpu: task failed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
+    answer, name, why = REFUSED[case]
+    wrong = json.dumps({**(look := json.loads(real_look("healthy"))), "collector": {**look["collector"], "as_root": "yes"}})
+    nodes(real_look("never"), wrong if answer is None else answer)
+    documents = slurm_documents("7", [])
+    found = inspection_of(documents)
+    assert (found["state"], found["suspects"][0]["rank"]) == ("hung", 1)
+    assert [(row["host"], bool(row["problem"])) for row in found["hosts"]] == [("gpu00", False), (name, True)]
+    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_inspection(found)
+    write_bundle(tmp_path / "b.tar.gz", documents, found)
+    assert [host_of(document) for document in read_documents([tmp_path / "b.tar.gz"])] == ["gpu00", name]
 
 
 def test_what_squeue_prints_is_masked_too(commands):

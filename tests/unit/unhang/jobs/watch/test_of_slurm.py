@@ -183,4 +183,4 @@ def test_a_node_that_gives_the_name_of_another_adds_nothing_to_its_samples():
         b"~gpu001 1/1 " + json.dumps(mine).encode(),
     ]
     found = list(parsed(lines_of_tasks(mixed)))
-    assert [(line["asked_as"], line["rank"]) for line in found] == [("gpu001", 1), ("gpu001 (task 0)", 0), ("gpu001", 1)]
+    assert [(line["asked_as"], line["rank"]) for line in found] == [("gpu001", 1), ("gpu001/task0", 0), ("gpu001", 1)]

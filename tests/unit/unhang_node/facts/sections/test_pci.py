@@ -9,7 +9,8 @@ from recorded_roots import copied, facts, place, unread, write
 
 from unhang_node.base.root import Root
 from unhang_node.facts.parse.pci_config import find_extended_capability, is_redirecting, parse_acs
-from unhang_node.facts.sections.pci import find_nvidia, generation_of, read_pci_device
+from unhang_node.facts.sections.nvidia_devices import find_nvidia
+from unhang_node.facts.sections.pci import generation_of, read_pci_device
 
 NOTHING = dict.fromkeys(
     ("numa_node", "cpus", "generation_now", "generation_max", "generation_card", "width_now", "width_max", "errors_fatal", "errors_nonfatal")

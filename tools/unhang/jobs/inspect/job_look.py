@@ -1,0 +1,43 @@
+"""The values that a verdict on a running job is made of and made into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.core.verdict.suspects import Suspect
+from unhang.jobs.inspect.communicators import Standing, standing_of
+from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
+
+
+@dataclass(frozen=True)
+class JobLook:
+    """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their order; standing: what RAS knows, None without an answer."""
+
+    documents: Sequence[Mapping[str, Any]]
+    looks: Sequence[RankLook]
+    standing: Standing | None
+
+
+@dataclass(frozen=True)
+class Named:
+    """A suspect and the cause's id, where the evidence shows one."""
+
+    suspect: Suspect
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """state: hung, running, unknown, or what the job is busy with; named: whom the others wait for, worst first; headline: one sentence."""
+
+    state: str
+    named: Sequence[Named]
+    headline: str
+
+
+def job_look(documents: Sequence[Mapping[str, Any]]) -> JobLook:
+    """documents: evidence of the nodes of one job."""
+    looks = rank_looks(documents)
+    return JobLook(documents, looks, standing_of(documents, looks))
