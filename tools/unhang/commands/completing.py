@@ -29,11 +29,19 @@ PATTERN = frozenset("*?[(")  # argcomplete's lines for bash match what they are 
 SEVERITIES = ("critical", "error", "warning", "info")
 
 
+class PlainFiles(FilesCompleter):
+    """Names of files; bash itself completes those that are left out here."""
+
+    def __call__(self, prefix: str, **given: Any) -> list[str]:
+        """Names that begin with `prefix`."""
+        return [one for one in super().__call__(prefix, **given) if one == visible(one, 4096) and not PATTERN & set(one)]
+
+
 def complete() -> None:
     """Answers the shell, and ends the process."""
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")
     before = line.encode()[: int(point)].decode(errors="replace") if point.isdigit() else line
-    argcomplete.autocomplete(parser_for(_words(before)), default_completer=files, always_complete_options=False)
+    argcomplete.autocomplete(parser_for(_words(before)), default_completer=PlainFiles(), always_complete_options=False)
 
 
 def _words(typed: str) -> list[str]:
@@ -102,11 +110,6 @@ def _offering(source: Callable[[], Iterable[str]], more: Iterable[str]) -> Calla
         return [one for one in names if one.startswith(prefix) and PLAIN.fullmatch(one)]
 
     return offered
-
-
-def files(prefix: str, **_: Any) -> list[str]:
-    """Names of files; bash itself completes those that are left out here."""
-    return [one for one in FilesCompleter()(prefix) if one == visible(one, 4096) and not PATTERN & set(one)]
 
 
 def rules() -> list[str]:
