@@ -148,6 +148,8 @@ def test_a_health_check_drains_with_the_reason_and_a_slurmctld_that_is_away_cost
     assert slurm.state("gpu002")[1].startswith("unhang: gpu-fell-off-the-bus")
     assert [node for node in slurm_here.NODES if "DRAIN" in slurm.state(node)[0]] == ["gpu002"]
     cluster("")
+    running = ["pgrep", "-f", f"^/bin/bash -p {placed}/healthcheck.sh"]
+    audits.wait_until(lambda: slurm.bed.run(running).returncode == 1, "no check that slurmd has started can drain the node again")
     slurm.run("scontrol", "update", "nodename=gpu002", "state=resume")
     (placed / "gpu002").write_text("bad")
     slurm.stop_controller()
