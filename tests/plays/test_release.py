@@ -70,16 +70,23 @@ def installers(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["pipx install", "uv tool install"])
 def unhang(request, release, installers, tmp_path_factory):
-    """The program that a person has after `pipx install FILE` or `uv tool install FILE`, in a folder with nothing in it."""
+    """The program that a person has after `pipx install FILE` or `uv tool install FILE`, in a
+    folder with nothing in it, and a function that installs it again with the extra fleet."""
     home = tmp_path_factory.mktemp("home")
     names = {"PIPX_HOME": "pipx", "PIPX_BIN_DIR": "bin", "UV_TOOL_DIR": "uv", "UV_TOOL_BIN_DIR": "bin", "UV_CACHE_DIR": "cache"}
     program, *words = request.param.split()
     chosen = ("--python", sys.executable)
     environment = {**os.environ, "HOME": str(home), "PATH": "/usr/bin:/bin", **{name: str(home / folder) for name, folder in names.items()}}
-    done = finished([installers / program, *words, *chosen, *release[1].glob("*.whl")], env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel] = release[1].glob("*.whl")
+
+    def install(extra=""):
+        what = f"unhang[{extra}] @ {wheel.as_uri()}" if extra else wheel
+        done = finished([installers / program, *words, "--force", *chosen, what], env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    install()
     (home / "empty").mkdir()
-    return Installed(home / "bin" / "unhang", home / "empty")
+    return Installed(home / "bin" / "unhang", home / "empty"), lambda: install("fleet")
 
 
 def test_a_release_is_these_files_and_their_checksums(release):
@@ -123,6 +130,7 @@ def test_each_program_of_one_file_starts(release, name, tmp_path):
 
 
 def test_a_person_with_a_log_has_the_cause(unhang):
+    unhang, _with_fleet = unhang
     (unhang.folder / "job.log").write_bytes(LOG.read_bytes())
     done = unhang("diagnose", "job.log")
     assert done.returncode == 1, done.stderr
@@ -130,6 +138,10 @@ def test_a_person_with_a_log_has_the_cause(unhang):
 
 
 def test_a_person_without_gpus_sees_the_demo_and_opens_its_report(unhang):
+    unhang, with_fleet = unhang
+    lacks = unhang("demo")
+    assert (lacks.returncode, "pip install 'unhang[fleet]'" in lacks.stderr) == (2, True), lacks.stderr
+    with_fleet()
     done = unhang("demo")
     assert done.returncode == 1, done.stderr[-3000:]
     assert "read by" not in done.stderr  # the README shows all that is printed

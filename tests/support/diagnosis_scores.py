@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from job_diagnosis import diagnose, read_all
+
 from unhang.core.errors import UserError
 from unhang.core.strict_yaml import YamlFault, load_yaml
-from unhang.jobs.diagnose.diagnosing import diagnose, document, read_all
+from unhang.jobs.diagnose.diagnosing import document
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.matching.scanning import Sieve
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures

@@ -16,6 +16,7 @@ from unhang.smoke import payload_zip
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
+OWNER = f"UNHANG_TESTS_OF={os.getpid()}"
 # Small messages and long limits for steps: these tests share the machine with others.
 SMALL = ("--max-size", "64K", "--sizes", "16K")
 PATIENT = ("--step-timeout", "60")
@@ -65,7 +66,8 @@ def environment(**more):
     """The environment without the caller's settings of NCCL, gloo or torchrun."""
     theirs = ("NCCL_", "TORCH_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_", "SLURM_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
-    return {**mine, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
+    name, _, value = OWNER.partition("=")
+    return {**mine, name: value, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
 
 
 def smoke(*arguments, form="json", local=True, **more):
@@ -94,15 +96,17 @@ def load_payload():
 
 
 def payload_processes():
-    """{pid: command line} of running agents and ranks, without zombies."""
+    """{pid: command line} of running agents and ranks that a smoke test of this process began,
+    without zombies: another worker's tests may run at the same time."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 argv = (folder / "cmdline").read_bytes()
+                ours = OWNER.encode() in (folder / "environ").read_bytes().split(b"\0")
                 state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if payload_zip.NAME.encode() in argv and state != "Z":
+            if payload_zip.NAME.encode() in argv and ours and state != "Z":
                 found[int(folder.name)] = argv.replace(b"\0", b" ").decode("utf-8", "replace")
     return found

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from job_diagnosis import diagnose
 from test_real_failures import ANSWERED, HEALTHY, RIGHT, SCENES, TESTS, yaml
-
-from unhang.jobs.diagnose.diagnosing import diagnose
 
 DOCUMENTS = {folder: yaml.safe_load((TESTS / "bench" / name).read_text(encoding="utf-8")) for folder, name in SCENES.items()}
 

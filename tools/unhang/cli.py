@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
+from unhang.commands.for_diagnose import JOB_READER, LOOK_READER
 from unhang.commands.from_act import FROM_ACT
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
@@ -172,7 +173,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    return int(command.run(parser.parse_args(arguments, argparse.Namespace(from_act=FROM_ACT))))
+    handed = argparse.Namespace(from_act=FROM_ACT, job_reader=JOB_READER, look_reader=LOOK_READER)
+    return int(command.run(parser.parse_args(arguments, handed)))
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:

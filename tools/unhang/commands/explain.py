@@ -95,8 +95,8 @@ def _causes(text: str) -> Iterator[Topic]:
     if len(text.split()) < LEAST_WORDS:
         return
     from unhang.jobs.diagnose.diagnosing import diagnose_text  # imported here, because it takes 0.3 s, which a name does not need
-    from unhang.jobs.diagnose.error_words import row_of
     from unhang.jobs.diagnose.matching.signatures import load_signatures
+    from unhang.jobs.diagnose.next_steps import row_of
     from unhang.jobs.diagnose.rendering import remedy_in_words
 
     found = diagnose_text(text)

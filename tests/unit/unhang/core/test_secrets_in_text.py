@@ -251,7 +251,7 @@ def comes_out(text, secrets):
 
 def test_the_page_has_the_counts():
     """Of this corpus and of the fixtures: logs, posts and files of machines as they were found."""
-    page = (HOME / "docs" / "security.md").read_text(encoding="utf-8")
+    page = " ".join((HOME / "docs" / "security.md").read_text(encoding="utf-8").split())  # it is wrapped
     out = sum(bool(comes_out(text, secrets)) for _, text, secrets in CASES)
     lines = [line for path in sorted((HOME / "tests" / "fixtures").rglob("*")) if path.is_file() for line in path.read_text("utf-8", "replace").splitlines()]
     changed = [line for line in lines if len(line) < LONGEST_LINE and without_secrets(line) != line]

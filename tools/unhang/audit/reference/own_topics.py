@@ -11,7 +11,6 @@ from unhang.audit.reference.pages import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
 from unhang.core.catalogue.owners import DEFAULT_OWNER
-from unhang.core.catalogue.signature_files import signature_files
 from unhang.core.schemas.shapes import fact_shapes
 from unhang.core.text import counted
 
@@ -38,7 +37,8 @@ def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
 def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
     """The causes with this title, or with a line that diagnose gives this title; upper and lower case are alike."""
     wanted = title.lower()
-    rows = [one for _path, content in signature_files() for signature in content["signatures"] for one in signature.get("words", ())]
+    files = catalogue.checked_files("signatures", "signature-1")
+    rows = [one for _path, content in files for row in content["signatures"] for one in row.get("words", ())]
     rows += catalogue.table("words_of_rules").values()
     meant = {str(row["cause"]) for row in rows if "cause" in row and str(row.get("title", "")).lower() == wanted}
     for _path, content in catalogue.checked_files("causes", "cause-1"):

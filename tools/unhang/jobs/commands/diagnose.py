@@ -6,6 +6,7 @@ import argparse
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,14 @@ from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.together import NOT_READ
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
-from unhang.jobs.diagnose.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.log_facts import gather_facts
+from unhang.jobs.diagnose.looked import LookReader, look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
+from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 from unhang.jobs.flight import compare_flights
-from unhang.jobs.inspect.bundle import is_bundle, read_documents
-from unhang.jobs.inspect.diagnosed import logs_of, verdict_evidence, with_verdict
-from unhang.jobs.inspect.flights import flights_of
-from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.job_files import job_reader
 
 SEVERITIES = ("critical", "error", "warning", "info")
 EXAMPLES = """\
@@ -75,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
-        _print(shown, shown.pop("looked"), arguments.format)
+        _print(shown, shown.pop("looked"), arguments.format, look_reader(arguments))
     if found["outcome"]["word"] == "healthy" and any(note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]):
         return 2
     if found["outcome"]["word"] != "cause":
@@ -93,23 +91,24 @@ def _is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
     """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the files."""
-    bundles = [name for name in arguments.files if name != "-" and is_bundle(Path(name))]
-    documents = read_documents([Path(name) for name in bundles]) if bundles else []
-    looked = inspection_of(documents) if bundles else None
-    inputs, scans, flights = read_all([name for name in arguments.files if name not in bundles], texts=list(logs_of(documents)))
-    flights += flights_of(documents)
+    reader = look_reader(arguments)
+    bundles = [name for name in arguments.files if name != "-" and reader.is_bundle(Path(name))]
+    look = reader.read(bundles) if bundles else None
+    others = [name for name in arguments.files if name not in bundles]
+    inputs, scans, flights = read_all(others, texts=look.logs if look else (), reader=job_reader(arguments))
+    flights += look.flights if look else ()
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
-    seen = verdict_evidence(bundles[0], looked) if looked else []
+    seen = list(look.evidence) if look else []
     if arguments.run:
         path, findings = read_findings(arguments.run)
-        hosts = [*facts.hosts, *(row["host"] for row in looked["hosts"])] if looked else facts.hosts
+        hosts = [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
         found = document(inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())])
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
     else:
         found = document(inputs, facts, seen)
-    return (with_verdict(found, bundles[0], looked) if looked else found), looked
+    return (reader.joined(found, look), look.verdict) if look else (found, None)
 
 
 def _unread(found: dict[str, Any], named: list[str]) -> str:
@@ -119,15 +118,15 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
     return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
 
 
-def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str) -> None:
+def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str, reader: LookReader) -> None:
     """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the diagnosis of its logs."""
     if form == "json":
         sys.stdout.write(render_json(shown))
     elif form == "markdown":
-        above = render_inspection(looked).replace("```", "'''") if looked else ""
+        above = reader.render(looked, False).replace("```", "'''") if looked else ""
         sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
     else:
         from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write((f"{render_inspection(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))
+        sys.stdout.write((f"{reader.render(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.catalogue.kept_yaml import PACKAGE, folders_of
-from unhang.core.catalogue.signature_files import signature_files
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.schemas.shapes import nearest
 from unhang.core.text import counted, visible
-from unhang.jobs.diagnose.matching.signatures import load_causes, proof_faults, read_signature, shape_faults
+from unhang.jobs.diagnose.matching.signatures import load_causes, proof_faults, read_signature, shape_faults, signature_files
 
 EXAMPLES = """\
   unhang signature check                                        all of them

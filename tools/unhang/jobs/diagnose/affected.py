@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
+from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 MOST_NAMED = 8
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other

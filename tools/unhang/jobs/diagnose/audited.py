@@ -11,11 +11,10 @@ from urllib.parse import unquote
 from unhang.core.run.run_folder import LONGEST_DOCUMENT, find_run
 from unhang.core.strict_json import parse_strictly, read_bounded
 from unhang.core.text import listed, visible
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 if TYPE_CHECKING:
     from unhang.core.run.record import Findings

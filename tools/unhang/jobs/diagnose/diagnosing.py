@@ -14,35 +14,33 @@ from typing import Any
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
 from unhang.jobs.diagnose.affected import who_is_meant
-from unhang.jobs.diagnose.circumstances import circumstances
-from unhang.jobs.diagnose.concluding import conclude
-from unhang.jobs.diagnose.conclusion import NO_LOG, describe_conclusion
-from unhang.jobs.diagnose.error_words import SPECIAL, explained, library_of, with_library
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
     commands_of_others,
     experiments_made,
     fitting_remedy,
     fitting_workaround,
+    how_to_raise,
     launchers,
     other_accelerator,
     own_words,
 )
-from unhang.jobs.diagnose.job_evidence import FROM_JOB
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
-from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, MOST_JOB_FILES, JobFile, job_kind
 from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
-from unhang.jobs.diagnose.next_commands import commands_with_output, what_to_run_next
+from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
+from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
+from unhang.jobs.diagnose.next_steps import SPECIAL, circumstances, commands_with_output, explained, library_of, what_to_run_next, with_library
 from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
-from unhang.jobs.diagnose.timeouts import how_to_raise
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
+from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
+MOST_JOB_FILES = 200
 OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")  # remarks that an exception of the program does not need
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
 WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")  # facts of a time limit that somebody may want to raise
@@ -51,9 +49,9 @@ _EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)"
 JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
 
 
-def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, Any]:
-    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be read."""
-    inputs, scans, flights = read_all(names)
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, reader: JobReader = LOGS_ALONE) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be read. reader: of files of the job."""
+    inputs, scans, flights = read_all(names, reader=reader)
     return document(inputs, gather_facts(scans, compare_flights(flights) if flights else None), more)
 
 
@@ -64,16 +62,21 @@ def diagnose_text(text: str) -> dict[str, Any]:
 
 
 def read_all(
-    names: Iterable[str], *, texts: Sequence[tuple[str, bytes]] = (), sieve: Sieve | None = None, together: Together | None = None
+    names: Iterable[str],
+    *,
+    texts: Sequence[tuple[str, bytes]] = (),
+    sieve: Sieve | None = None,
+    together: Together | None = None,
+    reader: JobReader = LOGS_ALONE,
 ) -> tuple[list[Input], list[Scan], list[Flight]]:
     """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. texts: logs that are no files, as (name, content).
-    sieve: of the signatures to search, None for all. together: the limits of all files, by default those of this module."""
+    sieve: of the signatures to search, None for all. together: the limits of all files, by default those of this module. reader: of files of the job."""
     sieve = sieve or _sieve_of_all()
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     inputs = [Input(name) for name, _ in texts]
     scans = [_scan_of(io.BytesIO(text), about, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
     flights: list[Flight] = []
-    found = [(name, path, job_kind(path)) for name, path in find_inputs(names)]
+    found = [(name, path, reader.kind(path)) for name, path in find_inputs(names)]
     beside_log = bool(scans) or any(kind is None for _, _, kind in found)
     for name, path, kind in found:
         about = Input(name, most_bytes=min(MOST_BYTES, together.left_bytes))
@@ -84,24 +87,16 @@ def read_all(
             continue
         try:
             if beside_log and kind is not None and path is not None:
-                _read_job_file(name, path, kind, about, sieve, scans)
+                _read_job_file(reader, name, path, kind, about, sieve, scans)
             else:
                 _read_one(name, path, about, sieve, scans, flights)
-                about.notes += _note_of_no_log(path, kind) if about.kind == "log" else []
+                if about.kind == "log" and path is not None and kind is not None and reader.only_starts(path, kind):
+                    about.notes.append(NO_LOG)
         except OSError as problem:
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
         together.bytes += about.bytes
     return inputs, scans, flights
-
-
-def _note_of_no_log(path: Path | None, kind: str | None) -> list[str]:
-    """The note that a file starts a job and is not its log, if it does."""
-    if path is None or kind is None:
-        return []
-    from unhang.jobs.diagnose.logs.job_reading import only_starts_a_job  # brings lint along, which a log alone does not need
-
-    return [NO_LOG] if only_starts_a_job(path, kind) else []
 
 
 @cache
@@ -143,12 +138,10 @@ def _note_findings(about: Input, jobs: Iterable[JobFile]) -> None:
     about.notes += [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"] if graver else []
 
 
-def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
+def _read_job_file(reader: JobReader, name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
     """Reads a file with which the job was started. Of a script's lines that match signatures, only those count that configure the job."""
-    from unhang.jobs.diagnose.logs.job_reading import read_job_file  # brings lint along, which a log alone does not need
-
     about.kind = "job"
-    job = read_job_file(name, path, kind) if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES else None
+    job = reader.read(name, path, kind) if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES else None
     if job is None:
         about.notes.append(f"was not read: binary, or more than {MOST_JOB_FILES} files of the job")
         return
@@ -158,7 +151,7 @@ def _read_job_file(name: str, path: Path, kind: str, about: Input, sieve: Sieve,
     if kind not in ("python", DEEPSPEED):
         with path.open("rb") as stream:
             read = scan_blocks(read_blocks(stream, Input(name)), name, sieve)
-        lasting = {(one.name, one.line) for one in job.settings}
+        lasting = set(job.settings)
         scan = replace(read, job=job) if job.has_state else replace(scan, events=[event for event in read.events if _tells_of_the_job(event, lasting)])
     scans.append(scan)
 
@@ -178,7 +171,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     causes = [cause for cause in causes if not (maker and cause.id in OF_NVIDIA)]
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
-    trouble = is_trouble(facts, more)
+    trouble = is_trouble(facts, more, without)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
     if conclusion.word == "failure" and _raised_alone(facts):
         causes = [cause for cause in causes if cause.id not in OF_WAITS]

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.signatures import load_signatures
+from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang_node.base.versions.compare import compare_versions, holds
 
 _COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
@@ -32,6 +32,8 @@ SERVERS = ("vLLM", "SGLang", "TensorRT-LLM", "LMDeploy", "TGI")  # programs of s
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
 _FRAMEWORK = re.compile(r"; with (?P<kind>JAX|Horovod|PyTorch): ")
 _OF_PYTORCH = ("PyTorch", "torch", "Lightning", "DeepSpeed", "accelerate", "FSDP", "Megatron")
+
+_FRAMEWORK_NAMES = {"llamafactory": "llama-factory"}
 
 
 @cache
@@ -205,3 +207,15 @@ def other_accelerator(facts: Facts) -> str | None:
     named = [event for event in facts.of("other_accelerator") if not event.quoted]
     of_nvidia = facts.of("driver_version") or facts.of("nccl_version") or facts.of("gpu")
     return None if of_nvidia or not named else next((name for name, value in named[0].fields.items() if value), "another maker").replace("_", " ")
+
+
+@cache
+def _timeout_rows() -> dict[str, str]:
+    return {row["framework"]: row["how"] for row in catalogue.table("timeout_settings").values()}
+
+
+def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:
+    """framework -> the call or option, for the named frameworks and always for torch; for all frameworks if none is named."""
+    seen = {_FRAMEWORK_NAMES.get(name.lower(), name.lower()) for name in frameworks}
+    rows = _timeout_rows()
+    return {name: how for name, how in rows.items() if name == "torch" or not seen or name in seen}

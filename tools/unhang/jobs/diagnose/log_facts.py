@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.jobs.diagnose.counted_events import events_that_count
 from unhang.jobs.diagnose.logs.calls import compare_calls
-from unhang.jobs.diagnose.logs.job_files import JobFile
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
+from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.rank_names import UNNAMED
+from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 _INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
@@ -147,12 +148,18 @@ def first_error(events: Iterable[Event]) -> Event | None:
         return None
     stamped = [event for event in chosen if event.prefix.time_s is not None]
     if not stamped:
-        return chosen[0]
+        return most_telling(chosen[0], chosen)
     year_known = any(event.prefix.has_year for event in stamped)
     alike = [event for event in stamped if event.prefix.has_year == year_known]
     earliest = min(alike, key=lambda event: (event.prefix.time_s, event.line))
     before = [event for event in chosen if event.file == earliest.file and event.line < earliest.line and event.prefix.time_s is None]
-    return before[0] if before else earliest
+    return most_telling(before[0] if before else earliest, chosen)
+
+
+def most_telling(event: Event, events: Iterable[Event]) -> Event:
+    """The event, or another of the same line that says more than that an exception was raised."""
+    others = (one for one in events if (one.file, one.line) == (event.file, event.line) and one.signature.id != ANY_EXCEPTION)
+    return next(others, event) if event.signature.id == ANY_EXCEPTION else event
 
 
 def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:

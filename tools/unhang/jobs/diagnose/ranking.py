@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.jobs.diagnose.endings import unfinished_traceback
-from unhang.jobs.diagnose.evidence import Evidence, signature_evidence
-from unhang.jobs.diagnose.job_evidence import job_evidence
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.combining import combined_evidence
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
+from unhang.jobs.diagnose.meaning.evidence import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, Evidence, added_up, shares, signature_evidence
+from unhang.jobs.diagnose.meaning.rules.combining import combined_evidence
+from unhang.jobs.diagnose.meaning.rules.job_file_rules import job_evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, unfinished_traceback
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5
@@ -25,7 +23,7 @@ SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "li
 OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
-TROUBLE = ("p2p-silent", "p2p-wrong-numbers", "named-ranks-differ")  # evidence that by itself shows a fault
+TROUBLE = ("p2p-silent",)  # evidence that by itself shows a fault
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
     evidence = [*signature_evidence(facts, WEIGHTS), *_combined(facts, without), *more, *_of_first_error(facts)]
     evidence = _without_needless_hints(evidence)
     if facts.job:
-        evidence += job_evidence(facts, evidence)
+        evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
     trouble = is_trouble(facts, more, without)
     points = _points(rows, evidence)
     believed = shares(one.score for one in points)

@@ -10,9 +10,9 @@ from typing import Any
 
 from unhang.core.text import ascii_only, counted, visible
 from unhang.jobs.diagnose.audited import not_audited
-from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS
+from unhang.jobs.diagnose.next_steps import MOST_COMMANDS
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
-from unhang.jobs.diagnose.weights import WEIGHTS
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5

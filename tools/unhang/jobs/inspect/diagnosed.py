@@ -1,25 +1,36 @@
-"""A bundle of evidence as `unhang diagnose` reads it: the logs that lie in it, and the verdict as evidence for causes. Values in, values out."""
+"""A bundle of evidence as `unhang diagnose` reads it: the logs that lie in it, and the verdict as evidence for causes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
+from unhang.jobs.diagnose.looked import Look
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.ends import clues
+from unhang.jobs.inspect.flights import flights_of
 from unhang.jobs.inspect.rank_looks import host_of, rows, section
-from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
+from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 
 LOOKED_AT = "unhang inspect"
 _OUTCOMES = {
     HUNG: ("failure", "the job hangs, and what holds the rank is no known fault"),
     UNKNOWN: ("no_end", "the look at the job does not tell whether it hangs"),
 }
+
+
+def look_in(names: Sequence[str]) -> Look:
+    """The look in bundles of one job. Reads files. Raises UserError, OSError."""
+    documents = read_documents([Path(name) for name in names])
+    verdict = inspection_of(documents)
+    evidence = verdict_evidence(names[0], verdict)
+    return Look(names[0], verdict, tuple(logs_of(documents)), tuple(flights_of(documents)), tuple(evidence))
 
 
 def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:

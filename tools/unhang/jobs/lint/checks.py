@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Knowledge
 from unhang.jobs.lint.settings import Setting, meant_name
 from unhang_node.base.versions.compare import compare_versions, holds
@@ -17,19 +18,6 @@ PLATFORMS = ("amazon", "google", "hyperv")
 NEW_ENOUGH = "2.20"  # a variable that is older than this release needs no remark if NCCL's version is unknown
 LONG_S = 7200
 NAMES = ("nccl_variables", "torch_variables", "not_real_settings", "renamed_settings")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fault at a line. severity: error, warning or info. instead: the replacement."""
-
-    line: int
-    rule: str
-    severity: str
-    found: str
-    why: str
-    instead: str
-    source: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, number_of, read_yaml
 
 COMPOSE = "https://docs.docker.com/compose/how-tos/gpu-support/"

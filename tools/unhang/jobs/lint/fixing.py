@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from unhang.core.catalogue.setting_values import reads
-from unhang.jobs.lint.checks import Context, Finding
+from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.knowledge import Knowledge, load_knowledge
 from unhang.jobs.lint.lines import versions_in
 from unhang.jobs.lint.linting import lint_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launches import ASSIGNED, LAUNCHER, OF_ONE_STEP, RAY, TORCHRUN, Batch, Command
 
 NETWORK = "https://docs.docker.com/engine/network/drivers/host/"

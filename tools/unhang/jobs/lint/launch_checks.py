@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launch_addresses import check_addresses, check_own_names, is_loopback
 from unhang.jobs.lint.launch_nodes import check_nodes, check_standalone
 from unhang.jobs.lint.launch_processes import check_processes

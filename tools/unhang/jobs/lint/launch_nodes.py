@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launches import LAUNCHER, OF_ONE_STEP, SBATCH, TORCHRUN, Batch, Command
 
 _SPREADS = re.compile(r"\b(?:srun|mpirun|mpiexec|pdsh|clush|pssh|ssh|prun|jsrun|aprun|ibrun|ansible)\b")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launches import LAUNCHER, RAY, SBATCH, TORCHRUN, Batch, Command
 
 RAY_ON_SLURM = "https://docs.ray.io/en/latest/cluster/vms/user-guides/community/slurm.html"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.lint.checks import LONG_S, Finding
+from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.checks import LONG_S
 from unhang.jobs.lint.knowledge import Knowledge
 from unhang.jobs.lint.settings import IGNORED, LONGEST_LINE, runs_only_tests
 

@@ -18,7 +18,8 @@ from unhang.core.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.core.secrets_in_text import cut_without_secrets
 from unhang.core.text import counted, visible
 from unhang.core.together import NOT_READ, Together
-from unhang.jobs.lint.checks import Context, Finding, check_settings
+from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.checks import Context, check_settings
 from unhang.jobs.lint.compose import check_compose
 from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.launch_checks import check_launch

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import yaml
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launches import TORCHRUN
 from unhang.jobs.lint.pod_launches import pods_at
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, nodes_of, read_yaml

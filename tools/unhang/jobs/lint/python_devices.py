@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import Calls, calls_of, walk
 from unhang.jobs.lint.python_names import Names, dotted, last_name, rank_of, variable_read
 

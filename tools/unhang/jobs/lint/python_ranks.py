@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import FIRST_ONLY, Calls, Collective, calls_of, read_calls, walk
 from unhang.jobs.lint.python_devices import check_devices
 from unhang.jobs.lint.python_names import Share, dotted, last_name, parse_python, read_names, share_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, walk
 from unhang.jobs.lint.python_names import Names, dotted, last_name, rank_of, share_of
 

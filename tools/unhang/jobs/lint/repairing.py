@@ -19,7 +19,8 @@ from unhang.core.path_arguments import irregular
 from unhang.core.printing import safe_text
 from unhang.core.text import visible
 from unhang.core.together import Together
-from unhang.jobs.lint.checks import Context, Finding
+from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.fixing import Fix, fix_text
 from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MARK, MOST_BYTES_OF_ALL, find_files, read_with_mark
 from unhang.jobs.lint.settings import kind_of

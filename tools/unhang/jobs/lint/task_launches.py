@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import yaml
 
 from unhang.core.text import counted
-from unhang.jobs.lint.checks import Finding
+from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.launch_checks import check_commands
 from unhang.jobs.lint.launches import LAUNCHER, TORCHRUN, Command, read_commands
 from unhang.jobs.lint.yaml_nodes import children_of, fields_of, number_of, read_yaml

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
+from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import facts_in_words, path_shown, render_markdown, render_table
 
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
@@ -389,3 +389,13 @@ def test_gpu_whose_line_names_no_host_is_not_put_on_the_host_of_another_line(tmp
     assert "9b:00" in gpu and host.startswith("a host that the line does not name") and "dmesg-a12.txt" in host
     (tmp_path / "a11.out").unlink()
     assert len(diagnose([str(tmp_path)])["causes"][0]["where"]) == 1
+
+
+def test_rank_is_read_from_the_folders_of_torchrun(tmp_path):
+    for rank in range(3):
+        (tmp_path / f"none_ab/attempt_0/{rank}").mkdir(parents=True)
+        text = watchdog(rank).partition("]:")[2] if rank != 1 else "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+        (tmp_path / f"none_ab/attempt_0/{rank}/stderr.log").write_text(text)
+    found = diagnose([str(tmp_path)])
+    assert found["causes"][0]["where"] == ["an illegal memory access was encountered", "rank 1"]
+    assert "for: 1/stderr.log:1: RuntimeError" in render_table(found)

@@ -230,3 +230,11 @@ def test_failed_kernel_beside_a_kernel_log_that_names_the_hardware_is_no_fault_o
     assert answer["causes"][0]["cause"] == "xid_hardware"
     _code, alone = run(tmp_path, capsys, f"{crash}\n{timed_out(311, 812345, ranks=(0,))}")
     assert alone["causes"][0]["cause"] == "rank_failed"
+
+
+def test_stacks_in_different_collectives_of_a_hung_job_are_ranks_that_differ(tmp_path, capsys):
+    stacks = "    _all_gather_base (torch/distributed/distributed_c10d.py:3170)\n    all_reduce (torch/distributed/distributed_c10d.py:2055)"
+    _code, hung = run(tmp_path, capsys, f"{stacks}\n{WATCHDOG.format(0, 5)}")
+    assert hung["causes"][0]["cause"] == "rank_desync_app"
+    _code, alike = run(tmp_path, capsys, f"{stacks.splitlines()[0]}\n{stacks.splitlines()[0]}\n{WATCHDOG.format(0, 5)}")
+    assert "rank_desync_app" not in [one["cause"] for one in alike["causes"][:1]]

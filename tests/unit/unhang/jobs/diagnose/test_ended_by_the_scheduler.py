@@ -23,6 +23,12 @@ TABLE = """JobID             State ExitCode     MaxRSS     ReqMem    Elapsed  Ti
 """
 
 
+WATCHDOG = (
+    "[rank3]:[E203 03:50:00.1 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9001, OpType=ALLREDUCE, "
+    "NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+)
+
+
 def first(text):
     """(cause, title, certainty, owner) of the first cause above a remark; None without one."""
     named = [one for one in diagnose_text(text)["causes"] if one["severity"] != "info"]
@@ -82,3 +88,18 @@ def test_line_that_begins_with_a_number_is_no_row_of_the_accounting(line):
 
 def test_pod_that_was_taken_away_for_another_one_is_not_this_job_whose_steps_follow():
     assert first("5m Normal Preempted pod/low-prio Preempted by pod 8c1f on node n2\n" + STEPS) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STEPS + WATCHDOG + LIMIT,
+        "n17:811:811 [0] NCCL INFO Bootstrap : Using eth0:192.0.2.7<0>\nn17:811:811 [0] NCCL INFO comm 0x55 rank 0 nranks 8 - Init START\n" + LIMIT,
+        STEPS + WATCHDOG + CANCELLED,
+        STEPS + "srun: error: n18: task 9: Out Of Memory\n" + LIMIT,
+        "slurmstepd: error: *** STEP 7007.0 ON n17 CANCELLED AT 2026-02-03T04:05:06 ***\n",
+    ],
+)
+def test_end_of_a_job_that_failed_or_stood_before_is_not_the_cause(text):
+    answer = first(text)
+    assert answer is None or answer[0] != "ended_by_scheduler"

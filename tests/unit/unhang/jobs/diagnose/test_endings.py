@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 
 STEPS = "step 0 loss 4.5\nstep 1 loss 3.0\n"
 END = "Training completed successfully.\n"
@@ -82,3 +82,8 @@ def test_failure_whose_line_says_that_it_is_tried_again_is_none_once_the_job_has
     assert answer(tmp_path, f"{STEPS}{failed}, retry 1/3\n{END}") == ("healthy", [])
     assert answer(tmp_path, f"{STEPS}{failed}, retry 1/3\n{STEPS}")[1] == ["slow_rank_or_io"]
     assert answer(tmp_path, f"{STEPS}{failed}\n{END}")[1] == ["slow_rank_or_io"]
+
+
+def test_a_good_end_that_names_what_did_not_happen_is_a_good_end():
+    text = "step 10 loss 2.0\nstep 20 loss 1.9\nTraining finished, no CUDA out of memory and no NCCL timeout this time.\n"
+    assert diagnose_text(text)["outcome"]["word"] == "healthy"

@@ -6,7 +6,7 @@ import pytest
 
 from unhang.core.catalogue import table
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.error_words import row_of
+from unhang.jobs.diagnose.next_steps import row_of
 
 LINES = {
     "local-rank-spelling": "train.py: error: unrecognized arguments: --local-rank=1",

@@ -82,3 +82,19 @@ def test_refusal_of_nccl_is_no_failure_of_one_rank():
         "RuntimeError: NCCL invalid usage\nRuntimeError: NCCL error in: /w/torch/lib/c10d/ProcessGroupNCCL.cpp:911, invalid usage, NCCL version 2.7.8\n"
     )
     assert "rank_failed" not in [one["cause"] for one in found["causes"]] and "two ranks on one GPU" in found["outcome"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mpirun -n 2 singularity exec img.sif ./run.sh\nFATAL:   permission denied\nFATAL:   permission denied\n", "permission denied"),
+        ("mpirun -n 2 python run.py --engine_dir a\nFailed, NCCL error plugin.cpp:183 'unknown result code'\n", "unknown result code"),
+        ("ValueError                                Traceback (most recent call last)\n<ipython-input-1> in <module>\n", "ValueError"),
+        ("THCudaCheck FAIL file=THCGeneral.cpp line=383 error=11 : invalid argument\n", "invalid argument"),
+    ],
+    ids=["an error at the end", "an error of a plugin", "a traceback of a notebook", "an old check"],
+)
+def test_failure_without_a_known_message_is_no_hang(text, shown):
+    found = diagnose_text(text)
+    assert found["outcome"]["word"] == "failure" and shown in found["outcome"]["line"]["text"]
+    assert found["collect_next"] and not any(word in " ".join(found["collect_next"]) for word in ("py-spy", "at which each stands"))

@@ -37,3 +37,25 @@ def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
 def test_person_reads_the_command_first_and_the_role_second(answer):
     shown = " ".join(render_table(answer(BAD_DRIVER.format(gpu="GeForce RTX 3090"))).split())
     assert shown.index("sudo apt install nvidia-driver-580") < shown.index("on a fleet: apply role gpu_driver")
+
+
+@pytest.mark.parametrize(
+    ("line", "settings"),
+    [
+        ("[E] you can either increase the timeout or disable the monitor (TORCH_NCCL_ENABLE_MONITORING=0).", []),
+        ("Last error: please rerun with NCCL_DEBUG=INFO to see more", []),
+        ("可以设置NCCL_DEBUG=INFO环境变量，查看日志", []),
+        ("export NCCL_DEBUG=INFO", [("NCCL_DEBUG", "INFO")]),
+        ("NCCL_SOCKET_IFNAME=^lo,docker0 NCCL_IB_DISABLE=1: same", [("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("NCCL_IB_DISABLE", "1")]),
+        ("MASTER_ADDR=$(hostname) torchrun train.py", [("MASTER_ADDR", "$(hostname")]),
+    ],
+)
+def test_settings_are_those_of_the_job_and_not_of_advice(answer, line, settings):
+    assert [(one["name"], one["value"]) for one in answer(line + "\n")["facts"]["settings"]] == settings
+
+
+def test_experiment_that_the_log_shows_is_not_asked_for_again(answer):
+    waits = "n1:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START\n"
+    made = "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n"
+    assert any("NCCL_P2P_DISABLE=1" in one for one in answer(waits)["collect_next"])
+    assert not any("NCCL_P2P_DISABLE=1" in one for one in answer(made + waits)["collect_next"])

@@ -88,3 +88,19 @@ def test_what_is_no_pytorch_is_not_asked_for_its_wrappers():
     told = "The simulation crashes with 4 GPUs\n\nOur Kokkos code ends with an error about a bad address in its halo exchange, on two GPUs it does not.\n"
     steps = diagnose_text(told)["collect_next"]
     assert steps and not any("model.module" in step for step in steps)
+
+
+OOM = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.70 GiB total capacity; 21.31 GiB already allocated)"
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (f"2026-01-02 10:00:00,123 - ERROR - 未捕获的异常: {OOM}", "oom"),
+        (f"训练无法继续 RuntimeError: {OOM}", "oom"),
+        (f"rank 3: no heartbeat, {OOM}", "oom"),
+        ("NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus.", "xid_hardware"),
+    ],
+)
+def test_line_of_a_program_is_that_fault_whatever_stands_before_it(line, cause):
+    assert diagnose_text(f"{line}\n")["causes"][0]["cause"] == cause

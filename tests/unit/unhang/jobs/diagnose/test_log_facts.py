@@ -185,3 +185,21 @@ def test_damaged_dump_is_reported_in_one_line(data):
     with pytest.raises(ValueError) as problem:
         read_dump(data, "rank_0")
     assert "\n" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("You are using an old version of the checkpointing format that is deprecated", "harmless", "nothing to do with a hang"),
+        ("export NCCL_TIMEOUT=1200000", "folklore", "init_process_group"),
+        ("export NCCL_BLOCKING_WAIT=1", "folklore", "TORCH_NCCL_"),
+        ("sudo apt-get install linux-generic-5.5", "folklore", "hwe"),
+        ("export NCCL_SOCKET_IFNAME=eth0", "folklore", "exact name"),
+        ("export NCCL_IB_DISABLE=1", "folklore", "leave it out"),
+        ("NCCL_P2P_DISABLE=1 python train.py", "folklore", "ACS"),
+        ("export NCCL_ALGO=Tree", "folklore", "unset"),
+    ],
+)
+def test_setting_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, kind, message):
+    remarks = diagnosis(tmp_path, line + "\n")["remarks"]
+    assert any(one["kind"] == kind and message in f"{one['says']} {one['instead']}" for one in remarks)

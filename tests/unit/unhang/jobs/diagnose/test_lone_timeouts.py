@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.next_commands import MOST_COMMANDS
+from unhang.jobs.diagnose.next_steps import MOST_COMMANDS
 from unhang.jobs.diagnose.rendering import render_table
 
 LINE = (

@@ -225,3 +225,13 @@ ANSWERED = 'INFO:     10.0.0.7:3311 - "POST /v1/chat/completions HTTP/1.1" 200 O
 )
 def test_exception_of_a_request_ends_no_server_that_answers_the_next(text, word):
     assert diagnose_text(text)["outcome"]["word"] == word
+
+
+DCGM = "".join(f"| {test:25} | {result:46} |\n" for test, result in (("Denylist", "Pass"), ("PCIe", "Pass - All")))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [(DCGM, "healthy"), (f"{DCGM}| {'GPU Memory':25} | {'Fail - GPU: 2':46} |\n", "cause")], ids=["all pass", "one fails"]
+)
+def test_tests_of_dcgm_that_pass_are_healthy_output(text, word):
+    assert diagnose_text(text)["outcome"]["word"] == word

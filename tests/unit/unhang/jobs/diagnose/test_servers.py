@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.jobs.diagnose.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.diagnosing import diagnose_text
+from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 
 START = "INFO:     Started server process [7]\nINFO:     Application startup complete.\n"
 ANSWER = 'INFO:     192.0.2.9:50110 - "POST /v1/completions HTTP/1.1" 200 OK\n'

@@ -27,3 +27,11 @@ def test_one_stack_and_stacks_in_a_collective_are_no_such_place(text):
 
 def test_actor_that_died_is_looked_for_in_the_kernels_log():
     assert "killed process" in diagnose_text("ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n")["collect_next"][0]
+
+
+SLURM = "#SBATCH --ntasks-per-node={}\nsrun {} train.py\nn1:31:230 [0] NCCL WARN Duplicate GPU detected : rank 3 and rank 1 both on CUDA device 4b000\n"
+
+
+@pytest.mark.parametrize(("tasks", "start"), [(1, "torchrun --nproc_per_node=8"), (8, "python")])
+def test_two_ranks_on_a_gpu_are_that_cause_where_the_launcher_starts_them_once(tasks, start):
+    assert [one["cause"] for one in diagnose_text(SLURM.format(tasks, start))["causes"] if one["severity"] != "info"] == ["rank_device_mapping"]

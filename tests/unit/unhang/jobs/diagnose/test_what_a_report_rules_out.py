@@ -35,3 +35,11 @@ def test_equal_parts_of_a_full_gpu_are_held_by_ranks_that_took_the_same_one():
     equal = "Process 81231 has 17.92 GiB memory in use. Process 81232 has 17.44 GiB memory in use. Process 81233 has 17.40 GiB memory in use.\n"
     assert loud(FULL + equal) == ["rank_device_mapping"]
     assert loud(FULL + equal.replace("17.44", "3.11")) == ["oom"]
+
+
+def test_name_that_does_not_resolve_is_neither_a_firewall_nor_an_interface():
+    unknown = "[W socket.cpp:755] [c10d] The IPv4 network addresses of (a.example, 40417) cannot be retrieved (gai error: -2 - Name or service not known).\n"
+    late = "[W1122 10:14:02 socket.cpp:755] [c10d] The client socket has failed to connect to [a.example]:40417 (errno: 110 - Connection timed out).\n"
+    assert loud(late + unknown)[:1] == ["dns_hostname"] and "firewall_ports" not in loud(late + unknown)
+    assert "firewall_ports" in loud(late)
+    assert "firewall_ports" not in loud(f"$ torchrun --nnodes=1 train.py\n{late}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.fitting_remedies import first_cuda, own_words
+from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 EFA = "ncclInternalError: Internal check failed. | NET/OFI Unable to insert remote address into address vector for device 1"
 REFUSED = (

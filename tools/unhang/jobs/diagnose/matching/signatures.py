@@ -12,7 +12,6 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.core.catalogue.signature_files import signature_files
 from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 
@@ -67,6 +66,11 @@ class Signature:
                     return found
                 at = line.find(text, at + AFTER // 2)
         return None
+
+
+def signature_files() -> list[tuple[Path, dict[str, Any]]]:
+    """(path, content) of each file of signatures. Raises UserError naming file and fault."""
+    return catalogue.checked_files("signatures", "signature-1")
 
 
 @cache

@@ -13,7 +13,7 @@ from unhang.core.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.reading import LONGEST_READ_S, Input, open_input, read_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
-from unhang.jobs.diagnose.weights import added_up
+from unhang.jobs.diagnose.meaning.evidence import added_up
 from unhang.jobs.flight import Collective, Flight, compare_flights, read_dump
 
 

@@ -13,7 +13,7 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
-from unhang.jobs.diagnose.weights import WEIGHTS, added_up, shares
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, added_up, shares
 
 SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from unhang.jobs.diagnose.evidence import Evidence
-from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.log_facts import Facts, most_telling
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.signs import hang_signs, own_errors
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, own_errors
 
 ENDINGS = ("crash", "host_lost", "task_lost")
 # A launcher's report of a failure, and the end of a failed job's remaining processes.
@@ -30,7 +29,11 @@ HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 
 
 def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
-    """A rank raised, crashed or lost its host, and other ranks show the consequences."""
+    """A rank raised, crashed or lost its host, and other ranks show the consequences.
+
+    Decides diagnose_real/pipeline-send-send, diagnose_user_jobs/upload-tries-used-up,
+    diagnose_batches/13/e26.
+    """
     first = first_failure(facts)
     if first is None:
         return
@@ -47,8 +50,12 @@ def _is_own_fault(first: Event) -> bool:
 
 
 def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
-    """The scheduler or somebody ended a job that had not failed before. Without a step until then it may have hung, and with steps too, so that the time limit
-    is never sure. Who cancels a job has a reason: any other evidence comes first. Where steps follow, what ended was another job or pod, or an earlier start.
+    """The scheduler or somebody ended a job that had not failed before. Without a step until then
+    it may have hung, and with steps too, so that the time limit is never sure. Who cancels a job
+    has a reason: any other evidence comes first. Where steps follow, what ended was another job or
+    pod, or an earlier start.
+
+    Decides diagnose_batches/14/f08.
     """
     ends = {event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted}
     for name, end in ends.items():
@@ -107,7 +114,7 @@ def first_failure(facts: Facts) -> Event | None:
         if (event.file, event.line) in explained:
             continue
         if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
-            return event
+            return most_telling(event, ended)
     return None
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
@@ -24,7 +23,11 @@ ALIKE = 0.1  # processes whose memory differs by less have loaded the same thing
 
 
 def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
-    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold the rest."""
+    """PyTorch prints a GPU's total and free memory and that of this process; other processes hold
+    the rest.
+
+    Decides diagnose_batches/4/239, diagnose_batches/7/027, diagnose_batches/13/e36.
+    """
     held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
     if not held:
         return
@@ -67,7 +70,10 @@ def _gib(event: Event, name: str) -> float:
 
 
 def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
-    """Two processes hold equal parts of the full GPU: ranks of one job that all use it."""
+    """Two processes hold equal parts of the full GPU: ranks of one job that all use it.
+
+    Decides diagnose_batches/8/020, diagnose_batches/16/h45.
+    """
     for event in facts.of("oom_other_process"):
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
@@ -80,7 +86,11 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its id is known."""
+    """Two ranks in two processes have the same bus id on one host; in the same communicator, if its
+    id is known.
+
+    Decides diagnose/rank_device_mapping/same-bus.
+    """
     seen: dict[tuple, dict[str, Event]] = {}
     for name in ("init_start", "init_complete"):
         for event in facts.of(name):
@@ -99,7 +109,31 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
             return
 
 
+def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
+    """torch warns that it chose the GPU of a barrier, a rank then builds a communicator of the same
+    ranks on another GPU, and no step follows: the barrier took a GPU that is not the rank's own.
+
+    Decides diagnose_batches/3/045.
+    """
+    if not facts.has("torch-barrier-device-unknown") or facts.of("training_step") or facts.of("healthy_end"):
+        return
+    by_rank: dict[tuple, dict[str, Event]] = {}
+    for event in (*facts.of("init_complete"), *facts.of("init_start")):
+        if event.prefix.pid and event.fields.get("bus"):
+            who = (event.prefix.host, event.prefix.pid, event.fields["rank"], event.fields["nranks"])
+            by_rank.setdefault(who, {}).setdefault(str(event.fields["bus"]), event)
+    for (host, _pid, rank, _size), by_gpu in by_rank.items():
+        if len(by_gpu) > 1:
+            why = f"rank {rank} on {host} builds communicators on GPUs {' and '.join(list(by_gpu)[:2])}"
+            yield Evidence("rank_device_mapping", STRONG, why, tuple(by_gpu.values())[:2], "rank-changes-gpu")
+            return
+
+
 def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """nvidia-smi lists several processes on one GPU and none on others.
+
+    Decides diagnose/rank_device_mapping/nvidia-smi-crowd.
+    """
     by_gpu: dict[str, set[str]] = {}
     for event in facts.of("gpu_process"):
         by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
@@ -116,7 +150,11 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
 
 
 def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
-    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its own. Decides the fifth of docs/situations.md."""
+    """Several ranks hang or fail, and all processes use memory of the same GPU: none had chosen its
+    own.
+
+    Decides diagnose_batches/9/016, diagnose_batches/12/c10.
+    """
     rows = facts.of("compute_app")
     pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
     gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}

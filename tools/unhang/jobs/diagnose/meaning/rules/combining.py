@@ -1,7 +1,10 @@
-"""Causes that follow from several facts together: ranks that differ, work that was in progress, a hang without a message.
+"""Causes that follow from several facts together: ranks that differ, work that was in progress, a
+hang without a message.
 
-Each rule is a function facts -> evidence, with the same weights as signatures. The order does not matter; rules are independent of each other. A rule stays
-if it decides logs that it was not learnt from (each docstring names them), or if it reads a document that no single line decides.
+Each rule is a function facts -> evidence, with the same weights as signatures. The order does not
+matter; rules are independent of each other. A rule stays if it decides logs or keeps a healthy one
+silent. Its docstring names them below tests/fixtures; a log of a batch by the first part of its
+folder's name. A test takes each rule away and looks at these logs.
 """
 
 from __future__ import annotations
@@ -9,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules import collective_rules as collective
-from unhang.jobs.diagnose.rules import device_rules as device
-from unhang.jobs.diagnose.rules import failures
-from unhang.jobs.diagnose.rules import guard_rules as guard
-from unhang.jobs.diagnose.rules import memory_rules as memory
-from unhang.jobs.diagnose.rules import network_rules as network
-from unhang.jobs.diagnose.rules import recording_rules as recording
-from unhang.jobs.diagnose.rules import work_rules as work
+from unhang.jobs.diagnose.meaning.evidence import Evidence
+from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
+from unhang.jobs.diagnose.meaning.rules import device_rules as device
+from unhang.jobs.diagnose.meaning.rules import failures
+from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
+from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
+from unhang.jobs.diagnose.meaning.rules import network_rules as network
+from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
+from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,
@@ -53,6 +56,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
     memory.ranks_share_a_gpu,
+    memory.rank_changes_its_gpu,
     memory.processes_share_a_gpu,
     memory.all_processes_hold_one_gpu,
     network.unreachable_interface,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
@@ -18,6 +17,10 @@ _INNER = re.compile(r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
+    """Flight recorders of ranks differ in a collective, stand in different ones, or all in one.
+
+    Decides diagnose/rank_desync_app/recorders.
+    """
     for group in (facts.flights or {}).get("groups", []):
         if group["calls"]:
             calls = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
@@ -49,7 +52,11 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's trace of calls differs between ranks. A rank that is behind matters only if the job hung, because the log of a running job can end anywhere."""
+    """NCCL's trace of calls differs between ranks. A rank that is behind matters only if the job
+    hung, because the log of a running job can end anywhere.
+
+    Decides diagnose_batches/13/e37.
+    """
     hangs = bool(hang_signs(facts))
     for one in facts.calls:
         places = tuple({name: place[name] for name in ("file", "line", "text")} for place in (*one["behind"][:4], one))
@@ -65,7 +72,10 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's RAS counts fewer collectives on few ranks than on all others: the job waits for them."""
+    """NCCL's RAS counts fewer collectives on few ranks than on all others: the job waits for them.
+
+    Decides diagnose_outputs/what_experts_read/ras-counts.
+    """
     by_op: dict[str, list[Event]] = {}
     for event in facts.of("ras_count"):
         by_op.setdefault(event.fields["op"] or "", []).append(event)
@@ -81,8 +91,11 @@ def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
 
 
 def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
-    """Stacks of a hung job end in different collectives: the ranks wait for each other. A collective over objects also shows its inner collective, which does
-    not count."""
+    """Stacks of a hung job end in different collectives: the ranks wait for each other. A
+    collective over objects also shows its inner collective, which does not count.
+
+    Decides diagnose_batches/8/009.
+    """
     by_kind: dict[str, Event] = {}
     for event in facts.of("collective_frame"):
         name = (event.fields.get("op") or event.fields.get("call") or "").removeprefix("_")

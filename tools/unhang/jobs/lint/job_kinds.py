@@ -1,23 +1,16 @@
-"""The files with which a job was started, given in addition to its log: scripts, launch commands, images, pods, configurations; which files these are, and
-what is known of them. Most logs come alone, so lint is imported only for a file that may be one of a job.
+"""Which files are of a job, such as scripts, launch commands, images, pods and configurations, and no logs. Most logs come alone,
+so the rest of lint is imported only for a file that may be one of a job.
 """
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from unhang.jobs.lint.checks import Finding
-    from unhang.jobs.lint.settings import Setting
+from unhang.jobs.job_files import DEEPSPEED
 
-MOST_JOB_FILES = 200
 HEAD = 8192
-DEEPSPEED = "deepspeed"
 _SCRIPTS = (".py", ".sbatch", ".slurm", ".sh", ".bash", ".job", ".dockerfile", ".service")
 _OUTPUTS = (".log", ".out", ".err", ".txt", ".gz", ".bz2", ".xz")
 _CONFIGURED = re.compile(
@@ -26,36 +19,6 @@ _CONFIGURED = re.compile(
 )
 _DEEPSPEED = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu|gradient_accumulation_steps)"\s{0,4}:')
 _COMMAND = re.compile(r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|mpirun|deepspeed|accelerate launch|python3? -m torch\.distributed)\b")
-
-
-@dataclass(frozen=True)
-class Trait:
-    """A property of a job file that is not a fault by itself. value: verbatim. name: interface, memory, limit, local device, local master, meeting point,
-    nodes, tasks, devices of a trainer or sharded.
-    """
-
-    name: str
-    value: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class JobFile:
-    """One file of the job. kind: as lint names it, or deepspeed. texts: the lines of the findings and settings. has_state: it contains a pod's state too."""
-
-    name: str
-    kind: str
-    lines: int
-    findings: tuple[Finding, ...] = ()
-    settings: tuple[Setting, ...] = ()
-    traits: tuple[Trait, ...] = ()
-    texts: Mapping[int, str] | None = None
-    has_state: bool = False
-
-    def place(self, line: int) -> dict[str, object]:
-        """{file, line, text} of a line with a finding."""
-        return {"file": self.name, "line": line, "text": (self.texts or {}).get(line, "")}
 
 
 def job_kind(path: Path | None) -> str | None:

@@ -1,4 +1,6 @@
-"""Which events of a file count: without faults that the job survived, and without kills that only follow. Values in, values out."""
+"""Which events of a file count: without faults that the job survived, kills that only follow, and failures of attempts that
+a later one made good. Values in, values out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unhang.jobs.diagnose.endings import without_ignored_exceptions, without_what_a_good_end_outlived
 from unhang.jobs.diagnose.matching.scanning import Event
 
 WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
@@ -35,6 +36,14 @@ ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that t
 KILLED_BY_SLURM, ENDED_BY_SLURM = "task-was-killed", ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler")
 SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _POD = re.compile(r"\bpod/[\w.-]{1,250}")
+ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
+FAULTS = ("error", "symptom")
+# Messages of ranks that still run when the rank with the store has ended; they appear after a normal end too.
+AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
+OF_EXCEPTIONS = ("traceback", "crash", "error_line")
+LINES_OF_TRACEBACK = 60
+_REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
+_RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
 
 def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
@@ -123,3 +132,40 @@ def _ended_well_after_all(events: Sequence[Event]) -> int:
     if any(event.signature.fact in ENDED and not event.quoted and event.line not in too_large for event in events):
         return 0
     return max((event.line for event in events if event.signature.fact in ("healthy_end", "server_started") and not event.quoted), default=0)
+
+
+def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file; if the job ended normally, without failures of earlier attempts and without messages that its own end causes."""
+    ends = [event.line for event in events if event.signature.fact in ENDS and not event.quoted]
+    if not ends:
+        return events
+    repeated = max((event.line for event in events if _begins_again(event)), default=0)
+    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated and not _is_reported_as_survived(event)]
+    if any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late) or ends[-1] < repeated:
+        return events
+    survived = {event.line for event in events if event.signature.kind in FAULTS}
+    return [event for event in events if event.line not in survived]
+
+
+def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without the exceptions that Python reports as ignored, which end nothing. A fault that is known by its message still counts."""
+    gone = {line for event in events if event.signature.fact == "exception_ignored" for line in _lines_of_exception(event, events)}
+    return [event for event in events if event.line not in gone or event.signature.fact not in OF_EXCEPTIONS] if gone else events
+
+
+def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
+    """The lines of the exception below its heading, as far as the rank that printed the heading printed them."""
+    below = [event for event in events if 0 < event.line - heading.line <= LINES_OF_TRACEBACK and event.signature.fact in OF_EXCEPTIONS]
+    below = [event for event in below if event.prefix.rank == heading.prefix.rank]
+    end = next((event.line for event in below if event.signature.fact == "crash"), 0)
+    return [event.line for event in below if event.line <= end]
+
+
+def _begins_again(event: Event) -> bool:
+    """Whether the line belongs to a later attempt: a launcher starts the job again, or the program resumes from a checkpoint."""
+    return not event.quoted and (event.signature.fact == "restarted" or (event.signature.fact == "resumed" and bool(_RESUMES.search(event.text))))
+
+
+def _is_reported_as_survived(event: Event) -> bool:
+    """Whether the line itself reports that the failed operation is repeated or skipped."""
+    return bool(_REPORTED_AS_SURVIVED.search(event.text))

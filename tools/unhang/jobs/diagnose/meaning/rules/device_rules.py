@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end, speed_falls
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 _WIDTH, _GENERATION = "pcie.link.width", "pcie.link.gen"
@@ -19,7 +18,11 @@ _NOT_IDLE = 8.0  # GT/s: the speed of PCIe 3; a link that saves power has 2.5 or
 
 
 def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
-    """Channels over P2P, then nothing: no error, no end of initialisation, no step. A program that NCCL gave an error is not silent."""
+    """Channels over P2P, then nothing: no error, no end of initialisation, no step. A program that
+    NCCL gave an error is not silent.
+
+    Decides diagnose_batches/2/102, diagnose/acs_iommu/silent-after-p2p.
+    """
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
     worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed") or facts.of("library_failed")
     if not p2p or worked or any(event.signature.kind == "error" and event.signature.for_ and not event.quoted for event in facts.events):
@@ -36,6 +39,10 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
 
 
 def no_peer_access(facts: Facts) -> Iterator[Evidence]:
+    """nvidia-smi's table of peer access says that GPUs cannot reach each other directly.
+
+    Decides diagnose_batches/1/135, diagnose_outputs/pcie_and_gpus/topo-p2p-ns.
+    """
     signs = hang_signs(facts)
     rows = [event for event in facts.of("topology") if any(word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS"))]
     if rows:
@@ -44,7 +51,11 @@ def no_peer_access(facts: Facts) -> Iterator[Evidence]:
 
 
 def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
-    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the 40 series."""
+    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the
+    40 series.
+
+    Decides diagnose_batches/15/g19, diagnose/unsupported_p2p_geforce/direct-pointer.
+    """
     cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
     if cards and p2p and hang_signs(facts):
@@ -58,6 +69,10 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
 
 
 def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
+    """A program warns of an old kernel, and the job hangs: weak evidence still.
+
+    Decides diagnose_batches/10/044, diagnose/kernel_too_old/interrupted.
+    """
     warned = [event for event in facts.of("kernel_warning") if not event.quoted]
     signs = hang_signs(facts)
     if warned and signs:
@@ -71,6 +86,11 @@ def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
+    """NCCL libraries of several versions are loaded in one job, or several wheels of it are installed.
+
+    Decides diagnose_batches/4/236, diagnose_batches/7/004,
+    diagnose/nccl_version_conflict/two-loaded.
+    """
     loaded = {_nccl_release(event.fields["value"] or ""): event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
@@ -103,6 +123,10 @@ def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
 
 
 def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
+    """Shared memory is small, or nearly full.
+
+    Decides diagnose_batches/10/029, diagnose_outputs/limits_and_disks/df-shm-small.
+    """
     for event in facts.of("shm"):
         size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
         if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
@@ -121,7 +145,12 @@ def _bytes(text: str) -> int:
 
 
 def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
-    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that saves power."""
+    """A GPU uses fewer lanes than it and its slot have. Only a lower speed means an idle GPU that
+    saves power.
+
+    Decides diagnose_batches/9/033, diagnose_outputs/pcie_and_gpus/link-width-of-smi,
+    diagnose_outputs/pcie_and_gpus/link-width-queried.
+    """
     rows = [(int(event.fields["now"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_width")]
     rows += [(int(event.fields["width"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_limited")]
     rows += [row for event in facts.of("link_query") for row in _lanes(event)]
@@ -132,7 +161,12 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
 
 
 def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
-    """The link of a GPU has a lower generation than it can have, and the GPU is at work: then it does not save power."""
+    """The link of a GPU has a lower generation than it can have, and the GPU is at work: then it
+    does not save power.
+
+    Decides diagnose_outputs/pcie_and_gpus/slow-link-of-a-busy-gpu,
+    diagnose_documented/gpu_nccl_torch_2/gen2-stuck-after-autonomous-speed-off.
+    """
     for event in facts.of("link_query"):
         for row in _rows(event):
             now, most, load = (_number(row.get(name)) for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD))
@@ -143,7 +177,12 @@ def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
 
 
 def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
-    """The kernel finds a switch or slot of an older generation above a card. Many machines are built so; it matters if the job is slow."""
+    """The kernel finds a switch or slot of an older generation above a card. Many machines are
+    built so; it matters if the job is slow.
+
+    Decides diagnose_outputs/pcie_and_gpus/card-behind-older-switch,
+    diagnose_documented/gpu_nccl_torch_2/dmesg-gen5-cards-behind-gen4-switch.
+    """
     limited = [
         event for event in facts.of("link_limited") if not event.quoted and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
     ]
@@ -175,7 +214,10 @@ def _number(cell: str | None) -> int:
 
 
 def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
-    """No GPU is visible, and the program runs in a container. Keeps 6/372 from a wrong error."""
+    """No GPU is visible, and the program runs in a container.
+
+    Decides diagnose_batches/6/372.
+    """
     unseen = [event for event in facts.of("no_gpu") if not event.quoted]
     if unseen and facts.of("container"):
         lines = (unseen[0], facts.of("container")[0])

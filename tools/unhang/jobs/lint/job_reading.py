@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from unhang.jobs.diagnose.logs.job_files import DEEPSPEED, JobFile, Trait
+from unhang.jobs.job_files import DEEPSPEED, JobFile, Trait
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.launches import read_batch, read_commands
 from unhang.jobs.lint.lines import limits_in
@@ -44,8 +44,9 @@ def job_file_of(name: str, text: str, kind: str) -> JobFile:
     """The findings and properties of a script's text."""
     lines = text.splitlines()
     findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
-    settings = () if kind == DEEPSPEED else tuple(one for one in find_settings(text, kind) if one.lasting and one.value and not one.own and not one.local)
-    wanted = {*(one.line for one in findings), *(one.line for one in settings)}
+    found = () if kind == DEEPSPEED else find_settings(text, kind)
+    settings = tuple((one.name, one.line) for one in found if one.lasting and one.value and not one.own and not one.local)
+    wanted = {*(one.line for one in findings), *(line for _, line in settings)}
     shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
     return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, has_state(text, kind))
 

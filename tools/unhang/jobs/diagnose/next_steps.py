@@ -1,14 +1,40 @@
-"""Where a job stood, how large it is, what started it, on which accelerators: what its log shows. They name no cause; they choose from the catalogue's table
-`next_steps` what to run next.
+"""What to run next if the log does not decide: four commands or questions at most, each with its outcomes; two beside causes,
+which have checks of their own.
+
+First what the conclusion itself asks for, then the row of the catalogue's table `error_words` for the words of a failure whose
+message no signature knows, then the rows of the table `next_steps` that fit the circumstances, one for each thing that is asked
+for. Circumstances say where a job stood, how large it is, what started it and on which accelerators; they name no cause.
 """
 
 from __future__ import annotations
 
-from unhang.jobs.diagnose.endings import unfinished_traceback
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from unhang.core import catalogue
 from unhang.jobs.diagnose.fitting_remedies import experiments_made, frameworks, launchers, other_accelerator, serves
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.rules.signs import hang_signs, is_slow, own_errors, speed_falls
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.conclusion import Conclusion
+from unhang.jobs.diagnose.meaning.rules.recording_rules import common_place
+from unhang.jobs.diagnose.meaning.signs import hang_signs, is_slow, own_errors, speed_falls, unfinished_traceback
 
+MOST_COMMANDS = 4
+MOST_BESIDE_CAUSES = 2
+OUTPUT_OF = {  # facts that show that the output of a command is among the inputs, in the number that is needed -> beginning of the command
+    ("driver_version", 1): "cat /proc/driver/nvidia/version",
+    ("topology", 1): "nvidia-smi topo",
+    ("ib_adapter", 1): "ibstat",
+}
+STACKS = "stacks"
+BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
+# What rows ask for -> circumstances in which it has been answered, or cannot be.
+ANSWERED_BY = {STACKS: {"stacks-given", "ended"}, "nccl": {"nccl-log-given"}}
+# Circumstances for which `next_steps` has rows of their own about the failed line.
+SPECIAL = frozenset({"image-refused", "launch-failed", "import-failed", "program-missing", "command-missing", "file-missing", "actor-died", "killed"})
+_PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<name>[A-Za-z]\w{1,40})")
 # circumstance -> facts any of which shows it
 SHOWN_BY = {
     "ended-by-slurm": ("slurm_ended",),
@@ -66,8 +92,39 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     "file-missing": ("No such file or directory", "is not found, missing", "FileNotFoundError", "does not exist"),
 }
 EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
-STACKS = {"stack_process": 2, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
+STACK_FACTS = {"stack_process": 2, "stack_of_rank": 2}  # facts that show stacks, in the number that is needed
 EARLY_SEQ = 50  # a collective so early belongs to start-up
+
+
+def commands_with_output(facts: Facts) -> list[str]:
+    """Beginnings of commands whose output is among the inputs, or that decide nothing where all stacks stand outside of collectives."""
+    given = [command for (fact, number), command in OUTPUT_OF.items() if len(facts.of(fact)) >= number]
+    return given + (["the flight recorder's"] if facts.flights else []) + ([*BETWEEN_GPUS] if common_place(facts) else [])
+
+
+def what_to_run_next(
+    told: Collection[str], *, first: Sequence[str] = (), error: Mapping[str, Any] | None = None, given: Sequence[str] = (), beside_causes: bool = False
+) -> list[str]:
+    """The commands, each with a line for each outcome. told: the circumstances; first: what the conclusion asks for; error: the row of `error_words` for the
+    line of a failure; given: beginnings of commands whose output was read, or that nobody here can run.
+    """
+    asked = {*([STACKS] if first else []), *([error.get("asks") or ""] if error else [])}
+    rows = [row for row in rows_for(told, asked) if not row["run"].startswith(tuple(given))]
+    if error:
+        rows.insert(1 if "changed" in told else 0, error)  # what was changed is asked before what the error says
+    steps = ["\n".join([row["run"], *row["tells"]]) for row in rows]
+    return [*first, *steps][: MOST_BESIDE_CAUSES if beside_causes else MOST_COMMANDS]
+
+
+def rows_for(told: Collection[str], asked: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """The rows of `next_steps` that fit the circumstances, one for each thing that they ask for. asked: what is asked for already."""
+    seen = {*asked, *(asks for asks, answers in ANSWERED_BY.items() if answers & set(told))}
+    found: list[Mapping[str, Any]] = []
+    for row in catalogue.table("next_steps").values():
+        if row["asks"] not in seen and set(row["when"]) <= set(told) and not set(row["unless"]) & set(told):
+            seen.add(row["asks"])
+            found.append(row)
+    return found
 
 
 def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
@@ -94,7 +151,7 @@ def _given(facts: Facts, shown: set[str]) -> set[str]:
     debug = {(event.fields.get("value") or "").strip("\"'").upper() for event in facts.of("setting") if event.fields.get("name") == "NCCL_DEBUG"}
     found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in shown else set()
     found |= {"ended"} if shown & {"failed", "nccl-error"} else set()
-    found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACKS.items()) else set()
+    found |= {"stacks-given"} if any(len(facts.of(fact)) >= number for fact, number in STACK_FACTS.items()) else set()
     return found | ({"no-torch"} if shown & {"jax", "tensorflow", "native"} and "torch" not in shown else set())
 
 
@@ -157,3 +214,35 @@ def _what_is_shown_of_it(facts: Facts) -> set[str]:
 def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:
     """Whether a line of a failure has one of these words."""
     return any(word in event.text for word in words for name in ("crash", "error_line") for event in facts.of(name) if not event.quoted)
+
+
+@cache
+def _rows() -> tuple[tuple[tuple[str, ...], str, Mapping[str, Any]], ...]:
+    return tuple((tuple(word.lower() for word in row["words"]), (row.get("beside") or "").lower(), row) for row in catalogue.table("error_words").values())
+
+
+def row_of(text: str) -> Mapping[str, Any] | None:
+    """The first row of the table one of whose words is in the text, with the text that must be beside it."""
+    lowered = text.lower()
+    return next((row for words, beside, row in _rows() if beside in lowered and any(word in lowered for word in words)), None)
+
+
+def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:
+    """(line, its row) for a conclusion without a cause: of a hang the line that it shows, if that reports an error; of a failure that line, or the first other
+    one that reports an error.
+    """
+    shown, errors = conclusion.event, own_errors(facts)
+    lines = [shown] if conclusion.word == "failure" or shown in errors else []
+    lines += [facts.first_error, *errors] if conclusion.word == "failure" else []
+    return next(((line, row) for line in lines if isinstance(line, Event) and (row := row_of(line.text))), None)
+
+
+def library_of(facts: Facts) -> str | None:
+    """The package whose code raised the first exception with a frame, such as "vllm"; None where no frame names one."""
+    frames = [str(event.fields.get("raised_at") or "") for event in facts.of("crash") if not event.quoted]
+    return next((found["name"] for frame in frames if (found := _PACKAGE.search(frame))), None)
+
+
+def with_library(steps: list[str], library: str | None) -> list[str]:
+    """Steps that speak of the library that raised an error, with its name."""
+    return [step.replace("the library that raised the error", f"{library}, whose code raised the error") for step in steps] if library else steps

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
-from unhang.jobs.diagnose.rules.signs import hang_signs, near_end, speed_falls
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
@@ -21,6 +20,11 @@ Listed = tuple[str, int, Event]
 
 
 def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
+    """A build of CUDA extensions began and has no end in the log.
+
+    Decides diagnose_real_frameworks/extension-lock-left, diagnose_batches/5/369,
+    diagnose_batches/13/e24.
+    """
     starts = facts.of("build_start")
     if not starts:
         return
@@ -35,7 +39,11 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
-    """A rank was busy with data, with its environment or with saving, when the others timed out."""
+    """A rank was busy with data, with its environment or with saving, when the others timed out.
+
+    Decides diagnose_real_jobs/slurm-task-imports-slowly, diagnose_batches/4/050,
+    diagnose_batches/10/039.
+    """
     waits = [event for name in ("timeout", "store_timeout", "tasks_not_met") for event in facts.of(name) if not event.quoted]
     if not waits:
         return
@@ -64,8 +72,10 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
 
 
 def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
-    """A traceback or a timeout of ranks that wait for the main process. A barrier that NCCL could not run (accelerate-2107) and a script (accelerate-3709) show
-    no such wait.
+    """A traceback or a timeout of ranks that wait for the main process. A barrier that NCCL could
+    not run (accelerate-2107) and a script (accelerate-3709) show no such wait.
+
+    Decides diagnose/slow_rank_or_io/zero-first.
     """
     waits = [event for event in facts.of("main_process_first") if not event.quoted]
     if waits and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout")) and not facts.has("nccl-unhandled-error"):
@@ -80,8 +90,11 @@ def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
 
 
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
-    """Steps report how long they waited for data, and it is most of their time; or every few steps one takes many times as long as the others, as where
-    the loader's workers deliver their batches together.
+    """Steps report how long they waited for data, and it is most of their time; or every few steps
+    one takes many times as long as the others, as where the loader's workers deliver their batches
+    together.
+
+    Decides diagnose_batches/12/c12.
     """
     rows = [(_seconds(event, "data"), _seconds(event, "step"), event) for event in facts.of("data_of_step") if not event.quoted]
     shares = sorted(data / step for data, step, _ in rows if step)
@@ -107,7 +120,11 @@ def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-wo
 
 
 def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
-    """A progress bar continues after the first timeout: its rank was working while the others waited."""
+    """A progress bar continues after the first timeout: its rank was working while the others
+    waited.
+
+    Decides diagnose_batches/15/g41.
+    """
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     for wait in waits[:1]:
         bars = [event for event in facts.of("bar") if event.file == wait.file]
@@ -128,7 +145,12 @@ def _open_ended(facts: Facts, first: Event) -> list[Event]:
 
 
 def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
-    """Lightning prints each starting rank and the world size; if some never start and nothing follows, they were not launched."""
+    """Lightning prints each starting rank and the world size; if some never start and nothing
+    follows, they were not launched.
+
+    Decides diagnose_real_frameworks/lightning-num-nodes-two, diagnose_batches/3/059,
+    diagnose_batches/7/040.
+    """
     members = facts.of("member")
     if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
         return
@@ -173,7 +195,12 @@ def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
 
 
 def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
-    """A list of hosts has a host twice, or hosts with different numbers of ranks: programs that expect one number of GPUs per node hang."""
+    """A list of hosts has a host twice, or hosts with different numbers of ranks: programs that
+    expect one number of GPUs per node hang.
+
+    Decides diagnose_outputs/launchers_and_containers/mpi-hostfile,
+    diagnose_outputs/launchers_and_containers/mpi-hostfile-twice.
+    """
     for listed in _lists_of_hosts(facts):
         by_host: dict[str, Event] = {}
         for host, _, event in listed:
@@ -190,7 +217,12 @@ def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
-    """Several processes are bound to the same single CPU, or a slow job's processes are bound to one CPU each."""
+    """Several processes are bound to the same single CPU, or a slow job's processes are bound to
+    one CPU each.
+
+    Decides diagnose_real_jobs/slurm-cpu-bind-one-core, diagnose_batches/16/h49,
+    diagnose_outputs/launchers_and_containers/ranks-on-one-core.
+    """
     bound = [(_core(event), event) for event in facts.of("cpu_binding") if not event.quoted]
     by_core: dict[str, list[Event]] = {}
     for core, event in bound:
@@ -215,7 +247,11 @@ def _core(event: Event) -> str:
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
-    """Hosts print one version each, and the versions differ."""
+    """Hosts print one version each, and the versions differ.
+
+    Decides diagnose_outputs/launchers_and_containers/torch-of-nodes,
+    diagnose_outputs/launchers_and_containers/python-of-nodes.
+    """
     by_name: dict[str, dict[str, Event]] = {}
     hosts: dict[str, set[str]] = {}
     for event in facts.of("version_of_host"):

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts, Timeout
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
+from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks
-from unhang.jobs.diagnose.rules.failures import first_failure, killed_first
-from unhang.jobs.diagnose.rules.signs import hang_signs
-from unhang.jobs.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
@@ -30,7 +29,11 @@ _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
 
 def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
-    """Ranks wait in different collectives, or in one with different sizes. Decides 10/018, 10/019, 13/e06, 2/114 and three more left-out logs."""
+    """Ranks wait in different collectives, or in one with different sizes.
+
+    Decides diagnose_real_frameworks/dcp-save-without-rank3,
+    diagnose_user_jobs/metric-returns-early-on-empty-shard, diagnose_batches/3/039.
+    """
     by_group: dict[str | None, list[Timeout]] = {}
     for one in _begun_before_the_first_gave_up(facts.timeouts):
         by_group.setdefault(one.group, []).append(one)
@@ -99,8 +102,11 @@ def oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
 
 
 def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
-    """All ranks that report wait in one collective: its number and size, and who has come to it, decide what is likely. That the limit is too short is never
-    more than a remark here. Decides 1/132, 1/250, 11/b04, 15/g06 and six more left-out logs.
+    """All ranks that report wait in one collective: its number and size, and who has come to it,
+    decide what is likely. That the limit is too short is never more than a remark here.
+
+    Decides diagnose_real/fsdp2-rank-sleeps, diagnose_batches/6/341,
+    diagnose_real/blocking-wait-timeout.
     """
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
@@ -153,7 +159,11 @@ def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidenc
 
 
 def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
-    """All ranks print a line with the same value, except one with another value, and the ranks do not meet. Decides 9/039."""
+    """All ranks print a line with the same value, except one with another value, and the ranks do
+    not meet.
+
+    Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
+    """
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
     if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
         return
@@ -180,8 +190,11 @@ def _shape(event: Event) -> str:
 
 
 def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
-    """A watchdog that times out asks all ranks for their state, and every live process answers, even a sleeping one: a rank without an answer has ended.
-    Decides seven jobs that were made to fail (tests/fixtures/diagnose_real).
+    """A watchdog that times out asks all ranks for their state, and every live process answers,
+    even a sleeping one: a rank without an answer has ended.
+
+    Decides diagnose_real/uneven-batches, diagnose_user_jobs/engine-drops-request-by-own-clock,
+    diagnose_real/fsdp-skips-forward.
     """
     waiting = {one.rank for one in facts.timeouts}
     answered = {int(event.fields["rank"] or 0) for event in facts.of("pg_idle") if not event.quoted}

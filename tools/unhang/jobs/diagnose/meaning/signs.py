@@ -1,16 +1,30 @@
-"""Signs that several rules use: whether a log shows a hang, and whether a line is near the end of its file."""
+"""What several lines show together, of which rules and conclusions make use: a hang, a slow job, a program's own errors, a
+traceback without an end, another start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unhang.core.catalogue import table
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
+from unhang.jobs.diagnose.meaning.events import FAULTS
 
 LARGE, FAR_BELOW = 32 << 20, 0.25  # bytes of a message that shows the bandwidth; share of what is healthy
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
+STARTS = ("launch_shape", "init_start", "bootstrap", "member")
+START_IDS = ("omp-threads-banner",)
+_FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
+_RAISED = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60})(?:: \S|\s{0,4}$)")  # not indented
+# What a launcher or another parent process does while its workers run; its own traceback shows that it was interrupted, and nothing of a worker.
+_WAITS = re.compile(
+    r"\b(?:agent\.run|launch_agent|_invoke_run|_monitor_workers|p(?:rocess|roc|open|\d?)?\.wait|\w{0,24}\.join|waitpid|wait_for_process|communicate)\(|\w\.join\((?:\)|timeout|step)|"
+    r"in (?:launch_agent|_invoke_run|_monitor_workers|_try_wait|_wait|wait|join|communicate|poll|_poll)$"
+)
+_FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
 
 
 def hang_signs(facts: Facts) -> list[Event]:
@@ -118,3 +132,46 @@ def near_end(facts: Facts, event: Event) -> bool:
     """Whether the line is among the last of its file."""
     lines: Sequence[tuple[int, str]] = facts.last.get(event.file, ())
     return bool(lines) and event.line >= lines[0][0]
+
+
+def started_again(facts: Facts, end: Event) -> Event | None:
+    """A line of another start after the job's end in the same file: the log contains another job, without its end."""
+    later = (event for event in facts.events if event.file == end.file and event.line > end.line and not event.quoted)
+    return next((event for event in later if _starts(event)), None)
+
+
+def _starts(event: Event) -> bool:
+    return (
+        event.signature.fact in STARTS or event.signature.id in START_IDS or (event.signature.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
+    )
+
+
+def unfinished_traceback(facts: Facts) -> Event | None:
+    """A traceback without a line of its exception, because the log ends within it or no signature knows the exception's name. That of a parent process which
+    waited for its workers, or of a job that somebody interrupted, is none.
+    """
+    if any(not event.quoted for event in facts.of("interrupted")):
+        return None
+    last_faults = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
+    open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > last_faults.get(event.file, 0)]
+    return next((event for event in open_ones if _ends_in_frames(facts.last, event) and not _only_waits(facts, event)), None)
+
+
+def _only_waits(facts: Facts, traceback: Event) -> bool:
+    """Whether a traceback ends, without an exception, in the call by which a parent process waits for its workers."""
+    lines = [text.strip() for _, text in facts.last.get(traceback.file, ())]
+    frames = [place for place, text in enumerate(lines) if _FRAME.search(text)]
+    innermost = lines[frames[-1] : frames[-1] + 2][-1] if frames else ""  # its source, if that was printed
+    return bool(_WAITS.search(innermost)) and name_of_exception(facts, traceback) is None
+
+
+def name_of_exception(facts: Facts, traceback: Event) -> str | None:
+    """The name of the exception that ends an unfinished traceback, if a line after its last frame has one."""
+    lines = facts.last.get(traceback.file, ())
+    frames = [number for number, text in lines if _FRAME.search(text.strip()) or number == traceback.line]
+    raised = (found for number, text in lines if frames and number > frames[-1] and (found := _RAISED.search(text)))
+    return next((found["name"] for found in raised), None)
+
+
+def _ends_in_frames(last: Mapping[str, Sequence[tuple[int, str]]], event: Event) -> bool:
+    return any(_FRAME.search(text) or number == event.line for number, text in last.get(event.file, ()))

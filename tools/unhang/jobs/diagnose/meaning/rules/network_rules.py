@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.rules.signs import speed_falls
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import speed_falls
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
@@ -17,6 +16,11 @@ _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDE
 
 
 def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
+    """NCCL's bootstrap uses an address that no other machine reaches, as that of a bridge, in a job of
+    several machines.
+
+    Decides diagnose_batches/10/009.
+    """
     several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
         int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
     )
@@ -41,7 +45,10 @@ def _is_unreachable(bootstrap: Event) -> bool:
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
-    """Some hosts use GPUDirect and others, with the same kind of adapter, do not."""
+    """Some hosts use GPUDirect and others, with the same kind of adapter, do not.
+
+    Decides diagnose_batches/9/010, diagnose/gdr_peermem_missing/receive-without-gdrdma.
+    """
     direct = {event.prefix.host for event in facts.of("gdr_enabled") if "GDRDMA" in event.text}
     # Only receives count: if reading GPU memory is slow, NCCL sends without GPUDirect on purpose.
     detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
@@ -55,7 +62,11 @@ def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
 
 
 def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
-    """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, or the job is slow, and an adapter is requested or visible."""
+    """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, or the job is slow,
+    and an adapter is requested or visible.
+
+    Decides diagnose_batches/10/026.
+    """
     none, channels = facts.of("net_ib_none") or facts.of("network_socket"), facts.of("socket_channel")
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
@@ -66,7 +77,11 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
 
 
 def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
-    """NCCL had several interfaces to choose from, and connections to the other node fail: the first one is often not on the nodes' common network."""
+    """NCCL had several interfaces to choose from, and connections to the other node fail: the first
+    one is often not on the nodes' common network.
+
+    Decides diagnose_batches/1/053.
+    """
     several, tried = facts.of("socket_interfaces"), facts.of("connect_retried")
     if several and tried:
         names = f"{several[0].fields['interface']} was taken, {several[0].fields['second']} was there too"
@@ -76,7 +91,10 @@ def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
 
 
 def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
-    """Amazon's plugin is installed or named, and NCCL uses sockets."""
+    """Amazon's plugin is installed or named, and NCCL uses sockets.
+
+    Decides diagnose_batches/5/392, diagnose_batches/13/e30, diagnose_batches/14/f02.
+    """
     installed, sockets = facts.of("amazon_network"), facts.of("network_socket")
     if installed and sockets and not facts.has("net-plugin-no-provider"):
         told = installed[0].signature.id != "amazon-instance-with-efa"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from unhang.jobs.diagnose.evidence import Evidence
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.weights import WEIGHTS
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
 NO_ANSWER = ("nccl-connect-timed-out", "torch-connect-no-answer", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
@@ -16,7 +15,11 @@ DECISIVE, STRONG, SUPPORTING, HINTING = (WEIGHTS[word] for word in ("decisive", 
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
-    """Boards have more link positions than they use: if all GPUs have the same links and a bandwidth test completes, no link is missing. Keeps 3/260 silent."""
+    """Boards have more link positions than they use: if all GPUs have the same links and a
+    bandwidth test completes, no link is missing.
+
+    Keeps silent: diagnose_batches/3/260.
+    """
     rows = [tuple(sorted(word for word in (event.fields["value"] or "").split() if word[:2] == "NV")) for event in facts.of("topology")]
     measured = facts.of("average_bandwidth")
     if measured and rows and rows[0] and len(set(rows)) == 1 and not facts.of("xid"):
@@ -24,7 +27,10 @@ def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
 
 
 def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
-    """Ranks on two MIG instances of one GPU: to NCCL they seem to use the same GPU. Keeps a documented symptom from a wrong error."""
+    """Ranks on two MIG instances of one GPU: to NCCL they seem to use the same GPU.
+
+    Decides diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent.
+    """
     duplicate = [event for event in facts.events if event.signature.id == "nccl-duplicate-gpu" and not event.quoted]
     if duplicate and facts.of("mig"):
         why = "the ranks are on MIG instances of one GPU, which NCCL does not join"
@@ -33,8 +39,10 @@ def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
 
 
 def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
-    """Names of hosts did not resolve at first, and ssh reached each of these hosts later: a launcher repeats its attempts until the hosts are there. Keeps a
-    documented start of MPIJob silent.
+    """Names of hosts did not resolve at first, and ssh reached each of these hosts later: a
+    launcher repeats its attempts until the hosts are there.
+
+    Keeps silent: diagnose_documented/between_nodes_3/mpijob-launcher-retries-until-dns.
     """
     unknown = [event for event in facts.events if event.signature.id == "master-name-unknown" and not event.quoted]
     found = [(event, later) for event in unknown for later in facts.of("ssh_reached") if _is_the_host(event, later)]
@@ -45,7 +53,11 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
 
 
 def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
-    """A host's name does not resolve: neither a firewall nor the choice of an interface does that. Keeps report torchx-541 to its cause."""
+    """A host's name does not resolve: neither a firewall nor the choice of an interface does that.
+
+    Decides diagnose_real/master-name-unknown, diagnose_user_jobs/master-address-is-two-addresses,
+    diagnose_real/hostname-unresolvable.
+    """
     if unknown := [event for event in facts.events if event.signature.id in NAME_UNKNOWN and not event.quoted]:
         why = "the name does not resolve, which comes before any connection"
         yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
@@ -53,7 +65,11 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
 
 
 def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
-    """The store has counted more workers than the job has: those of an earlier run are among them, so none is missing. Shown by report powersgd-21."""
+    """The store has counted more workers than the job has: those of an earlier run are among them,
+    so none is missing.
+
+    Decides diagnose_batches/13/e27, diagnose_documented/gpu_nccl_torch_2/store-barrier-key-reused.
+    """
     counted = [event for event in facts.of("store_count") if int(event.fields["joined"] or 0) > int(event.fields["size"] or 0) > 0 and not event.quoted]
     if counted:
         fields = counted[0].fields
@@ -64,7 +80,10 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
 
 
 def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
-    """The job is launched on one node: nothing between machines can stop it. Keeps report strands-2600 from a firewall."""
+    """The job is launched on one node: nothing between machines can stop it.
+
+    Decides diagnose_batches/5/385.
+    """
     launched = [event for event in facts.of("nnodes") if not event.quoted]
     if launched and {event.fields["value"] for event in launched} == {"1"}:
         why = "the job runs on one machine"

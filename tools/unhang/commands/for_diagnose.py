@@ -1,0 +1,61 @@
+"""What lint and inspect hand to the diagnosis of a job: how files with which it was started, and looks at it, are read.
+
+Both are imported when they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.jobs.diagnose.looked import Look, LookReader
+from unhang.jobs.job_files import JobFile, JobReader
+
+
+def _kind(path: Path | None) -> str | None:
+    from unhang.jobs.lint.job_kinds import job_kind
+
+    return job_kind(path)
+
+
+def _read(name: str, path: Path, kind: str) -> JobFile | None:
+    from unhang.jobs.lint.job_reading import read_job_file
+
+    return read_job_file(name, path, kind)
+
+
+def _only_starts(path: Path, kind: str) -> bool:
+    from unhang.jobs.lint.job_reading import only_starts_a_job
+
+    return only_starts_a_job(path, kind)
+
+
+JOB_READER = JobReader(_kind, _read, _only_starts)
+
+
+def _is_bundle(path: Path) -> bool:
+    from unhang.jobs.inspect.bundle import is_bundle
+
+    return is_bundle(path)
+
+
+def _look(names: Sequence[str]) -> Look:
+    from unhang.jobs.inspect.diagnosed import look_in
+
+    return look_in(names)
+
+
+def _joined(diagnosis: Mapping[str, Any], look: Look) -> dict[str, Any]:
+    from unhang.jobs.inspect.diagnosed import with_verdict
+
+    return with_verdict(diagnosis, look.file, look.verdict)
+
+
+def _render(verdict: Mapping[str, Any], plain: bool) -> str:
+    from unhang.jobs.inspect.rendering import render_inspection
+
+    return render_inspection(verdict, plain)
+
+
+LOOK_READER = LookReader(_is_bundle, _look, _joined, _render)
