@@ -26,7 +26,7 @@ CALLS = (
     "nvmlDeviceGetFieldValues", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus",
 )  # fmt: skip
 # As roles/node_gate/templates/call.sh.j2 makes it for slurm-prolog.
-SCRIPT = """#!/bin/sh
+SCRIPT = """#!/bin/bash -p
 timeout -k 5 60 {python} -I -S {pyz} --fail-on error --as slurm-prolog --marked
 case $? in
 65) exit 0 ;;

@@ -14,14 +14,24 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fleets
+
 from fuzz.writers import HOSTILE, SLURM, list_slurm, share, type_commands, write
+from unhang.act.commands.admit_verify import _document, _lines
+from unhang.act.gate.admission import admission_file, admission_record, record_line
+from unhang.act.gate.verifying import verify
+from unhang.audit.report.html import render_page
 from unhang.audit.report.run import summarise_node
+from unhang.audit.report.smoke_results import read_smoke_tests
+from unhang.audit.report.smoke_view import smoke_view
 from unhang.audit.ways.arrivals import write_arrivals
 from unhang.audit.ways.documents import read_arrival, split_documents
+from unhang.core.baselines import bandwidth_rows, history_rows, read_baselines
 from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
@@ -29,6 +39,7 @@ from unhang.core.plain_pickle import NotPlain, load_plain
 from unhang.core.run.documents import InvalidNode, decode_node
 from unhang.core.schemas.policy import one_line, policy_faults
 from unhang.core.secrets_in_text import masked_document
+from unhang.core.signing import GOOD
 from unhang.core.strict_json import NotStrict, parse_strictly
 from unhang.core.strict_yaml import YamlFault, parse_yaml
 from unhang.core.table import printed
@@ -49,7 +60,10 @@ from unhang.jobs.lint.settings import KINDS
 from unhang.jobs.watch.detector import Tick, detect, with_moments
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
+from unhang.smoke.bandwidth import Group, expectation
 from unhang_node.base.parse.dpkg import parse_status
+from unhang_node.base.root import Root
+from unhang_node.facts.parse.admission import BEGIN, END
 from unhang_node.facts.parse.env_files import (
     parse_containers_conf,
     parse_environment,
@@ -58,6 +72,7 @@ from unhang_node.facts.parse.env_files import (
     parse_sshd_setenv,
 )
 from unhang_node.facts.parse.kernel_log import find_faults
+from unhang_node.facts.sections.admission import read_record
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 ODD_VALUES = (None, True, -1, 0, 1e308, 10**40, "", "\0", "x" * 5000, "\ud800", "\x1b[31m", "{{ 7*7 }}", [], {}, [None], {"": None}, "nan", "1:30:00", "010")
@@ -293,6 +308,57 @@ def _bundles() -> list[bytes]:
     return [packed, gzip.compress(gzip.decompress(packed), 0)]  # of the second, damage reaches the archive in it
 
 
+@cache
+def _facts_of_h200() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((FIXTURES / "h200x8" / "facts.json").read_bytes())
+    return document
+
+
+@cache
+def _admissions() -> list[bytes]:
+    facts, now = _facts_of_h200(), datetime(2026, 11, 20, tzinfo=UTC)
+    gate = {"run": "one", "severities": ["error"], "reference": None, "smoke": {"alone": {}, "together": None}}
+    return [record_line(admission_record("gpu001", facts, gate, now, 365)).encode()]
+
+
+def _admit(data: bytes) -> None:
+    """A node's admission record as `unhang admit verify` judges and shows it, with a signature that
+    is good, so that what it holds is read too; and as the node's own collector reads it.
+    """
+    signature = f"{BEGIN}\nU1NIU0lH\n{END}\n"
+    text = admission_file(data.decode("utf-8", "replace"), signature, "ssh-ed25519 AAAA the gate")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "etc/unhang").mkdir(parents=True)
+        (Path(folder) / "etc/unhang/admission").write_text(text)
+        with contextlib.suppress(ValueError):
+            read_record(Root([folder]))
+    for facts in (None, _facts_of_h200()):
+        found = verify(text, "2026-11-21", lambda line, signature: GOOD, facts)
+        assert _lines(found, True).replace("\n", "").isprintable()
+        json.dumps(_document(found))
+
+
+@cache
+def _smoke_results() -> list[bytes]:
+    return [(FIXTURES / "h200x8" / "smoke.json").read_bytes()]
+
+
+def _smoke(data: bytes) -> None:
+    """A smoke test's result on the page and in a ticket, as a baseline, and as the policy's rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        path.write_bytes(data)
+        tests = read_smoke_tests(Path(folder), [path])
+        assert all(one.isprintable() for one in tests.faults)
+        render_page(fleets.document([], {"ok": 1}), {}, [], smoke=smoke_view(tests))
+        results = list(read_baselines([str(path)]))
+        past = history_rows(results)
+        for row in past:
+            group = Group(row["gpu"], row["gpus"], row["nvls"], row["transport"])
+            expectation(group, row, [], past)
+        bandwidth_rows(results)
+
+
 _PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
 READERS: Mapping[str, Reader] = {
     "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
@@ -306,6 +372,8 @@ READERS: Mapping[str, Reader] = {
     "commands": Reader(lambda: list(HOSTILE), type_commands),
     "evidence": Reader(_evidence, _inspect, (UserError,), structured=True),
     "bundles": Reader(_bundles, _unpack, (UserError,)),
+    "admission": Reader(_admissions, _admit, (ValueError,), structured=True),
+    "smoke-results": Reader(_smoke_results, _smoke, (UserError,), structured=True),
     "arrivals": Reader(_node_files, _arrive, structured=True),
     "watch-samples": Reader(_samples, _watch),
     "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),

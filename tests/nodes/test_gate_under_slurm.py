@@ -21,6 +21,11 @@ hangs) exec sleep 3000 ;;
 breaks) exec {python} -c 'raise SystemError' ;;
 esac
 """
+# As Prolog: the gate's own, with as many descriptors as a file with the node's name says.
+LIMITED = """#!/bin/bash
+ulimit -n "$(cat {folder}/$SLURMD_NODENAME.descriptors)"
+exec {folder}/prolog.sh
+"""
 TIMEOUT_S = 30  # of the check on a node that hangs; the others take a second
 
 
@@ -36,7 +41,9 @@ def placed(slurm, tmp_path_factory):
     work = tmp_path_factory.mktemp("gate")
     subprocess.run([sys.executable, str(audits.PROJECT / "tools/collector/quick.py"), str(work / "quick.pyz")], check=True, stdout=subprocess.DEVNULL)
     folder, root = work / "opt", work / "root"
-    (root / "etc").mkdir(parents=True)
+    for part in ("etc", "bin"):
+        (root / part).mkdir(parents=True)
+    (root / "bin/bash").symlink_to("/bin/bash")
     given = {"node_gate_rootfs": str(root), "node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(work / "quick.pyz")}
     given |= {"node_gate_folder": str(folder), "node_gate_python": str(work / "python"), "node_gate_quick_timeout_s": TIMEOUT_S}
     given |= {"node_gate_slurm_conf": str(slurm.folder / "slurm.conf")}
@@ -94,6 +101,33 @@ def test_a_prolog_drains_the_node_that_fails_and_no_other(cluster, placed):
     assert [node for node in slurm_here.NODES if "DRAIN" in slurm.state(node)[0]] == ["gpu002"]
 
 
+def test_few_descriptors_drain_no_node_and_none_at_all_does(cluster, placed):
+    """The second node cannot start any program, so that Slurm takes its Prolog for one that failed."""
+    (placed / "limited.sh").write_text(LIMITED.format(folder=placed))
+    (placed / "limited.sh").chmod(0o755)
+    most = {"gpu001": 4, "gpu002": 3, "gpu003": 8, "gpu004": 11}
+    for node, count in most.items():
+        (placed / f"{node}.descriptors").write_text(str(count))
+    slurm = cluster(f"Prolog={placed}/limited.sh")
+    jobs = {node: submit(slurm, node) for node in most}
+    audits.wait_until(lambda: "DRAIN" in slurm.state("gpu002")[0], "the node without descriptors is drained")
+    for node in ("gpu001", "gpu003", "gpu004"):
+        audits.wait_until(lambda node=node: job_state(slurm, jobs[node]) == "RUNNING", f"the job on {node} runs")
+    assert [node for node in slurm_here.NODES if "DRAIN" in slurm.state(node)[0]] == ["gpu002"]
+
+
+def test_the_limits_of_a_user_do_not_reach_the_prolog(cluster, placed):
+    (placed / "limit.sh").write_text(f"#!/bin/bash\nulimit -n > {placed}/prolog.limit\n")
+    (placed / "limit.sh").chmod(0o755)
+    slurm = cluster(f"Prolog={placed}/limit.sh")
+    job = slurm.folder / "limit-job.sh"
+    job.write_text(f"#!/bin/sh\nulimit -n > {placed}/job.limit\n")
+    limited = ("prlimit", "--nofile=64:64", "sbatch", "--wait", "--propagate=NOFILE", "--nodelist=gpu001", "--chdir=/tmp", "--output=/dev/null")
+    slurm.run(*limited, str(job))
+    assert (placed / "job.limit").read_text() == "64\n"
+    assert int((placed / "prolog.limit").read_text()) > 64
+
+
 def test_an_epilog_drains_the_node_after_the_job_that_broke_it(cluster, placed):
     slurm = cluster(f"Epilog={placed}/prolog.sh")
     jobs = {node: submit(slurm, node) for node in ("gpu001", "gpu002", "gpu003")}
@@ -114,6 +148,8 @@ def test_a_health_check_drains_with_the_reason_and_a_slurmctld_that_is_away_cost
     assert slurm.state("gpu002")[1].startswith("unhang: gpu-fell-off-the-bus")
     assert [node for node in slurm_here.NODES if "DRAIN" in slurm.state(node)[0]] == ["gpu002"]
     cluster("")
+    running = ["pgrep", "-f", f"^/bin/bash -p {placed}/healthcheck.sh"]
+    audits.wait_until(lambda: slurm.bed.run(running).returncode == 1, "no check that slurmd has started can drain the node again")
     slurm.run("scontrol", "update", "nodename=gpu002", "state=resume")
     (placed / "gpu002").write_text("bad")
     slurm.stop_controller()

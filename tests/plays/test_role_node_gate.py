@@ -129,6 +129,28 @@ def test_only_a_verdict_ends_a_script_with_a_failure(root, quick, tmp_path):
     assert {name for name, code in ends.items() if code == 2} == {("node-problem.sh", end) for end in ("0", "1", "2", "gone")}
 
 
+@pytest.fixture
+def with_bash(root):
+    """The node has bash, as every Debian, Ubuntu and RHEL."""
+    (root / "bin").mkdir()
+    (root / "bin/bash").symlink_to("/bin/bash")
+
+
+@pytest.mark.usefixtures("with_bash")
+def test_few_descriptors_drain_nobody(root, quick, watch, tmp_path):
+    opt = str(tmp_path / "opt")
+    assert quick(node_gate_quick_for=PROGRAMS, node_gate_folder=opt).code == watch(node_gate_folder=opt).code == 0
+    (tmp_path / "opt").symlink_to(f"{root}{opt}")
+    (root / f"{opt}/unhang-quick.pyz.code".lstrip("/")).write_text("65")
+    for most in range(4, 17):
+        limited = ["prlimit", f"--nofile={most}:{most}"]
+        codes = {
+            name: subprocess.run([*limited, f"{opt}/{name}.sh"], capture_output=True, check=False).returncode
+            for name in ("prolog", "healthcheck", "boot", "node-problem", "watch-prolog", "watch-epilog")
+        }
+        assert {name: code for name, code in codes.items() if code not in ((0, 2) if name == "node-problem" else (0,))} == {}, most
+
+
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

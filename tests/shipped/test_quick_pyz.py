@@ -495,6 +495,25 @@ def test_marked_codes_are_those_that_no_broken_python_ends_with(quick, nodes, op
     assert codes == {"pass": 65, "fail": 64, "unknown": unknown, "nothing": unknown}
 
 
+@pytest.mark.parametrize("most", [4, 6, 8, 10, 11, 12])
+@pytest.mark.parametrize(
+    ("options", "code"), [(("--as", "slurm-prolog"), 0), (("--as", "systemd"), 0), (("--as", "kubernetes"), 2)], ids=["prolog", "unit", "kubernetes"]
+)
+def test_few_descriptors_are_no_verdict_and_change_none(pyz, nodes, most, options, code):
+    """Of this machine, which has no GPU, and of facts. With three no program can be started: the C library is not found."""
+    path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    limited = ["prlimit", f"--nofile={most}:{most}", str(pyz), *options]
+    codes = {name: subprocess.run([*limited, "--facts", str(nodes[name])], stdout=subprocess.DEVNULL, env=path, check=False).returncode for name in nodes}
+    assert codes == {"pass": 0, "fail": 1, "unknown": code, "nothing": code}
+    assert subprocess.run(limited, stdout=subprocess.DEVNULL, env=path, check=False).returncode in (0, code)
+
+
+def test_a_file_that_bash_env_names_is_not_run(pyz, nodes, tmp_path):
+    (tmp_path / "env").write_text("exit 1\n")
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    assert as_program(pyz, nodes["pass"], "--as", "slurm-prolog", PATH=path, BASH_ENV=str(tmp_path / "env")).returncode == 0
+
+
 HANGS = "#include <unistd.h>\nint {}(void) {{ for (;;) pause(); }}\n"
 
 

@@ -86,6 +86,29 @@ def test_the_collector_writes_one_folder_of_its_own_and_has_three_capabilities()
     assert (pod["automountServiceAccountToken"], pod["securityContext"]["seccompProfile"]["type"]) == (False, "RuntimeDefault")
 
 
+def host_paths() -> set[tuple[str, str, bool]]:
+    """(path of the node, container, whether it is read-only) of every manifest and component."""
+    pods = [collector_pod(), collector_pod("node-condition/pod.yaml"), collector_pod("node-condition/documents.yaml")]
+    for folder in KUSTOMIZATIONS:
+        patches = documents_of(folder / "kustomization.yaml")[0].get("patches", [])
+        pods += [yaml.safe_load(one["patch"])["spec"]["template"]["spec"] for one in patches if "patch" in one]
+    found = set()
+    for pod in pods:
+        paths = {one["name"]: one["hostPath"]["path"] for one in pod.get("volumes", []) if "hostPath" in one}
+        containers = pod.get("containers") or collector_pod()["containers"]
+        mounts = [(one["name"], mount) for one in containers for mount in one.get("volumeMounts", [])]
+        found |= {(paths[mount["name"]], name, mount.get("readOnly", False)) for name, mount in mounts if mount["name"] in paths}
+    return found
+
+
+def test_the_page_has_every_path_of_the_node_that_a_pod_has():
+    page = (DEPLOY.parents[1] / "docs" / "kubernetes.md").read_text()
+    table = page.partition("| path | in | for |\n| --- | --- | --- |\n")[2].partition("\n\n")[0]
+    told = {(path, name) for path, names in re.findall(r"^\| `(/[^`]*)` \| ([^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", names)}
+    assert {(path, name) for path, name, _ in host_paths()} == told
+    assert {(path, name) for path, name, read_only in host_paths() if not read_only} == {("/run/unhang-collector", "collector")}
+
+
 def test_the_condition_has_a_pod_of_its_own_with_nothing_of_the_node_but_the_documents():
     pod = collector_pod("node-condition/pod.yaml")
     assert {"hostPID", "hostNetwork", "hostIPC", "runtimeClassName"} & {*pod} == set()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -122,6 +124,23 @@ def test_a_list_of_host_paths_would_keep_nothing_from_the_pod():
             assert read(of_the_node.pid, *(name for name in added if name != "SYS_PTRACE")) == ""
         finally:
             of_the_node.kill()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not on this machine")
+def test_the_page_lists_what_the_collector_opens(programs, tmp_path):
+    """On this machine, started as collect.sh starts it. The page's other paths are those that a node may lack."""
+    page = (PROJECT / "docs" / "kubernetes.md").read_text()
+    table = page.partition("| read | for |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    listed = {path for row in table.splitlines() for path in re.findall(r"`(/[^`]*)`", row.split("|")[1])}
+    trace = ["strace", "-f", "-qq", "-e", "trace=%file,statfs", "-o", str(tmp_path / "trace")]
+    started = ["env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH=/media", "/usr/bin/python3", "-I", "-S"]
+    command = [*trace, *started, str(programs / "unhang-collect.pyz")]
+    subprocess.run(command, cwd="/", stdout=subprocess.DEVNULL, check=True)
+    calls = re.findall(r'^\d+ +\w+\((?:AT_FDCWD, )?"/([^"/]+)', (tmp_path / "trace").read_text(), re.MULTILINE)
+    opened = {f"/{name}" for name in calls}
+    mounted = {f"/{line.split()[1].split('/')[1]}" for line in Path("/proc/mounts").read_text().splitlines()}
+    assert opened - mounted <= listed
+    assert listed - opened <= {"/bin", "/lib", "/lib64", "/media"}
 
 
 def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):

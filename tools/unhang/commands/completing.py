@@ -24,14 +24,24 @@ from unhang.core.text import visible
 
 MOST_RUNS = 50
 KINDS = ("cuda", "driver", "nccl", "sxid", "torch", "xid")  # what explain takes before a number or a version
+PLAIN = re.compile(r"[\w%+,./:=@][\w%+,./:=@-]{,199}", re.ASCII)  # a word that no shell reads as more, and that is no option
+PATTERN = frozenset("*?[(")  # argcomplete's lines for bash match what they are given with files, whose names come unquoted
 SEVERITIES = ("critical", "error", "warning", "info")
+
+
+class PlainFiles(FilesCompleter):
+    """Names of files; bash itself completes those that are left out here."""
+
+    def __call__(self, prefix: str, **given: Any) -> list[str]:
+        """Names that begin with `prefix`."""
+        return [one for one in super().__call__(prefix, **given) if one == visible(one, 4096) and not PATTERN & set(one)]
 
 
 def complete() -> None:
     """Answers the shell, and ends the process."""
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")
     before = line.encode()[: int(point)].decode(errors="replace") if point.isdigit() else line
-    argcomplete.autocomplete(parser_for(_words(before)), default_completer=FilesCompleter(), always_complete_options=False)
+    argcomplete.autocomplete(parser_for(_words(before)), default_completer=PlainFiles(), always_complete_options=False)
 
 
 def _words(typed: str) -> list[str]:
@@ -97,7 +107,7 @@ def _offering(source: Callable[[], Iterable[str]], more: Iterable[str]) -> Calla
             names = [*more, *source()]
         except (OSError, UserError, ValueError):
             return []
-        return [one for one in names if one.startswith(prefix) and one == visible(one, 200)]
+        return [one for one in names if one.startswith(prefix) and PLAIN.fullmatch(one)]
 
     return offered
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.errors import UserError
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
-from unhang.core.text import why_not_plain
+from unhang.core.text import visible, why_not_plain
 
 SCHEMA = "unhang/smoke/1"
 BELOW_HISTORY = 0.9  # share of the lowest result that the fleet itself has reached
@@ -27,6 +29,9 @@ def read_baselines(paths: Iterable[str], option: str = "--baseline") -> Iterator
                 raise UserError(f"{option}: expected a result of unhang smoke in {file}, found: {problem}") from None
             if not isinstance(document, dict) or document.get("schema") != SCHEMA:
                 raise UserError(f"{option}: expected {SCHEMA} in {file}, found something else")
+            if fault := next(check_schema(document, read_schema("smoke-1")), None):
+                place = ".".join(map(str, fault.path))[:200] or "it"
+                raise UserError(visible(f"{option}: expected {SCHEMA} in {file}, found a fault in {place}: {fault.message}", 1000))
             yield document
 
 
@@ -34,9 +39,8 @@ def history_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What earlier runs that passed have reached, for `bandwidth.expectation`."""
     rows = []
     for result in results:
-        group, collectives = result.get("group"), result.get("collectives")
-        if result.get("verdict") == "pass" and isinstance(group, dict) and isinstance(collectives, list):
-            rows += [{**group, **row} for row in collectives if isinstance(row, dict) and row.get("measures") == "bandwidth"]
+        if result["verdict"] == "pass" and result.get("group"):
+            rows += [{**result["group"], **row} for row in result["collectives"] if row.get("measures") == "bandwidth"]
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -65,4 +66,5 @@ def _add_case(suite: ElementTree.Element, case: Case) -> None:
 
 
 def _shown(text: str, longest: int) -> str:
-    return visible(without_secrets(text), longest)
+    """One line; `[[ATTACHMENT|FILE]]` in it would make GitLab and Jenkins show a file."""
+    return re.sub(r"\[(?=\[)", "[ ", visible(without_secrets(text), longest))

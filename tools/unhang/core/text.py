@@ -2,6 +2,7 @@
 
     visible             a terminal, and every line for people: no control characters, no reordering marks, no endless strings
     cell_for_csv        a spreadsheet, which would compute what begins like a formula
+    text_for_sarif      a message in SARIF, in which [text](address) would be a link
     data_for_ansible    files and options that Ansible loads, where it would run what stands between {{ and }}
 
 Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
@@ -19,7 +20,7 @@ from typing import Any
 from unhang.core.errors import UserError
 
 CUT_AT = 600
-_FORMULA = re.compile(r"((?:^|[;\t|])\s*)([=+@-])")
+_FORMULA = re.compile(r"((?:^|[;\t|])[\s\"]*)([=+@\uff1d\uff0b\uff20\uff0d-])")  # wide ones too: Excel computes them
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
@@ -80,6 +81,11 @@ def cell_for_csv(text: str) -> str:
     inside the quotes of later cells too. A comma needs none: the CSV writer quotes the cell, and who splits at other signs does not split there.
     """
     return _FORMULA.sub(r"\1'\2", text)
+
+
+def text_for_sarif(text: str) -> str:
+    """The text without the sign by which a viewer finds a link (SARIF 2.1.0, 3.11.6)."""
+    return text.replace("](", "] (")
 
 
 def why_not_plain(value: object) -> str | None:

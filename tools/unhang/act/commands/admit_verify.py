@@ -85,8 +85,8 @@ def _document(found: Verified) -> dict[str, Any]:
 
 def _lines(found: Verified, compared: bool) -> str:
     record = found.record
-    admission = "" if found.state in ("unsigned", "tampered", "another key") else f": {visible(record['host'])}, admitted {record['admitted_at']}"
-    lines = [f"{found.state}{admission}", *(f"  {visible(line, 1000)}" for line in found.why)]
+    admission = "" if found.state in ("unsigned", "tampered", "another key") else f": {record['host']}, admitted {record['admitted_at']}"
+    lines = [f"{found.state}{admission}", *(f"  {line}" for line in found.why)]
     if found.state == GOOD:
         lines.append(f"  holds until {record['expires']}" + ("" if compared else "; not compared with the node: --facts FILE does"))
-    return "\n".join(lines)
+    return "\n".join(visible(line, 1000) for line in lines)

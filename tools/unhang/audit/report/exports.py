@@ -20,7 +20,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.nodeset import fold_hosts
 from unhang.core.run.findings import blamed_hosts, hosts_of
-from unhang.core.text import cell_for_csv, visible
+from unhang.core.text import cell_for_csv, text_for_sarif, visible
 
 COLUMNS = ("severity", "owner", "verdict", "host", "rule", "title", "where", "uuid", "serial", "pci_address", "expected", "found", "do", "run")
 WHOLE_FLEET = "the whole fleet"  # test case of findings that name no node
@@ -138,7 +138,7 @@ def _line(one: Mapping[str, Any]) -> str:
 def render_sarif(findings: Mapping[str, Any]) -> str:
     """One SARIF log: a result for each failure, its nodes as logical locations."""
     rules = sorted({(one["rule"], one["title"]) for one in findings["findings"]})
-    driver = {"name": "unhang", "rules": [{"id": rule, "shortDescription": {"text": title}} for rule, title in rules]}
+    driver = {"name": "unhang", "rules": [{"id": rule, "shortDescription": {"text": text_for_sarif(title)}} for rule, title in rules]}
     by = phrases.judged_by(findings)
     log = {
         "$schema": SARIF_SCHEMA,
@@ -154,7 +154,7 @@ def _results(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             places = [{"name": visible(host, 1024), "kind": "resource"} for host in hosts_of(one)]
             text = f"{visible(one['title'])}: expected {visible(one['expected'])}; found {visible(one['found'])}; {phrases.action(one)}"
             located = {"locations": [{"logicalLocations": places}]} if places else {}
-            yield {"ruleId": one["rule"], "level": SARIF_LEVELS[one["severity"]], "message": {"text": text}, **located}
+            yield {"ruleId": one["rule"], "level": SARIF_LEVELS[one["severity"]], "message": {"text": text_for_sarif(text)}, **located}
 
 
 RENDERERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

@@ -68,6 +68,7 @@ def _of_nodes(findings: Mapping[str, Any], most_nodes: int) -> Iterator[Family]:
     yield "nodes_by_status", "Nodes by how reading them ended.", ("status",), [((status,), count) for status, count in statuses.items()]
     if most_nodes:
         named = [((visible(host, 1024), verdict), 1) for verdict in NODE_VERDICTS for host in verdicts[verdict]][:most_nodes]
+        named = list(dict.fromkeys(named))  # two names may look alike, and a series that occurs twice costs the whole file
         yield "node_verdict", "1 for the verdict of a node.", ("node", "verdict"), named
         yield "nodes_without_series", "Nodes beyond the number of series asked for.", (), [((), nodes_without_series(findings, most_nodes))]
 

@@ -29,18 +29,46 @@ NOT_ASKED = "the play ended before this node was asked"
 NOT_ANSWERED = "the play ended before this node answered"
 KILLED = "the process of Ansible that read this node was killed"
 
+MOST_RAW = 100  # answers that were no documents, in a run
+MOST_RAW_BYTES = 64 * 1024 * 1024
+
 
 def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
     return {"schema": "unhang/node/1", "host": host, "groups": groups, "policy": policy, "status": status, "message": message, "facts": facts}
 
 
 def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
-    """Writes nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document. Raises OSError."""
+    """Writes nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document;
+    one that is not kept is named in the node's message. Raises OSError.
+    """
     stem = run / "nodes" / file_stem(document["host"])
-    if raw is not None:
-        with contextlib.suppress(OSError):  # the record must be written; the raw answer is only an extra
-            write_atomically(stem.with_name(stem.name + ".raw"), raw[:ANSWER_LIMIT_CHARS])
+    if raw is not None and (why := _keep(stem.with_name(stem.name + ".raw"), raw)):
+        document = {**document, "message": f"{document['message']}; its answer was not kept: {why}"}
     write_document(stem.with_name(stem.name + ".json"), document)
+
+
+def _keep(path: Path, raw: str) -> str:
+    """Writes an answer that was no document, and returns "", or why it was not kept. Looks at the
+    folder once it is written, so that the limits hold for writers that run at the same time.
+    """
+    try:
+        write_atomically(path, raw[:ANSWER_LIMIT_CHARS])
+        with os.scandir(path.parent) as entries:
+            kept = [Path(entry) for entry in entries if entry.name.endswith(".raw")]
+        if len(kept) <= MOST_RAW and sum(map(_size, kept)) <= MOST_RAW_BYTES:
+            return ""
+        path.unlink()
+    except OSError as problem:  # the record must be written; the raw answer is only an extra
+        return problem.strerror or str(problem)
+    return f"at most {MOST_RAW} and {MOST_RAW_BYTES >> 20} MiB are, in a run"
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 for one that another writer has removed. Raises OSError."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def close_for_another(run: Path) -> None:

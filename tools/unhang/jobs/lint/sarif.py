@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
+
+from unhang.core.text import text_for_sarif
 
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -29,11 +32,11 @@ def _rule(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(finding: Mapping[str, Any], index: int) -> dict[str, Any]:
-    path = PurePath(finding["file"])
+    path = PurePath(re.sub("^/+", "/", finding["file"]))  # two would name another host
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
     place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, int(finding["line"]))}}
     text = f"{finding['found']}: {finding['why']}; instead: {finding['instead']} ({finding['source']})"
     return {
-        "ruleId": finding["rule"], "ruleIndex": index, "level": LEVELS[finding["severity"]], "message": {"text": text},
+        "ruleId": finding["rule"], "ruleIndex": index, "level": LEVELS[finding["severity"]], "message": {"text": text_for_sarif(text)},
         "locations": [{"physicalLocation": place}],
     }  # fmt: skip
