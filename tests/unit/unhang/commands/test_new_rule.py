@@ -26,7 +26,7 @@ CONDITIONS = {
     "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')", "--when": "item.value == '64'"},
     "hot": {"--for-each": "gpus.devices", "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
     "fabric": {"--applies": "fabric_manager.nvswitch_present", "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
-    "policy": {"--when": "policy.pcie.width is known and gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
+    "policy": {"--applies": "policy.pcie.width is known", "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
 }  # fmt: skip
 
 
@@ -55,7 +55,9 @@ def checked(tmp_path, capsys, row):
 def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
     code, row = drafted(capsys, name)
     assert code == 0
-    assert checked(tmp_path, capsys, {**row, **WORDS}) == (0, [f"{tmp_path}: 1 rule, 0 rows of tables, no fault"])
+    code, lines = checked(tmp_path, capsys, {**row, **WORDS})
+    assert code == 0 and lines[-1] == f"{tmp_path}: 1 rule, 0 rows of tables, no fault"
+    assert all(" also: expected " in line and line.endswith("; nothing to do if you want that") for line in lines[:-1])
 
 
 @pytest.mark.parametrize("name", ["numa", "ecc", "rail", "fabric", "hot"])

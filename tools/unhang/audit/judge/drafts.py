@@ -51,8 +51,8 @@ def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], 
         _add(examples, rule, fragment, view)
         if not examples.open:
             break
-    shown = [tuple(_with_names(one, named) for one in found) for found in (examples.matches, examples.near_misses)]
-    return Draft(rule, tuple(places), *shown, tuple(examples.open))
+    matches, near_misses = (tuple(_with_names(one, named) for one in found) for found in (examples.matches, examples.near_misses))
+    return Draft(rule, tuple(places), matches, near_misses, tuple(examples.open))
 
 
 @dataclass
@@ -145,9 +145,7 @@ def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
                 yield changed
 
 
-def _from_healthy(
-    rule: Rule, examples: Examples, named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView
-) -> None:
+def _from_healthy(rule: Rule, examples: Examples, named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView) -> None:
     """Adds the healthy node, reduced to the facts that the rule reads, as a near miss, and as a match the same with one fact changed; then near misses that
     differ from the match in the other facts. Nothing if no single fact makes the rule fire."""
     whole = _cut(healthy, [*examples.open, *named])
