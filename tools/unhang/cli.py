@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
-from unhang.commands.from_act import FROM_ACT
+from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
 from unhang.core.errors import UserError
@@ -172,7 +172,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    return int(command.run(parser.parse_args(arguments, argparse.Namespace(from_act=FROM_ACT))))
+    return int(command.run(parser.parse_args(arguments, argparse.Namespace(handed_over=HANDED_OVER))))
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
