@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unhang.core.catalogue.explains import circles
 from unhang.core.catalogue.kept_yaml import folders_of, is_built_in, read_yaml
@@ -143,20 +143,29 @@ def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: 
     return []
 
 
-def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
-    """(file, rules or entries, place, row) of every row whose id is used for the first time.
+class FiledRow(NamedTuple):
+    """A row with its file. kind: rules or entries; place: its number among the rows of this kind."""
+
+    file: CatalogueFile
+    kind: str
+    place: int
+    row: dict[str, Any]
+
+
+def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[FiledRow]:
+    """Every row whose id is used for the first time.
 
     Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain themselves.
     """
     files = list(files)
     seen: dict[str, str] = {}
-    rows = [(file, "rules", *one) for file in files for one in file.rows] + [(file, "entries", *one) for file in files for one in file.entries]
+    rows = [FiledRow(file, kind, *one) for kind in ("rules", "entries") for file in files for one in (file.rows if kind == "rules" else file.entries)]
     for file, kind, place, row in rows:
         if row["id"] in seen:
             faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
         else:
             seen[row["id"]] = file.at(kind, place)
-            yield file, kind, place, row
+            yield FiledRow(file, kind, place, row)
     known = {**seen, **{name: str(file.path) for file in files for name in file.refused}}
     for file, kind, place, row in rows:
         if kind == "rules":
