@@ -13,10 +13,10 @@ import argcomplete
 from argcomplete.completers import FilesCompleter
 
 from unhang.act.commands.playbook import playbooks
-from unhang.audit.rules.rule_files import OWN_FOLDERS, row_ids
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
 from unhang.core.catalogue.owners import OWNERS
+from unhang.core.catalogue.rule_files import OWN_FOLDERS, row_ids
 from unhang.core.errors import UserError
 from unhang.core.project import find_project
 from unhang.core.run import run_folder

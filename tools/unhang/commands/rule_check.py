@@ -16,10 +16,10 @@ from unhang.audit.rules.faults_among_rules import faults_among_rules, fires_too,
 from unhang.audit.rules.house_faults import house_faults, place_faults
 from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
-from unhang.audit.rules.rule_files import own_folders, read_folders
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.kept_yaml import PACKAGE, folders_of
+from unhang.core.catalogue.rule_files import own_folders, read_folders
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited

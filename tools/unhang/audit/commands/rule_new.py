@@ -15,9 +15,9 @@ from unhang.audit.judge.drafts import Draft, draft_rule
 from unhang.audit.judge.near_facts import near_facts, written
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.expression import ExpressionError, compile_expression
-from unhang.audit.rules.rule_files import row_ids
 from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule, node_names
 from unhang.audit.rules.values import printable
+from unhang.core.catalogue.rule_files import row_ids
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited

@@ -10,8 +10,8 @@ from unhang.audit.rules.faults_among_rules import faults_among_rules
 from unhang.audit.rules.house_faults import house_faults, place_faults
 from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
-from unhang.audit.rules.rule_files import read_folders
 from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.catalogue.rule_files import read_folders
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
