@@ -112,7 +112,7 @@ def parse_credentials(status: str) -> Credentials | None:
         return None
     permitted = (rows.get("CapPrm") or ["0"])[0]
     bits = int(permitted, 16) if re.fullmatch("[0-9a-f]{1,16}", permitted) else 0
-    return Credentials(int(*uids), int(*gids), tuple(sorted(map(int, groups))), bits)
+    return Credentials(uid=int(*uids), gid=int(*gids), groups=tuple(sorted(map(int, groups))), permitted=bits)
 
 
 def is_secure_exec(auxv: bytes) -> bool:
