@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from rollout_checker import check
 from rollout_simulation import random_case, simulate
+from standing_rollouts import standing_of
 
 from unhang.act.rollout import failure_limit, state_machine
 from unhang.act.rollout.floor import Floor, Service, floor_left
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.rollout_state import standing_of
 from unhang.act.rollout.soak import soaking_before
 from unhang.act.rollout.steps import (
     DONE,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 from rollout_world import DIES, FAULTS, ROLLBACK_FAULTS, Node, World
+from standing_rollouts import standing_of
 
 from unhang.act.plan.plan_document import Wave
 from unhang.act.rollout import failure_limit, state_machine
@@ -20,7 +21,7 @@ from unhang.act.rollout.journal_text import (
     render_entry,
 )
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.rollout_state import RolloutState, standing_of
+from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import Soak, fallen, soaking_before
 from unhang.act.rollout.steps import (
     BEGUN,

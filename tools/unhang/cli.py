@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from unhang import __version__
 from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
 from unhang.commands.for_diagnose import JOB_READER, LOOK_READER
-from unhang.commands.from_act import FROM_ACT
+from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
 from unhang.core.errors import UserError
@@ -173,7 +173,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    handed = argparse.Namespace(from_act=FROM_ACT, job_reader=JOB_READER, look_reader=LOOK_READER)
+    handed = argparse.Namespace(
+        handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER
+    )
     return int(command.run(parser.parse_args(arguments, handed)))
 
 

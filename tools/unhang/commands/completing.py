@@ -16,7 +16,7 @@ from unhang.act.commands.playbook import playbooks
 from unhang.commands import COMMANDS, SHORT_NAMES
 from unhang.commands.names import command_and_arguments, load_command
 from unhang.core.catalogue.owners import OWNERS
-from unhang.core.catalogue.reading import OWN_FOLDERS, row_ids
+from unhang.core.catalogue.rule_files import OWN_FOLDERS, row_ids
 from unhang.core.errors import UserError
 from unhang.core.project import find_project
 from unhang.core.run import run_folder

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
-from unhang.audit.rules.examples import catalogue_view, check_examples
+from unhang.audit.rules.examples import check_examples
+from unhang.audit.rules.faults_among_rules import faults_among_rules, fires_too, view_of
+from unhang.audit.rules.house_faults import house_faults, place_faults
+from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
-from unhang.core.catalogue.kept_yaml import PACKAGE
-from unhang.core.catalogue.reading import own_folders, read_folders
+from unhang.core.catalogue.kept_yaml import PACKAGE, folders_of
+from unhang.core.catalogue.rule_files import own_folders, read_folders
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
@@ -27,7 +30,7 @@ from unhang.jobs.commands.signature_check import signature_faults
 EXAMPLES = """\
   unhang rule check site/rules                          the folder that unhang audit --rules site/rules reads
   unhang rule check tools/unhang/audit/catalogue/rules/nccl   a folder of the catalogue itself"""
-MOST_MACHINES = 4
+MOST_CPU_S = 600  # for the whole catalogue: each rule is judged on the examples of all others
 
 
 @dataclass(frozen=True)
@@ -65,49 +68,71 @@ def check_folder(folder: Path, mark: Any) -> Checked:
     known = {rule.id for rule in own.rules}
     rules = [rule for rule in catalogue.rules if rule.id not in known]
     faults = [fault for fault in catalogue.faults if fault not in own.faults]
-    faults += [f"{folder}: {one}" for one in _row_faults(rules, catalogue, mark)]
-    remarks = [f"{folder}: {one}; nothing to do if you want that" for one in _on_healthy_machines(rules, catalogue, mark)]
+    faults += [f"{folder}: {one}" for one in _rule_faults(rules, catalogue, mark)]
+    remarks = [f"{folder}: {one}; nothing to do if you want that" for one in (*_alarms(rules, catalogue, mark), *_firing_too(rules, catalogue, mark))]
     return Checked(tuple(faults), tuple(remarks), len(rules), len(catalogue.table_rows) - len(own.table_rows))
 
 
 def _check_own(folder: Path, own: Catalogue, mark: Any) -> Checked:
     """The same for the catalogue, or a part of it. Whatever its tests refuse is a fault."""
     parts = [max(folder, one) for one in own_folders() if folder.is_relative_to(one) or one.is_relative_to(folder)]
-    ids = {row["id"] for file in read_folders(parts, []) for _, row in file.rows}
+    files = {file.path: {row["id"] for _, row in file.rows} for file in read_folders(parts, [])}
+    ids = set().union(*files.values())
     rules = [rule for rule in own.rules if rule.id in ids]
     faults = [fault for fault in own.faults if not fault.startswith(str(PACKAGE)) or fault.startswith(str(folder))]
-    faults += [f"{folder}: {one}" for one in _row_faults(rules, own, mark)]
-    faults += [f"{folder}: {one}; narrow the condition, or give the reason there (above_info)" for one in _on_healthy_machines(rules, own, mark)]
+    found = [*_rule_faults(rules, own, mark), *(f"{rule.id}: {fault}" for rule in rules for fault in house_faults(rule))]
+    found += [f"{one}; narrow the condition, or give the reason there (above_info)" for one in _alarms(rules, own, mark)]
+    found += [*_left_open(rules, own, mark), *_firing_too(rules, own, mark)]
+    faults += [f"{folder}: {one}" for one in found]
+    for path, names in files.items():
+        placed = [rule for rule in rules if rule.id in names]
+        faults += [f"{path}: {fault}" for base in folders_of("rules") if path.is_relative_to(base) for fault in place_faults(path, base, placed)]
     faults += signature_faults(folder)
     return Checked(tuple(faults), (), len(rules), len(own.table_rows) if folder == PACKAGE or folder.name == "tables" else 0)
 
 
-def _row_faults(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+def _rule_faults(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+    """Faults of the rules, wherever they lie: of the row, of its examples, and, if these are as they should be, among the other rules."""
     ids = tuple(rule.id for rule in catalogue.rules)
     for rule in rules:
         mark(rule.id)
-        yield from (f"{rule.id}: {fault}" for fault in row_faults(rule))
-        yield from map(str, check_examples(rule, catalogue.tables, ids))
+        yield from (f"{rule.id}: {fault}" for fault in (*row_faults(rule), *role_faults(rule.row["remedy"])))
+        wrong = [str(one) for one in check_examples(rule, catalogue.tables, ids)]
+        yield from wrong or (f"{rule.id}: {fault}" for fault in faults_among_rules(rule, catalogue))
 
 
-def _on_healthy_machines(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
-    """Rules above info that find something on healthy machines, which the tests of a checkout have; a wheel has none."""
-    support = find_project() / "tests" / "support"
-    if not (support / "gallery.py").is_file():
-        return
-    sys.path.append(str(support))  # of the child in which rules are judged
-    gallery = importlib.import_module("gallery")
-    machines, view = gallery.read_gallery(), catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules))
+def _firing_too(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
     for rule in rules:
         mark(rule.id)
-        if names := gallery.alarms(rule, machines, view):
-            more = " …" if len(names) > MOST_MACHINES else ""
-            yield f"{rule.id}: finds something on healthy machines ({gallery.GALLERY}): {', '.join(names[:MOST_MACHINES])}{more}"
+        if others := fires_too(rule, catalogue):
+            yield f"{rule.id}: also: expected {', '.join(sorted(others))}, because it fires on its examples too, found it missing"
+
+
+def _alarms(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+    """Rules above info that find something on healthy machines."""
+    return _on_healthy_machines("alarms_on_healthy", rules, catalogue, mark)
+
+
+def _left_open(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+    """Rules above info that decide nothing on healthy machines of which all was read."""
+    return _on_healthy_machines("left_open_on_healthy", rules, catalogue, mark)
+
+
+def _on_healthy_machines(question: str, rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+    """What the healthy machines answer, which the tests of a checkout have; a wheel has none."""
+    support = find_project() / "tests" / "support"
+    if not (support / "healthy_machines.py").is_file():
+        return
+    sys.path.append(str(support))  # of the child in which rules are judged
+    machines, view = importlib.import_module("healthy_machines"), view_of(catalogue)
+    for rule in rules:
+        mark(rule.id)
+        yield from (f"{rule.id}: {line}" for line in getattr(machines, question)(rule, view))
 
 
 def limited_reading(work: Any) -> Any:
     """What work(mark) returns, within limits of time and memory. Raises UserError."""
-    found = run_limited(work, Limits())
+    found = run_limited(work, Limits(cpu_s=MOST_CPU_S))
     if isinstance(found, Stopped):
         raise UserError(f"reading the rules was stopped: it used up its {found.by}{'; last at ' + found.at if found.at else ''}")
     return found

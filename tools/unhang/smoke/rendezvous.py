@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # Interfaces that exist on every node and reach no other node.
 REFUSED_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "lxd", "kube", "nodelocaldns", "vboxnet", "tunl", "dummy")
@@ -75,12 +75,21 @@ def _reason(name: str, address: Address, others: int, routed: int, refused: Sequ
     return f"interface {name}: the other {others} nodes have a route to {address} and it has one back, {way}{passed}"
 
 
-def _interfaces(survey: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]]]:
+class Interface(NamedTuple):
+    """An interface of a node, with its addresses that can be read."""
+
+    name: str
+    kind: str
+    is_up: bool
+    places: list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]
+
+
+def _interfaces(survey: Mapping[str, Any]) -> Iterator[Interface]:
     rows = survey.get("interfaces")
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
             places = [place for text in row.get("addresses") or [] if (place := _interface(text))]
-            yield str(row.get("name")), str(row.get("kind")), row.get("up") is True, places
+            yield Interface(str(row.get("name")), str(row.get("kind")), row.get("up") is True, places)
 
 
 def _interface(text: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
@@ -92,9 +101,9 @@ def _interface(text: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface |
 
 def _candidates(survey: Mapping[str, Any]) -> Iterator[tuple[str, Address, str | None]]:
     """(interface, address, why not) of each address that a node has."""
-    for name, kind, up, places in _interfaces(survey):
-        for place in places:
-            yield name, place.ip, _ill(name, kind, up, place.ip)
+    for one in _interfaces(survey):
+        for place in one.places:
+            yield one.name, place.ip, _ill(one.name, one.kind, one.is_up, place.ip)
 
 
 def _ill(name: str, kind: str, up: bool, address: Address) -> str | None:
@@ -110,7 +119,7 @@ def _ill(name: str, kind: str, up: bool, address: Address) -> str | None:
 def _elsewhere(address: Address, surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> str | None:
     """A bridge that every node has, such as docker0, has the same address everywhere, so it cannot be reached from other nodes."""
     for host in hosts:
-        if any(place.ip == address for _, _, _, places in _interfaces(surveys[host]) for place in places):
+        if any(place.ip == address for one in _interfaces(surveys[host]) for place in one.places):
             return f"{host} has the same address"
     return None
 
@@ -142,7 +151,7 @@ def _way(survey: Mapping[str, Any], target: Address) -> _Way:
     if row.get("type") in NO_WAY:
         return _Way(problem=f"has a route to {target} of type {row['type']}")
     name = str(row.get("dev"))
-    up = {interface: is_up for interface, _, is_up, _ in _interfaces(survey)}
+    up = {one.name: one.is_up for one in _interfaces(survey)}
     if name == "lo" or name.startswith(REFUSED_NAMES):
         return _Way(problem=f"would send to {target} into {name}, which leads to no other node")
     if not up.get(name, False) or "linkdown" in (row.get("flags") or []):
@@ -162,7 +171,7 @@ def _network(text: Any, version: int) -> ipaddress.IPv4Network | ipaddress.IPv6N
 
 def _no_route_back(first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str) -> str | None:
     """Why what `other` sends from this interface would not be answered."""
-    sources = [place.ip for name, _, _, places in _interfaces(other) if name == interface for place in places]
+    sources = [place.ip for one in _interfaces(other) if one.name == interface for place in one.places]
     sources = [source for source in sources if source.version == address.version and not source.is_link_local]
     if not sources:
         return f"{host} has no address on {interface}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
+from ..named_tuple import NamedTuple
 from .allowed_names import Assignment
 
 TYPE_CHECKING = False
@@ -93,8 +94,17 @@ def parse_uid(status: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def parse_credentials(status: str) -> tuple[int, int, tuple[int, ...], int] | None:
-    """(uid, gid, supplementary groups sorted, permitted capabilities as bits) of /proc/<pid>/status; None if its uids or gids differ among themselves, as in
+class Credentials(NamedTuple):
+    """groups: supplementary ones, sorted; permitted: capabilities as bits."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    permitted: int
+
+
+def parse_credentials(status: str) -> Credentials | None:
+    """The ids and rights in /proc/<pid>/status; None if its uids or gids differ among themselves, as in
     a set-user-ID program, or are not there."""
     rows = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
     uids, gids, groups = set(rows.get("Uid", ())), set(rows.get("Gid", ())), rows.get("Groups", [])
@@ -102,7 +112,7 @@ def parse_credentials(status: str) -> tuple[int, int, tuple[int, ...], int] | No
         return None
     permitted = (rows.get("CapPrm") or ["0"])[0]
     bits = int(permitted, 16) if re.fullmatch("[0-9a-f]{1,16}", permitted) else 0
-    return int(*uids), int(*gids), tuple(sorted(map(int, groups))), bits
+    return Credentials(uid=int(*uids), gid=int(*gids), groups=tuple(sorted(map(int, groups))), permitted=bits)
 
 
 def is_secure_exec(auxv: bytes) -> bool:

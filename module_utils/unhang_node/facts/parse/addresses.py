@@ -5,6 +5,8 @@ from __future__ import annotations
 import _socket as socket  # the module beneath socket, which takes 3 ms to import for its enumerations
 import struct
 
+from ...base.named_tuple import NamedTuple
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -17,8 +19,17 @@ REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 
-def parse_routes(text: str) -> list[tuple[str, int, int, bool]]:
-    """[(interface, network, mask, is_direct)] of /proc/net/route, numbers as host integers; routes that are down or rejecting left out."""
+class Route(NamedTuple):
+    """A route. network, mask: host integers; is_direct: without a gateway."""
+
+    interface: str
+    network: int
+    mask: int
+    is_direct: bool
+
+
+def parse_routes(text: str) -> list[Route]:
+    """The routes of /proc/net/route; routes that are down or rejecting left out."""
     routes = []
     for line in text.splitlines()[1:65537]:
         fields = line.split()
@@ -29,7 +40,7 @@ def parse_routes(text: str) -> list[tuple[str, int, int, bool]]:
         except ValueError:
             continue
         if flags & FLAG_UP and not flags & FLAG_REJECT and max(network, gateway, mask) < 1 << 32:
-            routes.append((fields[0], swap(network), swap(mask), gateway == 0))
+            routes.append(Route(interface=fields[0], network=swap(network), mask=swap(mask), is_direct=gateway == 0))
     return routes
 
 
@@ -40,7 +51,7 @@ def swap(number: int) -> int:
 
 def parse_default_interfaces(text: str, text6: str = "") -> list[str]:
     """Names of the interfaces that hold a default route, by /proc/net/route and ipv6_route."""
-    names = [name for name, network, mask, _direct in parse_routes(text) if network == 0 and mask == 0]
+    names = [route.interface for route in parse_routes(text) if route.network == 0 and route.mask == 0]
     for line in text6.splitlines()[:65536]:
         fields = line.split()
         if len(fields) == 10 and fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
@@ -75,7 +86,7 @@ def ipv4_text(number: int) -> str:
     return socket.inet_ntoa(struct.pack(">I", number))
 
 
-def match_ipv4(locals_: set[int], routes: list[tuple[str, int, int, bool]]) -> tuple[dict[str, list[str]], list[str]]:
+def match_ipv4(locals_: set[int], routes: list[Route]) -> tuple[dict[str, list[str]], list[str]]:
     """({interface: ["10.0.0.1/24"]}, [address that two interfaces could have]): which interface each local address belongs to.
 
     An address belongs to the interface whose direct route, the most specific one, covers it. Two interfaces in one network cannot be distinguished.

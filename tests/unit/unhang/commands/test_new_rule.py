@@ -26,7 +26,7 @@ CONDITIONS = {
     "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')", "--when": "item.value == '64'"},
     "hot": {"--for-each": "gpus.devices", "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
     "fabric": {"--applies": "fabric_manager.nvswitch_present", "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
-    "policy": {"--when": "policy.pcie.width is known and gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
+    "policy": {"--applies": "policy.pcie.width is known", "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
 }  # fmt: skip
 
 
@@ -55,16 +55,37 @@ def checked(tmp_path, capsys, row):
 def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
     code, row = drafted(capsys, name)
     assert code == 0
-    assert checked(tmp_path, capsys, {**row, **WORDS}) == (0, [f"{tmp_path}: 1 rule, 0 rows of tables, no fault"])
+    code, lines = checked(tmp_path, capsys, {**row, **WORDS})
+    assert code == 0 and lines[-1] == f"{tmp_path}: 1 rule, 0 rows of tables, no fault"
+    assert all(" also: expected " in line and line.endswith("; nothing to do if you want that") for line in lines[:-1])
 
 
 @pytest.mark.parametrize("name", ["numa", "ecc", "rail", "fabric", "hot"])
 def test_examples_differ_from_a_healthy_node_in_one_fact(tmp_path, capsys, healthy, name):
     code, row = drafted(capsys, name, "--healthy", healthy)
-    (match,), (near_miss,) = row["examples"]["match"], row["examples"]["near_miss"]
-    assert code == 0 and len(differences(match, near_miss)) == 1
-    assert "H100" in str(near_miss) or name not in ("ecc",)
+    (match,), near_misses = row["examples"]["match"], row["examples"]["near_miss"]
+    assert code == 0 and [len(differences(match, near_miss)) for near_miss in near_misses] == [1] * len(near_misses)
+    assert "H100" in str(near_misses[0]) or name not in ("ecc",)
     assert checked(tmp_path, capsys, {**row, **WORDS})[0] == 0
+
+
+ALL = "limits.numa_balancing and gpus.count > 1 and limits.sysctls['vm.swappiness'] == '60'"
+EITHER = "limits.numa_balancing or gpus.count > 5"
+
+
+@pytest.mark.parametrize(("condition", "facts"), [
+    (ALL, [".gpus.count", ".limits.numa_balancing", ".limits.sysctls.vm.swappiness"]), (EITHER, [".gpus.count", ".limits.numa_balancing"]),
+])  # fmt: skip
+def test_each_fact_of_the_condition_has_a_near_miss_that_differs_in_it_alone(capsys, condition, facts):
+    assert main(["rule", "new", "own", "--when", condition]) == 0
+    examples = yaml.safe_load(capsys.readouterr().out)["rules"][0]["examples"]
+    differing = [differences(match, near_miss) for match in examples["match"] for near_miss in examples["near_miss"]]
+    assert sorted({one[0] for one in differing if len(one) == 1}) == facts
+
+
+def test_a_fact_that_alone_decides_nothing_is_named(capsys):
+    assert main(["rule", "new", "own", "--when", "gpus.count > 1 and (limits.numa_balancing or not limits.numa_balancing)"]) == 0
+    assert "# limits.numa_balancing: no value of it alone makes a near miss" in capsys.readouterr().out
 
 
 def differences(one, other, path=""):
@@ -95,6 +116,10 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
     [
         (["own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
         (["own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
+        (["own", "--when", "sysctl['vm.swappiness'] == '60'"], "; near it is limits.sysctls['vm.swappiness']"),
+        (["own", "--when", "limits.sysctls.vm.swappiness == '60'"], "; near it is limits.sysctls['vm.swappiness']"),
+        (["own", "--when", "kernel.numa_balancing"], "; near it is limits.numa_balancing or "),
+        (["own", "--for-each", "gpus.devices", "--when", "not item.ecc_enabled"], "; near it is gpus.devices[*].ecc.enabled"),
         (["own"], "arguments are required: --when"),
         (["xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
         (["own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"], "--healthy /nowhere.json: No such file"),

@@ -90,13 +90,6 @@ def _decide(key: Key, values: Mapping[str, Any]) -> Pin | Undecided | None:
     return Pin(key.section, key.name, value, key.why)
 
 
-def policy_of(draft: Draft) -> dict[str, Any]:
-    policy: dict[str, Any] = {}
-    for pin in draft.pins:
-        policy.setdefault(pin.section, {})[pin.name] = pin.value
-    return policy
-
-
 def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping[str, Any]] = ()) -> str:
     """YAML with comments for group_vars. head: comment lines before it; bandwidth: rows of the policy's key `bandwidth`.
 

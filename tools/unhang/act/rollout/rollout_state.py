@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unhang.act.rollout.floor import Floor, floor_of
@@ -123,12 +123,6 @@ class RolloutState:
 def replay(entries: Iterable[Entry]) -> RolloutState:
     """The states of the nodes after a whole journal, without the waves."""
     return RolloutState().take(entries)
-
-
-def standing_of(waves: Sequence[Sequence[str]], nodes: Mapping[str, NodeState], epoch: int | None = None) -> RolloutState:
-    """The rollout's state for these states of the nodes. epoch: of the newest controller; that of the newest entry about a node if it is not given."""
-    newest = max((node.epoch for node in nodes.values()), default=0)
-    return RolloutState(waves, nodes.values(), newest if epoch is None else epoch)
 
 
 def _put(hosts: set[str], host: str, belongs: bool) -> None:

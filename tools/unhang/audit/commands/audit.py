@@ -21,7 +21,7 @@ from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
-from unhang.core.run.from_act import from_act
+from unhang.core.run.handed_over import handed_over
 
 LONGEST_DEADLINE_S = 366 * 86400.0
 
@@ -101,4 +101,4 @@ def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namesp
     judge.add_arguments(parser)
     given = parser.parse_args([run])
     shared = {name: value for name, value in vars(arguments).items() if name in vars(given) and name != "out" and value is not None}
-    return argparse.Namespace(**{**vars(given), **shared, "is_record": True, "from_act": from_act(arguments)})
+    return argparse.Namespace(**{**vars(given), **shared, "is_record": True, "handed_over": handed_over(arguments)})

@@ -12,8 +12,7 @@ from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.commands.filters import filtered
 from unhang.audit.commands.judging_options import add_judging_options
 from unhang.audit.commands.node_documents import is_document, run_of_documents
-from unhang.audit.commands.run_output import check_page, commands_here, page_of, show
-from unhang.audit.history.node_pasts import node_pasts
+from unhang.audit.commands.run_output import check_page, page_of, show
 from unhang.audit.rules.values import printable
 from unhang.audit.triage.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.core.ansible.playbook_command import as_typed
@@ -23,7 +22,7 @@ from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.findings import read_findings
-from unhang.core.run.from_act import from_act
+from unhang.core.run.handed_over import handed_over
 from unhang.core.text import counted
 
 EXAMPLES = """\
@@ -69,18 +68,13 @@ def _check_folders(rules: list[str]) -> None:
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=from_act(arguments).repairs)
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=handed_over(arguments).repairs)
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()
     page = _page_beside(out) if out is not None else folder / "report.html"
-    plan = from_act(arguments).plan(folder) if out is None else None
-    rollout = from_act(arguments).rollout(folder) if out is None else None
     judged = read_findings(folder, out)
-    commands = commands_here(folder, judged, arguments.run)
-    pasts = node_pasts(folder, getattr(arguments, "db", None))
-    text = page_of(folder, arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout, pasts=pasts)
-    run_folder.write_atomically(page, text)
+    run_folder.write_atomically(page, page_of(folder, judged, arguments, beside=out))
     findings = filtered(folder, judged, arguments)
     show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):

@@ -12,10 +12,12 @@ import yaml
 
 from unhang.audit.judge.draft_values import shape_at
 from unhang.audit.judge.drafts import Draft, draft_rule
+from unhang.audit.judge.near_facts import near_facts, written
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.audit.rules.expression import ExpressionError, compile_expression
+from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule, node_names
 from unhang.audit.rules.values import printable
-from unhang.core.catalogue.reading import row_ids
+from unhang.core.catalogue.rule_files import row_ids
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
@@ -83,14 +85,25 @@ def sections_of(path: Path) -> dict[str, Any]:
 
 
 def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -> tuple[list[str], bool] | str:
-    """(lines, whether there are both examples), or the fault of the condition."""
+    """(lines, whether there are both examples), or the fault of the condition, with the facts that its author may have meant."""
     trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
     try:
         quoted = _quoted(compile_rule(trial, tables))
         draft = draft_rule({**trial, "found": quoted}, tables, healthy)
     except RuleError as problem:
-        return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}"
-    return _rendered(row, quoted, draft), draft.match is not None and draft.near_miss is not None
+        near = near_facts(row.get(problem.field, ""), _item_path(row, tables))
+        meant = f"; near it is {' or '.join(near)}" if near else ""
+        return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}{meant}"
+    return _rendered(row, quoted, draft), bool(draft.matches and draft.near_misses)
+
+
+def _item_path(row: Mapping[str, Any], tables: Mapping[str, Any]) -> tuple[str, ...]:
+    """The path of an item of for_each; () without one, or if it is at fault itself."""
+    try:
+        listed = compile_expression(row["for_each"], node_names(tables)) if "for_each" in row else None
+    except ExpressionError:
+        return ()
+    return (listed.kind.items().path or ()) if listed is not None else ()
 
 
 def _quoted(rule: Rule) -> str:
@@ -105,25 +118,22 @@ def _quoted(rule: Rule) -> str:
             listed = shape.kind == "list" and shape.item is not None and shape.item.is_scalar
             if shape.is_scalar or listed:
                 joined = " | join(', ')" if listed else ""
-                parts.append(f"{path[-1]} {{{{ {_dotted(names)}{joined} }}}}")
+                parts.append(f"{path[-1]} {{{{ {written(names)}{joined} }}}}")
     named = [f"{name} {{{{ item.{name} }}}}" for name in rule.where_fields[:2]]
     return ", ".join(dict.fromkeys([*parts, *named])) or "the condition holds"
 
 
-def _dotted(path: tuple[str, ...]) -> str:
-    return path[0] + "".join(f".{part}" if part.isidentifier() else f"['{part}']" for part in path[1:])
-
-
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
     """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names them."""
-    lines = ["# facts that decide:", *(f"#   {place.name}: {_kind(place.shape)}" for place in draft.places), "rules:"]
+    lines = ["# facts that decide:", *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places), "rules:"]
     fields: dict[str, Any] = {"id": row["id"], "title": "", **{key: row[key] for key in ("severity", "scope", "applies", "for_each", "when") if key in row}}
     fields |= {"expected": "", "found": quoted, "remedy": {"person": ""}, "sources": [{"url": "", "says": ""}], "confidence": "reported"}
     lines += [f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}" for key, value in fields.items()]
     lines.append("    examples:")
-    for key, found in (("match", draft.match), ("near_miss", draft.near_miss)):
-        lines += [f"      {key}:", f"        - {_flow(found)}"] if found is not None else [f"      {key}: []  # none was found: write one"]
-    return lines
+    for key, examples in (("match", draft.matches), ("near_miss", draft.near_misses)):
+        lines.append(f"      {key}:" if examples else f"      {key}: []  # none was found: write one")
+        lines += [f"        - {_flow(one)}" for one in examples]
+    return lines + [f"        # {written(path)}: no value of it alone makes a near miss" for path in draft.without_near_miss]
 
 
 def _kind(shape: Shape) -> str:

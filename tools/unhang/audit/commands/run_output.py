@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.commands.filters import OPTIONS
-from unhang.audit.history.node_pasts import node_pasts
 from unhang.audit.report.exports import RENDERERS, render_junit
-from unhang.audit.report.html import render_html
 from unhang.audit.report.manual_work import with_manual_work
 from unhang.audit.report.read_by import ReadBy, read_by_line, read_by_of
 from unhang.audit.report.run import read_run
@@ -30,7 +28,7 @@ from unhang.core.labels import parse_labels
 from unhang.core.run import run_folder
 from unhang.core.run.actions import Setting, command, needs_list
 from unhang.core.run.findings import read_findings
-from unhang.core.run.from_act import from_act
+from unhang.core.run.handed_over import handed_over
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
@@ -69,12 +67,7 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     check_page(arguments)
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else given.parent if given.is_file() else folder) / "report.html")
-        beside = given if given.is_file() else None
-        plan, rollout = (None, None) if beside else (from_act(arguments).plan(folder), from_act(arguments).rollout(folder))
-        commands = commands_here(folder, findings, arguments.run)
-        pasts = node_pasts(folder, getattr(arguments, "db", None))
-        smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
-        deliver(page_of(folder, arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke, pasts=pasts), out)
+        deliver(page_of(folder, findings, arguments, beside=given if given.is_file() else None), out)
         if out != "-" and not arguments.quiet:
             print(out)
         return
@@ -140,12 +133,6 @@ def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
     return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
 
 
-def commands_here(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], str]:
-    """Cause -> its command as a person types it here, for the page."""
-    setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
-    return lambda cause: command(cause, setting_of(cause))
-
-
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
     """The surroundings for the commands of the causes: this run and the current folder. run: as it was typed."""
     document = read_run(folder)
@@ -167,9 +154,16 @@ def _lasting(folder: Path, run: str) -> str:
     return run if Path(run).is_file() else next(one for one in ways if Path(one).name == own.name)
 
 
-def page_of(folder: Path, run: str, **parts: Any) -> str:
-    """The page of a run, with commands as a person types them here. run: as it was typed; parts: arguments of render_html."""
-    return render_html(folder, run_name=_lasting(folder, run), program=project.program_as_typed(), **parts)
+def page_of(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, beside: Path | None) -> str:
+    """The page of a run, with commands as a person types them here. beside: a file of findings that are not the run's own, to which no plan belongs."""
+    given, run = handed_over(arguments), arguments.run
+    setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
+    plan, rollout = (None, None) if beside else (given.plan(folder), given.rollout(folder))
+    return given.page(
+        folder, getattr(arguments, "db", None), run_name=_lasting(folder, run), program=project.program_as_typed(), beside=beside,
+        command_of=lambda cause: command(cause, setting_of(cause)), plan=plan, rollout=rollout,
+        smoke_files=[Path(one) for one in getattr(arguments, "smoke", [])],
+    )  # fmt: skip
 
 
 def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str, Any]], Setting]:

@@ -15,6 +15,7 @@ from unhang.audit.history.location import OFF, SETTING, database_file
 from unhang.audit.history.machines import adopt
 from unhang.audit.history.spans import store_facts, store_findings
 from unhang.audit.history.stored import (
+    BandwidthRow,
     StoredNode,
     Verdicts,
     read_bandwidth,
@@ -35,7 +36,7 @@ class StoredRun:
     run: RunInput
     nodes: Mapping[str, StoredNode]
     verdicts: Verdicts | None
-    bandwidth: list[tuple[str, str, int, int, float]]
+    bandwidth: list[BandwidthRow]
     bodies: Mapping[bytes, bytes]
     renamed: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ def _renamed(seen: StoredRun) -> StoredRun:
         unknown = frozenset((name(host), rule) for host, rule in verdicts.unknown)
         verdicts = replace(verdicts, found=found, unknown=unknown)
     nodes = {name(host): node for host, node in seen.nodes.items()}
-    return replace(seen, nodes=nodes, verdicts=verdicts, bandwidth=[(name(row[0]), *row[1:]) for row in seen.bandwidth])
+    return replace(seen, nodes=nodes, verdicts=verdicts, bandwidth=[row._replace(host=name(row.host)) for row in seen.bandwidth])
 
 
 def _known_digests(file: Path, wait_s: float) -> set[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -175,8 +175,18 @@ def _canonical(value: Any) -> str:
     return text if len(text) <= LONGEST_PLACE else without_secrets(text)[:LONGEST_PLACE]
 
 
-def read_bandwidth(folder: Path) -> list[tuple[str, str, int, int, float]]:
-    """(host, operation, bytes, ranks, busbw in GB/s) of each node that the gate's smoke test had alone; [] without a gate."""
+class BandwidthRow(NamedTuple):
+    """A bandwidth that one node had alone. op: the operation."""
+
+    host: str
+    op: str
+    size_bytes: int
+    ranks: int
+    busbw_gb_s: float
+
+
+def read_bandwidth(folder: Path) -> list[BandwidthRow]:
+    """The bandwidths of each node that the gate's smoke test had alone; [] without a gate."""
     try:
         smoke = read_gate_smoke(folder) or GateSmoke()
     except ValueError:
@@ -184,5 +194,6 @@ def read_bandwidth(folder: Path) -> list[tuple[str, str, int, int, float]]:
     rows = []
     for host, summary in smoke.alone.items():
         ranks = min((summary.world_size or 0) if summary else 0, 2**31)
-        rows += [(host, row.op[:80], min(row.size_bytes, 2**62), ranks, row.busbw_gb_s) for row in (summary.bandwidth if summary else [])[:MOST_BANDWIDTH_ROWS]]
+        measured = (summary.bandwidth if summary else [])[:MOST_BANDWIDTH_ROWS]
+        rows += [BandwidthRow(host, row.op[:80], min(row.size_bytes, 2**62), ranks, row.busbw_gb_s) for row in measured]
     return rows

@@ -41,11 +41,6 @@ class Place:
     shape: Shape
     values: tuple[Any, ...]
 
-    @property
-    def name(self) -> str:
-        """The path as the manual has it: gpus.devices[*].ecc.enabled."""
-        return ".".join(part for part in self.path if part != "**").replace(".*", "[*]")
-
 
 def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place]:
     """Every fact and key of the policy that decides a rule, with values to try."""
@@ -74,10 +69,11 @@ def shape_at(path: tuple[str, ...]) -> Shape | None:
 
 
 def _constants(sources: list[str]) -> Iterator[Any]:
-    """Constants to which the condition compares; without the field and the test of selectattr('state', 'equalto', …)."""
+    """Constants to which the condition compares; without keys, and the field and the test of selectattr('state', 'equalto', …)."""
     for source in sources:
         tree = parsed(source)
         names = {id(name) for one in tree.find_all(nodes.Filter) for name in one.args[: NAMES.get(one.name, 0)]}
+        names |= {id(one.arg) for one in tree.find_all(nodes.Getitem)}
         yield from (node.value for node in tree.find_all(nodes.Const) if id(node) not in names)
         if isinstance(tree, nodes.Const):
             yield tree.value

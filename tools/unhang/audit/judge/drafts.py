@@ -1,4 +1,4 @@
-"""Drafts a rule from its condition: the facts that it reads, an example on which it fires, and a near miss that differs in one fact."""
+"""Drafts a rule from its condition: the facts that it reads, examples on which it fires, and for each fact a near miss that differs in it alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.audit.judge.draft_values import ABSENT, Place, places_of
@@ -15,17 +15,25 @@ from unhang.audit.rules.rules import Rule, compile_rule
 from unhang.core.run.documents import InvalidNode
 
 MOST_TRIED = 20_000  # fragments; the judge answers some ten thousand a second
+MOST_MATCHES = 50  # matches whose facts are changed one by one
 Fragment = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A row that is complete except for its texts and sources, and the facts that decide it. match and near_miss are None if none was found."""
+    """A row that is complete except for its texts and sources.
+
+    places              the facts that decide it
+    matches             examples on which it fires; () if none was found
+    near_misses         each differs from a match in one fact; () if none was found
+    without_near_miss   paths of the deciding facts for which there is none
+    """
 
     rule: Rule
     places: tuple[Place, ...]
-    match: Fragment | None
-    near_miss: Fragment | None
+    matches: tuple[Fragment, ...]
+    near_misses: tuple[Fragment, ...]
+    without_near_miss: tuple[tuple[str, ...], ...]
 
 
 def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], healthy: Mapping[str, Any] | None = None) -> Draft:
@@ -36,8 +44,34 @@ def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], 
     view = catalogue_view(tables)
     places = places_of(rule, tables)
     named = _named(rule)
-    found = (_from_healthy(rule, places, named, healthy, view) if healthy is not None else None) or _searched(rule, places, named, view)
-    return Draft(rule, tuple(places), *(found or (None, None)))
+    examples = Examples({place.path: place for place in places})
+    if healthy is not None:
+        _from_healthy(rule, examples, named, healthy, view)
+    for fragment in _matches(rule, places, view) if not examples.matches else ():
+        _add(examples, rule, fragment, view)
+        if not examples.open:
+            break
+    matches, near_misses = (tuple(_with_names(one, named) for one in found) for found in (examples.matches, examples.near_misses))
+    return Draft(rule, tuple(places), matches, near_misses, tuple(examples.open))
+
+
+@dataclass
+class Examples:
+    """What a search has found so far. open: the facts, by their path, that have no near miss yet."""
+
+    open: dict[tuple[str, ...], Place]
+    matches: list[Fragment] = field(default_factory=list)
+    near_misses: list[Fragment] = field(default_factory=list)
+
+
+def _add(examples: Examples, rule: Rule, match: Fragment, view: CatalogueView) -> None:
+    """Adds a near miss for each fact that had none, and the match if it is the first one or has such a near miss."""
+    near = {path: miss for path, place in examples.open.items() if (miss := _near_miss(rule, [place], match, view)) is not None}
+    if near or not examples.matches:
+        examples.matches.append(match)
+    examples.near_misses += [miss for place, miss in enumerate(near.values()) if miss not in (*examples.near_misses, *list(near.values())[:place])]
+    for path in near:
+        del examples.open[path]
 
 
 def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
@@ -55,15 +89,12 @@ def _named(rule: Rule) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(one for one in quoted if "**" not in one))
 
 
-def _searched(rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], view: CatalogueView) -> tuple[Fragment, Fragment | None] | None:
-    """(match, near miss) from values that the condition and the schema name; None if it fires on none of the tried values."""
+def _matches(rule: Rule, places: list[Place], view: CatalogueView) -> Iterator[Fragment]:
+    """Fragments on which the rule fires, of values that the condition and the schema name."""
     alone = (_built(places, values) for values in _combinations(places))
     several = (fragment for values in _combinations(places) for fragment in _lists_varied(places, values))
-    for fragment in itertools.chain(alone, itertools.islice(several, MOST_TRIED)):
-        if verdict(rule, fragment, view) == "fail":
-            near_miss = _near_miss(rule, places, fragment, view)
-            return _with_names(fragment, named), None if near_miss is None else _with_names(near_miss, named)
-    return None
+    tried = itertools.chain(alone, itertools.islice(several, MOST_TRIED))
+    yield from itertools.islice((one for one in tried if verdict(rule, one, view) == "fail"), MOST_MATCHES)
 
 
 def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
@@ -114,18 +145,19 @@ def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
                 yield changed
 
 
-def _from_healthy(
-    rule: Rule, places: list[Place], named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView
-) -> tuple[Fragment, Fragment] | None:
-    """(the healthy node with one fact changed, the healthy node), both reduced to the facts that the rule reads."""
-    whole = _cut(healthy, [*(place.path for place in places), *named])
+def _from_healthy(rule: Rule, examples: Examples, named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView) -> None:
+    """Adds the healthy node, reduced to the facts that the rule reads, as a near miss, and as a match the same with one fact changed; then near misses that
+    differ from the match in the other facts. Nothing if no single fact makes the rule fire."""
+    whole = _cut(healthy, [*examples.open, *named])
     for base in (_shortened(whole), whole):
         if verdict(rule, base, view) not in ("pass", "skip"):
             continue
-        for changed in _changes(_with_values_of(base, places), base):
-            if verdict(rule, changed, view) == "fail":
-                return changed, base
-    return None
+        for place in _with_values_of(base, list(examples.open.values())):
+            if match := next((one for one in _changes([place], base) if verdict(rule, one, view) == "fail"), None):
+                examples.near_misses.append(base)
+                del examples.open[place.path]
+                _add(examples, rule, match, view)
+                return
 
 
 def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,9 @@ from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.audit.judge.labelled_values import labelled
+from unhang.audit.judge.node_budget import NodeBudget, NodeTooCostly
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
+from unhang.audit.judge.run_policies import RunPolicies, UsedPolicy
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.engine import Engine, NodeVerdicts, view_of
 from unhang.audit.rules.groups import (
@@ -34,88 +35,26 @@ from unhang.audit.rules.rules import SEVERITIES, Rule, tables_shape
 from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument, one_text
 from unhang.core.run.run_input import RunInput, read_nodes
-from unhang.core.schemas.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.core.schemas.policy import PolicyFile, Waiver
 from unhang.core.schemas.shapes import nearest
 
-NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # processor time that one node may take; after nodes have used CROWD_CPU_S beyond their share, the smaller one
-CROWD_CPU_S = 30.0
 COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
 
 
 @dataclass
-class _Policies:
-    """Policies of the run, each distinct one checked once."""
+class _Tally:
+    """Numbers of the run.
 
-    override: PolicyFile | None
-    thresholds: tuple[str, ...]
-    files: tuple[str, ...] = ()  # the inventory's, that define a policy
-    known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
+    totals    rule id -> verdict -> how many
+    items     of all nodes, by the rule's number and the verdict
+    statuses  how many nodes have each status
+    unread    nodes without facts
+    """
 
-    def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
-        """(number, policy, fault or "", rule -> waivers) for one node. A policy with a fault is treated as empty; the fault is a finding."""
-        policy = document.policy if self.override is None else self.override.for_groups(document.groups)
-        key = msgspec.json.encode(policy)
-        if key not in self.known:
-            faults = policy_faults(policy, self.thresholds)
-            usable: dict[str, Any] = {} if faults else policy
-            waivers: dict[str, list[Waiver]] = {}
-            for waiver in waivers_of(usable):
-                waivers.setdefault(waiver.rule, []).append(waiver)
-            self.known[key] = (len(self.known), usable, "; ".join(one_line(fault, self._file(document)) for fault in faults[:5]), waivers)
-        return self.known[key]
-
-    def _file(self, document: NodeDocument) -> str:
-        """The end of the path of the file that gives this node its policy; "" if that is not known."""
-        names = {document.host, *document.groups}
-        paths = [Path(one) for one in self.files if self.override is None]
-        own = [path for path in paths if path.stem in names or path.parent.name in names] or (paths if len(paths) == 1 else [])
-        return "/".join(own[0].parts[-2:]) if len(own) == 1 else ""
-
-
-class _NodeTooCostly(Exception):
-    """A node document that takes more processor time to judge than any regular one."""
-
-
-@dataclass
-class _Budget:
-    """Processor time of the node that is judged now. It is charged to the node, so that no rule is stopped because of one node's document."""
-
-    forgive: Callable[[float], None]
-    began_s: float = 0.0
-    crowd_s: float = CROWD_CPU_S
-
-    def begin(self) -> None:
-        """Starts a node; the time that the previous one took beyond its share is counted."""
-        now = time.process_time()
-        if self.began_s and now - self.began_s > CROWDED_NODE_CPU_S:
-            self.crowd_s -= now - self.began_s
-            self.forgive(now - self.began_s)
-        self.began_s = now
-
-    def check(self) -> None:
-        """Raises _NodeTooCostly if the node has used its processor time."""
-        most = NODE_CPU_S if self.crowd_s > 0 else CROWDED_NODE_CPU_S
-        if time.process_time() - self.began_s > most:
-            raise _NodeTooCostly(f"it takes more than {most:g} s of processor time; see how long its lists are")
-
-
-@dataclass
-class _State:
-    engine: Engine
-    policies: _Policies
-    today: str
-    budget: _Budget
-    is_limited: bool = False  # the run may lack nodes of the inventory
-    entries: list[Entry] = field(default_factory=list)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    cells: dict[str, Cell] = field(default_factory=dict)
-    counts: dict[tuple[int, str], int] = field(default_factory=dict)  # rule, verdict -> items of all nodes
-    bad_waivers: dict[tuple[str, str], BadWaiver] = field(default_factory=dict)
-    groups: set[str] = field(default_factory=set)  # of all nodes, read or not
-    in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)  # inventory groups -> hosts
+    items: Counter[tuple[int, str]] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
     unread: int = 0
-    hosts: dict[str, JudgedNode] = field(default_factory=dict)
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -123,6 +62,46 @@ class _State:
         if row is None:
             row = self.totals[rule.id] = dict.fromkeys(VERDICTS, 0)
         row[verdict] += number
+
+
+@dataclass(frozen=True)
+class _Fleet:
+    """What is kept of the nodes for comparing them.
+
+    hosts      all nodes, read or not
+    cells      the nodes that were read, in sets that are compared in any case
+    groups     inventory groups of all nodes
+    in_groups  inventory groups of a node that was read -> its hosts
+    """
+
+    hosts: dict[str, JudgedNode] = field(default_factory=dict)
+    cells: dict[str, Cell] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)
+    in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """A run that is being judged. is_limited: it may lack nodes of the inventory. The fields with a default grow from node to node."""
+
+    engine: Engine
+    policies: RunPolicies
+    today: str
+    budget: NodeBudget
+    is_limited: bool
+    tally: _Tally = field(default_factory=_Tally)
+    fleet: _Fleet = field(default_factory=_Fleet)
+    entries: list[Entry] = field(default_factory=list)
+    bad_waivers: dict[tuple[str, str], BadWaiver] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _JudgedDocument:
+    """A node as it was judged: its document, or one that says why judging it failed."""
+
+    document: NodeDocument
+    policy: UsedPolicy
+    verdicts: NodeVerdicts
 
 
 def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
@@ -142,16 +121,10 @@ def judge_run(
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
     view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
-    budget = _Budget(getattr(mark, "forgive", lambda seconds: None))
+    budget = NodeBudget(getattr(mark, "forgive", lambda seconds: None))
 
-    def note(rule: str) -> None:
-        mark(rule)
-        if nodes_first:
-            budget.check()
-
-    nodes_first = True
-    policies = _Policies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
-    state = _State(Engine(rules, view, note), policies, today, budget, bool(run.document.get("limit")))
+    policies = RunPolicies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
+    state = _Judging(Engine(rules, view, _charged(mark, budget)), policies, today, budget, bool(run.document.get("limit")))
     gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
     try:
         parts = EarlierParts(run)
@@ -160,107 +133,126 @@ def judge_run(
             _judge_node(state, document)
             mark("")  # the time to read the next node is not charged to a rule
         if policy is not None and not state.is_limited:  # a limited run does not know all groups
-            policy.check_groups(state.groups)
+            policy.check_groups(state.fleet.groups)
         if out is None:
             parts.keep()
         del parts  # before the findings of all nodes are put together
-        nodes_first = False
+        budget.end()
         _count_nodes(state)
         _judge_peers(state, view)
         _add_bad_waivers(state)
         _add_stopped(state, stopped.values())
         entries = in_order(state.entries)
-        head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
+        head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.fleet.hosts)
         write_findings(out or run.folder / "findings.json", head, entries, is_named=out is not None)
     finally:
         gc.enable()
     return head
 
 
-def _judged_node(document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
-    sections = document.sections
-    return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections))
+def _charged(mark: Callable[[str], None], budget: NodeBudget) -> Callable[[str], None]:
+    """mark, which also ends the judging of a node that has used its processor time."""
+
+    def note(rule: str) -> None:
+        mark(rule)
+        budget.check()
+
+    return note
 
 
-def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
-    """Judges one node: its verdicts, kept data and waivers. An exception that its document causes makes only this node invalid."""
+def _judged(state: _Judging, document: NodeDocument) -> _JudgedDocument:
+    """Judges one node. An exception that its document causes makes only this node invalid."""
     state.budget.begin()
     try:
-        number, policy, fault, waivers = state.policies.of(document)
-        verdicts = state.engine.judge(view_of(document, policy, fault))
-        return document, verdicts, _judged_node(document, verdicts, policy, number), waivers
+        policy = state.policies.of(document)
+        return _JudgedDocument(document, policy, state.engine.judge(view_of(document, policy.policy, policy.fault)))
     except (MemoryError, UserError):
         raise
-    except _NodeTooCostly as problem:
-        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
+    except NodeTooCostly as problem:
+        return _judged(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
     except Exception as problem:
         if document.sections is None and not document.policy:
             raise  # the exception cannot come from the node's document any more
         reason = f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of unhang, please report it with this node's file"
-        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
+        return _judged(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
 
 
-def _judge_node(state: _State, document: NodeDocument) -> None:
-    document, verdicts, node, waivers = _judge_one(state, document)
-    state.hosts[document.host] = node
-    state.groups.update(document.groups)
-    status = document.status
-    state.nodes[status] = state.nodes.get(status, 0) + 1
-    state.unread += verdicts.unread
-    for answers in verdicts.answers:
+def _judge_node(state: _Judging, document: NodeDocument) -> None:
+    """Judges one node, counts its verdicts, and keeps what comparing it with its peers needs."""
+    judged = _judged(state, document)
+    _count_verdicts(state.tally, judged)
+    _add_entries(state, judged)
+    _add_to_fleet(state.fleet, judged)
+
+
+def _count_verdicts(tally: _Tally, judged: _JudgedDocument) -> None:
+    tally.statuses[judged.document.status] += 1
+    tally.unread += judged.verdicts.unread
+    for answers in judged.verdicts.answers:
         for rule, verdict, count in answers.counts:
-            state.counts[rule, verdict] = state.counts.get((rule, verdict), 0) + count
-    _add_entries(state, verdicts, document, waivers, node.policy)
-    if verdicts.unread:
+            tally.items[rule, verdict] += count
+
+
+def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
+    document, used = judged.document, judged.policy
+    sections = document.sections
+    fleet.hosts[document.host] = JudgedNode(not judged.verdicts.unread, scheduler_of(sections), used.policy, used.number, boards_of(sections))
+    fleet.groups.update(document.groups)
+    if judged.verdicts.unread:
         return
-    name = peers_of(document.groups, node.policy)
-    cell = state.cells.get(name)
+    name = peers_of(document.groups, used.policy)
+    cell = fleet.cells.get(name)
     if cell is None:
-        cell = state.cells[name] = Cell(node.policy, waivers, document.groups)
+        cell = fleet.cells[name] = Cell(used.policy, used.waivers, document.groups)
     cell.hosts.append(document.host)
-    cell.policies[policy_key(document.policy, node.policy)] += 1
-    cell.hardware[hardware_of(document.sections)] += 1
-    for answers in verdicts.answers:
+    cell.policies[policy_key(document.policy, used.policy)] += 1
+    cell.hardware[hardware_of(sections)] += 1
+    for answers in judged.verdicts.answers:
         for rule, compared in answers.compared:
             add_votes(cell.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
-    state.in_groups.setdefault(document.groups, []).append(document.host)
+    fleet.in_groups.setdefault(document.groups, []).append(document.host)
 
 
-def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]], policy: dict[str, Any]) -> None:
-    for number, judged, texts, where in verdicts.listed:
+def _add_entries(state: _Judging, node: _JudgedDocument) -> None:
+    """The findings of a node; one about a waiver is kept until all nodes with this waiver are known."""
+    for number, judged, texts, where in node.verdicts.listed:
         rule = state.engine.rules[number]
         verdict, waiver = judged.verdict, None
-        if verdict == "fail" and rule.id in waivers:
-            waiver = _waiver(state, waivers[rule.id], document.host, document.groups)
-            if waiver is not None:
-                verdict = "waived"
-                state.count(rule, "fail", -judged.items)
-                state.count(rule, "waived", judged.items)
-        if verdict == "fail" and (bad := waiver_at(rule, judged.item, policy)) is not None:
-            state.count(rule, "fail", -judged.items)
-            state.count(rule, "skip", judged.items)
+        if verdict == "fail":
+            waiver = _waiver(state, node.policy.waivers.get(rule.id, []), node.document.host, node.document.groups)
+        if waiver is not None:
+            verdict = "waived"
+            _move_count(state.tally, rule, judged.items, "waived")
+        if verdict == "fail" and (bad := waiver_at(rule, judged.item, node.policy.policy)) is not None:
+            _move_count(state.tally, rule, judged.items, "skip")
             row = state.bad_waivers.setdefault((rule.id, msgspec.json.encode(bad.row).decode()), BadWaiver(rule, judged, texts, bad))
-            row.hosts += [document.host] if bad.covers(document.host, document.groups) else []
-            continue
-        state.entries.append(Entry(rule, verdict, document.host, judged, texts, where, waiver))
+            row.hosts += [node.document.host] if bad.covers(node.document.host, node.document.groups) else []
+        else:
+            state.entries.append(Entry(rule, verdict, node.document.host, judged, texts, where, waiver))
 
 
-def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
+def _move_count(tally: _Tally, rule: Rule, items: int, verdict: str) -> None:
+    """Counts failed items under another verdict."""
+    tally.count(rule, "fail", -items)
+    tally.count(rule, verdict, items)
+
+
+def _waiver(state: _Judging, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
     """The waiver that is valid today for this host, or None."""
     return next((dict(one.row) for one in waivers if one.row["until"] >= state.today and one.covers(host, groups)), None)
 
 
-def _count_nodes(state: _State) -> None:
+def _count_nodes(state: _Judging) -> None:
     """Totals of node scope. A node that was not read is unknown to every rule over facts."""
-    for (number, verdict), count in state.counts.items():
-        state.count(state.engine.rules[number], verdict, count)
+    for (number, verdict), count in state.tally.items.items():
+        state.tally.count(state.engine.rules[number], verdict, count)
     for rule in state.engine.rules:
-        if state.unread and rule.scope == "node" and rule.reads_facts:
-            state.count(rule, "unknown", state.unread)
+        if state.tally.unread and rule.scope == "node" and rule.reads_facts:
+            state.tally.count(rule, "unknown", state.tally.unread)
 
 
-def _judge_peers(state: _State, view: CatalogueView) -> None:
-    for name, peers in joined(state.cells):
+def _judge_peers(state: _Judging, view: CatalogueView) -> None:
+    for name, peers in joined(state.fleet.cells):
         same_as = peers.policy.get("same_as")
         there = _ballots_of_group(state, same_as) if same_as else {}
         for number, ballot in peers.ballots.items():
@@ -270,11 +262,11 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
             if rule.scope == "group":
                 judged = judge_group(rule, ballot, peers.policy, view, same_as)
                 _add_lacking(state, rule, ballot)
-            elif same_as and same_as not in state.groups and ballot.values and not state.is_limited:
+            elif same_as and same_as not in state.fleet.groups and ballot.values and not state.is_limited:
                 missing = (
                     f"nodes of {same_as}",
                     "absent",
-                    f"no node of the run is in this group, which the policy names in same_as{nearest(same_as, sorted(state.groups))}",
+                    f"no node of the run is in this group, which the policy names in same_as{nearest(same_as, sorted(state.fleet.groups))}",
                 )
                 judged = GroupJudged("unknown", name, missing=(missing,))
             elif same_as:
@@ -284,33 +276,33 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
             _add_group(state, rule, judged, peers)
 
 
-def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
+def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[int, Ballot]:
     """The values of all hosts of one inventory group, in any peer group."""
-    wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host in hosts}
+    wanted = {host for groups, hosts in state.fleet.in_groups.items() if inventory_group in groups for host in hosts}
     found: dict[int, Ballot] = {}
-    for cell in state.cells.values():
+    for cell in state.fleet.cells.values():
         for number, ballot in cell.ballots.items():
             add_ballot(found.setdefault(number, Ballot(inventory_group)), ballot, wanted)
     return found
 
 
-def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
+def _add_lacking(state: _Judging, rule: Rule, ballot: Ballot) -> None:
     """Adds the verdict unknown for hosts whose value was not read."""
     for host, judged in ballot.lacking:
-        state.count(rule, "unknown")
+        state.tally.count(rule, "unknown")
         path, status, reason = judged.missing[0]
         texts = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
         known = GroupJudged("unknown", ballot.group, (host,), missing=judged.missing)
         state.entries.append(Entry(rule, "unknown", None, known, texts, {}))
 
 
-def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: Peers) -> None:
+def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -> None:
     verdict, waiver = judged.verdict, None
     if verdict == "fail" and any(rule.id in cell.waivers for cell in peers.cells):
         held = [_waiver(state, cell.waivers.get(rule.id, []), host, cell.groups) for host, cell in zip(judged.hosts, peers.cells_of(judged.hosts), strict=True)]
         if held and all(held):
             verdict, waiver = "waived", held[0]
-    state.count(rule, verdict)
+    state.tally.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
         judged = labelled(rule, judged)
         lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
@@ -318,25 +310,26 @@ def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: Peers) -> 
         state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
 
 
-def _add_bad_waivers(state: _State) -> None:
+def _add_bad_waivers(state: _Judging) -> None:
     for one in state.bad_waivers.values():
         if one.hosts or not state.is_limited:
-            state.count(one.rule, "fail")
+            state.tally.count(one.rule, "fail")
             state.entries.append(one.entry({rule.id for rule in state.engine.rules}))
 
 
-def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
+def _add_stopped(state: _Judging, stopped: Iterable[Rule]) -> None:
     for rule in stopped:
         reason = "it used up the time or memory that judging may take, and was left out"
         missing = ((f"rule {rule.id}", "error", reason),)
         texts = {"expected": "a rule that ends", "found": f"rule {rule.id} was stopped: {reason}"}
         judged = GroupJudged("unknown", "", missing=missing)
-        state.count(rule, "unknown")
+        state.tally.count(rule, "unknown")
         state.entries.append(Entry(rule, "unknown", None, judged, texts, {}))
 
 
-def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
-    totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
+def _head(run: RunInput, state: _Judging, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
+    by_rule = state.tally.totals
+    totals = {verdict: sum(row[verdict] for row in by_rule.values()) for verdict in VERDICTS}
     severities = Counter[str]()
     for entry in state.entries:
         if entry.verdict == "fail":
@@ -345,10 +338,10 @@ def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]
     return {
         "schema": "unhang/findings/1",
         "run": {"id": document["id"], "started": document.get("started"), "finished": document.get("finished"), "judged": state.today},
-        "host_count": sum(state.nodes.values()),
-        "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
+        "host_count": sum(state.tally.statuses.values()),
+        "nodes": {status: state.tally.statuses[status] for status in COUNTED if status in state.tally.statuses},
         "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
         "totals_by_severity": {severity: severities[severity] for severity in SEVERITIES if severities[severity]},
-        "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # independent of the order of look-ups
+        "totals_by_rule": {rule.id: by_rule[rule.id] for rule in catalogue.rules if rule.id in by_rule},  # independent of the order of look-ups
     }

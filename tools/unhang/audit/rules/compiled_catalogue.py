@@ -12,13 +12,8 @@ from unhang.audit.rules.examples import example_node
 from unhang.audit.rules.expression import Kind
 from unhang.audit.rules.kept_rules import keep_rules, kept_rules
 from unhang.audit.rules.rules import Rule, RuleError, compile_rule, node_names
-from unhang.core.catalogue.reading import (
-    CatalogueFile,
-    check_ids,
-    collect_tables,
-    own_folders,
-    read_folders,
-)
+from unhang.core.catalogue.reading import CatalogueFile, collect_tables
+from unhang.core.catalogue.rule_files import check_ids, own_folders, read_folders
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import fact_shapes, nearest, read_schema

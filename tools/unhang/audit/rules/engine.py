@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from unhang.audit.rules.describing import Description, context_of, described, items_of, quoted
 from unhang.audit.rules.groups import Compared, compare_node
@@ -32,12 +32,21 @@ class Answers:
     compared: tuple[tuple[int, Compared], ...]
 
 
+class Listed(NamedTuple):
+    """A verdict that a person must see. rule: its number; where: the place on the node."""
+
+    rule: int
+    judged: Judged
+    texts: dict[str, str]
+    where: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """The verdicts of all rules on one node. listed: rule, verdict, texts, where."""
+    """The verdicts of all rules on one node. unread: whether its facts were not read."""
 
     answers: list[Answers]
-    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]
+    listed: list[Listed]
     unread: bool
 
 
@@ -82,10 +91,10 @@ class Engine:
         values = [b""] * len(self._readers) if node.sections is None else [read(node.sections) for read in self._readers]
         values += [value_at(node.policy, path[1:]) if path[0] == "policy" else value_at(context_of(node, path[0]), ()) for path in self._others]
         groups = [group for group in self._groups if node.sections is not None or not group.reads_facts]
-        answers = [_known(group.known, group.key_of(values), partial(self._judged, group.rules, world)) for group in groups]
+        answers = [_entry_of(group.known, group.key_of(values), partial(self._judged, group.rules, world)) for group in groups]
         items: dict[str, dict[str, Any]] = {}
         listed = [
-            (number, judged, *_known(known, self._quoted_of[number](values), partial(self._described, number, judged, world, items)))
+            Listed(number, judged, *_entry_of(known, self._quoted_of[number](values), partial(self._described, number, judged, world, items)))
             for one in answers
             for number, judged, known in one.listed
         ]
@@ -122,7 +131,7 @@ def _key(reads: frozenset[Path], place: Mapping[Any, int]) -> Callable[[Sequence
     return itemgetter(*places) if places else lambda values: ()
 
 
-def _known(known: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
+def _entry_of(known: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Made:
     """The entry of this key, made if there is none."""
     found = known.get(key)
     if found is None:

@@ -174,7 +174,7 @@ def _flatten(world: World, values: Any) -> list[Any]:
     return [inner for one in world.items(values) for inner in world.items(one)]
 
 
-def _known(world: World, values: Any) -> list[Any]:
+def _known_items(world: World, values: Any) -> list[Any]:
     return [one for one in world.items(values) if not isinstance(one, Unknown)]
 
 
@@ -244,7 +244,7 @@ FILTERS: dict[str, Function] = {
     "max": _extreme(max),
     "sum": _sum,
     "flatten": _flatten,
-    "known": _known,
+    "known": _known_items,
     "intersect": _intersect,
     "difference": _difference,
     "union": _union,

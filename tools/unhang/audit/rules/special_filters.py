@@ -54,7 +54,7 @@ def _bursts(world: World, events: list[Any], gap_s: float) -> list[Fact]:
 
 
 def _burst(world: World, events: list[Any]) -> Fact:
-    def first_known(name: str) -> Any:
+    def first_field_of(name: str) -> Any:
         return next((plain(one) for one in (world.field(event, name) for event in events) if not isinstance(one, Unknown)), None)
 
     def all_of(name: str) -> list[Any]:
@@ -62,26 +62,28 @@ def _burst(world: World, events: list[Any]) -> Fact:
         return list(dict.fromkeys(plain(one) for one in found if not isinstance(one, Unknown)))
 
     codes = list(dict.fromkeys(plain(world.field(event, "code")) for event in events))  # an event without a code leaves the burst undecided
-    rows = [{"code": plain(world.field(event, "code")), "count": _count(world, event), "pci_address": _known(world, event, "pci_address")} for event in events]
+    rows = [
+        {"code": plain(world.field(event, "code")), "count": _count(world, event), "pci_address": _field_of(world, event, "pci_address")} for event in events
+    ]
     counts = {code: sum(row["count"] for row in rows if row["code"] == code) for code in codes}
-    start = first_known("first_s")
+    start = first_field_of("first_s")
     end = max((plain(one) for one in (world.field(event, "last_s") for event in events) if not isinstance(one, Unknown)), default=start)
     value = {
         "code": codes[0], "codes": codes, "count": sum(counts.values()), "counts": [f"{code} x {count}" for code, count in counts.items()], "events": rows,
-        "pci_address": first_known("pci_address"), "pci_addresses": all_of("pci_address"), "line": first_known("line"),
+        "pci_address": first_field_of("pci_address"), "pci_addresses": all_of("pci_address"), "line": first_field_of("line"),
         "first_s": start, "duration_s": None if start is None else max(0, end - start),
     }  # fmt: skip
     return Fact(value, BURST, events[0].path)
 
 
-def _known(world: World, event: Any, name: str) -> Any:
+def _field_of(world: World, event: Any, name: str) -> Any:
     value = world.field(event, name)
     return None if isinstance(value, Unknown) else plain(value)
 
 
 def _count(world: World, event: Any) -> Any:
     """How often the event came; once where that was not read."""
-    count = _known(world, event, "count")
+    count = _field_of(world, event, "count")
     return 1 if count is None else count
 
 

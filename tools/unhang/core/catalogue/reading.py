@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.core.catalogue.explains import circles
-from unhang.core.catalogue.kept_yaml import folders_of, is_built_in, read_yaml
-from unhang.core.catalogue.scope_texts import with_texts
+from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.catalogue.tables import Table, completed, date_fault, row_faults
-from unhang.core.errors import UserError
 from unhang.core.schemas.check import Fault, check_schema
-from unhang.core.schemas.shapes import nearest, read_schema
+from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_yaml import Place, YamlFault
-
-OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not for the judge
-ROW = re.compile(r"^  - id: ([a-z0-9_-]+)$", re.MULTILINE)
-MAX_FILES = 500
 
 
 @dataclass(frozen=True)
@@ -42,34 +34,6 @@ class CatalogueFile:
         return str(self.path)
 
 
-def own_folders() -> list[Path]:
-    """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no rules, because judging without rules would find nothing."""
-    if not folders_of("rules"):
-        raise UserError("expected the rules of unhang, found none: this installation is damaged; install unhang again")
-    return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
-
-
-def row_ids(*kinds: str) -> list[str]:
-    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it takes seconds."""
-    paths = (path for kind in kinds for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml")))
-    return sorted({found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))})
-
-
-def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:
-    """Every *.yml and *.yaml of the folders, in the order of their names. Adds the faults to `faults`."""
-    for folder in folders:
-        if not folder.is_dir():
-            faults.append(f"{folder}: no such folder of rules")
-            continue
-        paths = sorted(path for path in folder.rglob("*.y*ml") if path.suffix in (".yml", ".yaml"))
-        if not paths and not is_built_in(folder):
-            faults.append(f"{folder}: holds no .yml file")
-        if len(paths) > MAX_FILES:
-            faults.append(f"{folder}: {len(paths)} files, at most {MAX_FILES} are read")
-        for path in paths[:MAX_FILES]:
-            yield from read_file(path, faults)
-
-
 def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     """One file: its rows without a fault, or nothing if the file itself has a fault."""
     try:
@@ -83,7 +47,7 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     if any(len(one.path) < 2 for one in found):
         return  # the fault is in the file itself, not in one of its rows
     bad = {one.path[:2] for one in found}
-    file.rows.extend((place, with_texts(row)) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
+    file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
     file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
     file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
     yield file
@@ -141,32 +105,3 @@ def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: 
     keyed[str(key)] = completed(table, row)
     rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})
     return []
-
-
-def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
-    """(file, rules or entries, place, row) of every row whose id is used for the first time.
-
-    Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain themselves.
-    """
-    files = list(files)
-    seen: dict[str, str] = {}
-    rows = [(file, "rules", *one) for file in files for one in file.rows] + [(file, "entries", *one) for file in files for one in file.entries]
-    for file, kind, place, row in rows:
-        if row["id"] in seen:
-            faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
-        else:
-            seen[row["id"]] = file.at(kind, place)
-            yield file, kind, place, row
-    known = {**seen, **{name: str(file.path) for file in files for name in file.refused}}
-    for file, kind, place, row in rows:
-        if kind == "rules":
-            faults += _named_rules(file, place, row, known)
-    faults += circles({row["id"]: row for _, kind, _, row in rows if kind == "rules"})
-
-
-def _named_rules(file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[str]:
-    """Ids in `also` and `explains` that no rule has."""
-    for name in ("also", "explains"):
-        for number, other in enumerate(row.get(name, ())):
-            if other not in ids:
-                yield f"{file.at('rules', place, name, number)}: rule {row['id']}: {name}: there is no rule {other}{nearest(other, ids)}"

@@ -31,7 +31,6 @@ class Shape:
     sample: bool = False  # differs at every reading and tells nothing about the node's configuration
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
-    fraction: bool = False  # a number with fractions: 1, 1.0 and 1e0 are equal, but differ as text
 
     @functools.cached_property
     def is_scalar(self) -> bool:
@@ -111,10 +110,7 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
         kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
-    fraction = not values and names == ["number"]
-    return Shape(
-        kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity", fraction=fraction
-    )
+    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity")
 
 
 def nearest(name: str, known: Iterable[object]) -> str:

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from unhang.core.verdict.streams import as_map, number
 
@@ -68,9 +68,18 @@ def median_without(counts: Sequence[int], one: int) -> float:
     return (counts[low + (low >= gone)] + counts[high + (high >= gone)]) / 2
 
 
-def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[tuple[str, str, int, float]]], dict[str, int]]:
-    """By kind of counter: (host, name, rise, seconds) of those that rose, and how many of them did not."""
-    risen: dict[str, list[tuple[str, str, int, float]]] = {}
+class Risen(NamedTuple):
+    """A counter of one node that rose. rise: by how much; seconds: in which time."""
+
+    host: str
+    name: str
+    rise: int
+    seconds: float
+
+
+def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Risen]], dict[str, int]]:
+    """By kind of counter: those that rose, and how many did not."""
+    risen: dict[str, list[Risen]] = {}
     read: dict[str, int] = {}
     for node in nodes:
         for kind, count in as_map(node.get("peers")).items():
@@ -79,7 +88,7 @@ def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[tuple[str
             for name, count in as_map(counters).items():
                 kind = counter_kind(str(name))
                 if kind and isinstance(count, int) and not isinstance(count, bool) and count > 0:
-                    risen.setdefault(kind, []).append((str(node.get("host")), str(name), count, number(node.get("counted_s"))))
+                    risen.setdefault(kind, []).append(Risen(str(node.get("host")), str(name), count, number(node.get("counted_s"))))
     return risen, {kind: min(4096, max(0, read.get(kind, 0) - len(rows))) for kind, rows in risen.items()}
 
 

@@ -53,14 +53,14 @@ def train(run: Run, model: Any, steps: int = 10) -> list[float]:
     losses = []
     for number in range(steps):
 
-        def one() -> Any:
+        def train_step() -> Any:
             loss = (model(batch) - batch.flip(-1)).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             losses.append(float(loss.detach()))
 
-        run.collective("training step %d of %d" % (number + 1, steps), one)
+        run.collective("training step %d of %d" % (number + 1, steps), train_step)
     if not all(math.isfinite(loss) for loss in losses):
         raise Failed("expected finite losses, found %s" % losses)
     return losses

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from changed_nodes import found_on_node
+from drafted_policies import policy_of
 from gallery import read_gallery
 
-from unhang.act.plan.policy_from_nodes import policy_from_nodes, policy_of
+from unhang.act.plan.policy_from_nodes import policy_from_nodes
 from unhang.core.schemas.policy import policy_faults
 
 MACHINES = {machine.name: machine for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")}

@@ -6,9 +6,10 @@ import copy
 import json
 
 import pytest
+from drafted_policies import policy_of
 from local_fleet import PROJECT
 
-from unhang.act.plan.policy_from_nodes import policy_from_nodes, policy_of, render_policy
+from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
 from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.schemas.policy import load_policy, policy_faults

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from standing_rollouts import standing_of
 
 from unhang.act.rollout.failure_limit import Limit, Limits, admit, allowed_failures, stop_reason
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.rollout_state import standing_of
 from unhang.act.rollout.steps import (
     DRAINED_BY_OTHERS,
     FINAL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from standing_rollouts import standing_of
 
 from unhang.act.rollout.failure_limit import Limit, Limits, admit, why_not
 from unhang.act.rollout.floor import (
@@ -14,7 +15,7 @@ from unhang.act.rollout.floor import (
     service_of,
 )
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.rollout_state import RolloutState, standing_of
+from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.steps import DONE, FLOOR, POSTPONED, RELEASED, Entry
 
 WAVES = (("a",), ("b", "c", "d"))

@@ -9,7 +9,7 @@ from typing import Any
 from healthy_nodes import h100_infiniband
 from judge_cases import node, write_run
 
-from unhang.audit.judge import judging
+from unhang.audit.judge import node_budget
 from unhang.audit.judge.judging import judge_run
 from unhang.audit.rules import choosing, expression_filters
 from unhang.audit.rules.compiled_catalogue import load_catalogue
@@ -34,7 +34,7 @@ def test_a_node_with_as_many_settings_as_there_may_be_is_judged_in_few_steps(tmp
         return choose(world, items, is_wanted)
 
     monkeypatch.setattr(expression_filters, "choose", counted)
-    monkeypatch.setattr(judging, "NODE_CPU_S", 600.0)  # reads are counted; how many seconds they take is a property of this machine
+    monkeypatch.setattr(node_budget, "NODE_CPU_S", 600.0)  # reads are counted; how many seconds they take is a property of this machine
     head = judge_run(read_run_input(run), load_catalogue(), "2026-06-01", mark=judged.append)
     assert head["nodes"] == {"ok": 2}, [(one.host, one.message) for one in read_nodes(read_run_input(run))]
     assert head["totals_by_rule"]["nccl-setting-differs-between-files"]["fail"] + head["totals_by_rule"]["nccl-setting-differs-between-files"]["unknown"] > 0

@@ -21,14 +21,6 @@ def test_two_rules_that_explain_each_other_are_a_fault():
     assert list(circles(rows)) == ["rule a: explains: it explains itself through b", "rule b: explains: it explains itself through a"]
 
 
-@pytest.mark.parametrize("rule", [rule for rule, row in ROWS.items() if row.get("explains")])
-def test_a_comparison_explains_no_finding_on_a_node_and_groups_do_not_explain_fleets(rule):
-    heights = {"node": 0, "group": 1, "fleet": 2}
-    own = ROWS[rule]["scope"]
-    assert all(heights[ROWS[other]["scope"]] >= heights[own] for other in explained_by(ROWS, rule))
-    assert own == "node" or {ROWS[other]["scope"] for other in explained_by(ROWS, rule)} == {own}
-
-
 def test_one_fault_is_told_by_one_finding_once_those_that_it_explains_are_set_aside():
     """No NVLSM on a B200: fabric manager, fabric and each GPU follow from it."""
     gone = {"packages.installed": [], "fabric_manager.running": False, "fabric_manager.started_s": None, "interconnect.fabric_state": "in_progress",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, example_node
-from unhang.audit.rules.groups import Ballot, add_votes, compare_node, judge_group
-from unhang.audit.rules.node_rules import node_world
+from unhang.audit.rules.examples import catalogue_view
 from unhang.core.schemas.shapes import fact_shapes
 
 CATALOGUE = load_catalogue()
@@ -60,37 +58,3 @@ def test_settings_that_belong_to_one_node_are_not_compared():
     names = [name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("per_node")]
     assert len(names) >= 5
     assert not [name for name in names for rule in GROUP.values() if f"'{name}'" in rule.compare.source]
-
-
-def words_of(rule, examples):
-    ballot = Ballot("gpu")
-    for place, fragment in enumerate(examples):
-        node = example_node(fragment, f"node{place + 1}")
-        add_votes(ballot, [node.host], compare_node(rule, node_world(node, VIEW)))
-    judged = judge_group(rule, ballot, {}, VIEW)
-    return judged, judged.texts
-
-
-@pytest.mark.parametrize("rule_id", sorted(GROUP))
-def test_half_and_half_is_a_finding_that_blames_nobody(rule_id):
-    """Two nodes that differ: neither is named as the odd one."""
-    rule = GROUP[rule_id]
-    example = rule.row["examples"]["match"][0]
-    judged, texts = words_of(rule, [example[0], example[-1]])
-    if judged.verdict != "fail":
-        judged, texts = words_of(rule, example[:2])
-    assert judged.verdict == "fail"
-    assert judged.comparison["majority"] is None
-    assert "not known" not in texts["expected"] + texts["found"]
-    assert "other than most" not in texts["found"]
-
-
-@pytest.mark.parametrize("rule_id", sorted(GROUP))
-def test_majority_names_the_one_that_differs(rule_id):
-    rule = GROUP[rule_id]
-    example = rule.row["examples"]["match"][0]
-    judged, texts = words_of(rule, [example[0], example[0], example[-1]])
-    if judged.verdict != "fail":
-        judged, texts = words_of(rule, [example[0], example[0], example[1]])
-    assert judged.hosts == ("node3",)
-    assert "not known" not in texts["expected"] + texts["found"]

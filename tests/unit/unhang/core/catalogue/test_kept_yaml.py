@@ -16,7 +16,7 @@ from unhang.audit.rules.compiled_catalogue import _compile, _names, load_catalog
 from unhang.audit.rules.kept_rules import CONDITIONS, keep_rules, kept_rules
 from unhang.core import kept_files
 from unhang.core.catalogue.kept_yaml import read_yaml
-from unhang.core.catalogue.reading import own_folders, read_folders
+from unhang.core.catalogue.rule_files import own_folders, read_folders
 from unhang.core.strict_yaml import load_yaml
 
 HOME = Path(__file__).resolve().parents[5]

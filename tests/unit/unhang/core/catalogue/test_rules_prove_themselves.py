@@ -1,32 +1,23 @@
-"""Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps the house's form."""
+"""Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps the house's form: what `unhang rule check` refuses."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.rules.examples import catalogue_view, check_examples, verdict_of
-from unhang.core.schemas.check import check_schema
-from unhang.core.schemas.shapes import read_schema
+from unhang.audit.rules.examples import check_examples
+from unhang.audit.rules.faults_among_rules import faults_among_rules
+from unhang.audit.rules.house_faults import house_faults, place_faults
+from unhang.audit.rules.role_faults import role_faults
+from unhang.audit.rules.row_faults import row_faults
+from unhang.core.catalogue.kept_yaml import folders_of
+from unhang.core.catalogue.rule_files import read_folders
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
-ROLES = {path.name for path in (Path(__file__).parents[5] / "roles").iterdir() if path.is_dir()}
-PLACES = {
-    "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
-    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org", "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",
-    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com", "docs.redhat.com", "wiki.archlinux.org", "docs.aws.amazon.com",
-}  # fmt: skip
-"""Hosts that sources may point to: those of the projects and vendors themselves."""
+FOLDER = folders_of("rules")[0]
+FILES = {file.path: [RULES[row["id"]] for _, row in file.rows if row["id"] in RULES] for file in read_folders([FOLDER], [])}
 SITUATIONS = {1, 2, 3, 4, 5}
-
-
-def sources_of_everything():
-    for rule in RULES.values():
-        yield from ((rule.id, source) for source in rule.row["sources"])
 
 
 def test_built_in_catalogue_has_no_fault():
@@ -38,32 +29,20 @@ def test_row_fails_on_its_matches_passes_its_near_misses_and_never_passes_withou
     assert [str(one) for one in check_examples(RULES[rule_id], CATALOGUE.tables, tuple(RULES))] == []
 
 
-def test_no_rule_decides_on_a_node_of_which_nothing_was_read():
-    view = catalogue_view(CATALOGUE.tables, tuple(RULES))
-    of_nodes = [rule for rule in RULES.values() if rule.scope == "node" and rule.reads_facts]
-    assert len(of_nodes) > 300
-    assert [rule.id for rule in of_nodes if verdict_of(rule, {"run_status": "ok"}, view) not in ("unknown", "skip")] == []
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_row_has_its_costs_its_proof_public_sources_and_a_role_that_can_repair_it(rule_id):
+    rule = RULES[rule_id]
+    assert [*row_faults(rule), *house_faults(rule), *role_faults(rule.row["remedy"])] == []
 
 
-def useful_remedy(remedy):
-    """A role with real keys of the policy, or words for a person."""
-    if "role" in remedy:
-        return remedy["role"] in ROLES and list(check_schema(remedy.get("policy", {}), read_schema("policy-1"))) == []
-    return len(remedy["person"]) > 15
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_rule_agrees_with_the_others_and_its_texts_quote_what_is_there(rule_id):
+    assert list(faults_among_rules(RULES[rule_id], CATALOGUE)) == []
 
 
-def test_remedies_name_a_role_with_real_policy_keys_or_tell_a_person_what_to_look_at():
-    assert [rule.id for rule in RULES.values() if not useful_remedy(rule.row["remedy"])] == []
-
-
-def citable(source):
-    """An address of the projects and vendors themselves, and its content. Rules about the audit itself are explained in the project's own pages."""
-    address = urlsplit(source["url"])
-    return source["url"].startswith("docs/") or (address.scheme == "https" and address.hostname in PLACES and len(source["says"]) > 15)
-
-
-def test_sources_are_addresses_of_the_projects_themselves_and_say_what_stands_there():
-    assert [(rule_id, source) for rule_id, source in sources_of_everything() if not citable(source)] == []
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_rules_lie_in_the_folder_of_the_section_that_decides_them(path):
+    assert list(place_faults(path, FOLDER, FILES[path])) == []
 
 
 def test_each_situation_has_rules_that_can_be_found_on_a_node():

@@ -1,11 +1,18 @@
-"""What the wing act hands to the commands of the audit; it is imported when it is asked."""
+"""What the commands that judge a run are handed: the wing act and the page; each is imported when it is asked."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from unhang.core.run.from_act import FromAct
+from unhang.core.run.handed_over import HandedOver
+
+
+def _page(folder: Path, db: str | None, **parts: Any) -> str:
+    from unhang.audit.history.node_pasts import node_pasts
+    from unhang.audit.report.html import render_html
+
+    return render_html(folder, pasts=node_pasts(folder, db), **parts)
 
 
 def _plan(folder: Path) -> dict[str, Any] | None:
@@ -26,4 +33,4 @@ def _repairs(*given: Any) -> Any:
     return repairs_of_run(*given)
 
 
-FROM_ACT = FromAct(_plan, _rollout, _repairs)
+HANDED_OVER = HandedOver(_page, _plan, _rollout, _repairs)

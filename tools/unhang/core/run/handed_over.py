@@ -1,6 +1,6 @@
-"""What the wing act knows of a run that the audit shows: who repairs a finding, the plan, the rollout.
+"""What the command line hands to the commands that judge a run: what the wing act knows of it, and its page.
 
-The audit does not know that wing; the command line hands this over with the arguments.
+The audit does not know that wing, and judging reads no HTML.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class FromAct:
+class HandedOver:
     """Each view takes a run's folder; None if there is nothing to show.
+
+    page        (run's folder, the history's file or None, arguments of render_html) -> the HTML page of a run
 
     plan        {fault, limits, totals, waves, refused, person}
     rollout     {fault, fleet, waves, rows}
     repairs     who repairs the findings of each host, see audit.triage; None: the rule's role is shown
     """
 
+    page: Callable[..., str]
     plan: Callable[[Path], dict[str, Any] | None] = lambda _folder: None
     rollout: Callable[[Path], dict[str, Any] | None] = lambda _folder: None
     repairs: Callable[..., Any] | None = None
 
 
-def from_act(arguments: argparse.Namespace) -> FromAct:
-    """What was handed over; a caller that hands over nothing gets a page without plan."""
-    return getattr(arguments, "from_act", FromAct())
+def handed_over(arguments: argparse.Namespace) -> HandedOver:
+    """What the command line handed over with the arguments."""
+    given: HandedOver = arguments.handed_over
+    return given
