@@ -173,9 +173,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    handed = argparse.Namespace(
-        handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER
-    )
+    handed = argparse.Namespace(handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER)
     return int(command.run(parser.parse_args(arguments, handed)))
 
 
